@@ -88,12 +88,12 @@ def _let_go(address: int) -> None:
 
 def _let_go_of_untaken() -> None:
     """Free what nobody has taken and nobody can take: whoever takes a capsule gives it another name."""
-    for address, kept in list(_held.items()):
-        capsule = kept[0]
+    for address, entry in list(_held.items()):
+        capsule = entry[0]
         if capsule is None:
             continue
         if not any(_is_valid(id(capsule), name) for name in _NAMES):
-            kept[0] = None
+            entry[0] = None
         elif sys.getrefcount(capsule) <= _OWN_REFERENCES:
             _held.pop(address, None)
 

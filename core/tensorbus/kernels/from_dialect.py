@@ -87,8 +87,8 @@ def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
     programs = GeneratedPrograms(compiler)
     for name in names:
         prepare = _Preparer(compiler)
-        made = Kernel(name="generated", prepare=prepare, inplace=prepare.over, programs=programs)
-        kernels.setdefault(name, made)
+        generated = Kernel(name="generated", prepare=prepare, inplace=prepare.over, programs=programs)
+        kernels.setdefault(name, generated)
     return kernels
 
 
@@ -98,17 +98,17 @@ def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
         return x
     known = _COPIES.setdefault(compiler, {})
     key = (x.dtype, index, x.shape, x.strides, x.offset != 0)
-    found = known.get(key)
-    if found is None:
+    kernel = known.get(key)
+    if kernel is None:
         if len(known) >= MAX_PROGRAMS:
             known.clear()
         node = Node(op="input", spec=Spec(x.shape, x.dtype))
         # A cast to its own dtype is a copy, and makes the node one that must be computed.
         copy = Node(op="cast", inputs=(node,), attrs={"dtype": x.dtype}, spec=node.spec)
         graph = Graph(inputs=(node,), outputs=(copy,))
-        found = known[key] = _Generated(compiler, "copy", graph, [x], index)
-    made: StridedArray = found.run([x])
-    return made
+        kernel = known[key] = _Generated(compiler, "copy", graph, [x], index)
+    packed: StridedArray = kernel.run([x])
+    return packed
 
 
 def common_buffer(compiler: Any, slot: int, index: int) -> Any:
@@ -136,14 +136,14 @@ class _Preparer:
 
         def run(*values: Any) -> StridedArray:
             key = _lies(values)
-            found = known.get(key)
-            if found is None:
+            kernel = known.get(key)
+            if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
                     known.clear()
-                found = known[key] = _Generated(
+                kernel = known[key] = _Generated(
                     compiler, call.op, _graph(call, values, compiler.dialect(index)), values, index
                 )
-            return found.run(values)
+            return kernel.run(values)
 
         return run
 
@@ -164,13 +164,13 @@ class _Preparer:
                 or not is_own(x.buffer, index)
             ):
                 return False
-            found = known.get(key := _lies(values))
-            if found is None:
+            kernel = known.get(key := _lies(values))
+            if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
                     known.clear()
                 graph = _graph(call, values, compiler.dialect(index))
-                found = known[key] = _Generated(compiler, call.op, graph, values, index, {0: place})
-            return found.written(values)
+                kernel = known[key] = _Generated(compiler, call.op, graph, values, index, {0: place})
+            return kernel.written(values)
 
         return write
 
@@ -214,12 +214,12 @@ class GeneratedPrograms:
 
         def run(values: Sequence[Any]) -> list[Any]:
             key = _lies(values)
-            found = known.get(key)
-            if found is None:
+            kernel = known.get(key)
+            if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
                     known.clear()
-                found = known[key] = _Generated(compiler, name, graph, values, index)
-            return found.every(values)
+                kernel = known[key] = _Generated(compiler, name, graph, values, index)
+            return kernel.every(values)
 
         return run
 
@@ -325,12 +325,12 @@ class _Generated:
         shape, strides, offset, dtype, own = out.shape, out.strides, out.offset, self.dtypes[0], out.slot
 
         def run(values: Sequence[Any]) -> StridedArray:
-            made = compiler.allocate(nbytes, index)
+            buffer = compiler.allocate(nbytes, index)
             launch(
-                [made if s == own else values[s].buffer for s in slots],
+                [buffer if s == own else values[s].buffer for s in slots],
                 [read(values) for read in late] if late else (),
             )
-            return StridedArray(made, shape, strides, offset, dtype)
+            return StridedArray(buffer, shape, strides, offset, dtype)
 
         return run
 
@@ -342,19 +342,19 @@ class _Generated:
         launch, slots, late = self.steps[0]
         compiler, index, dtype = self.compiler, self.index, self.dtypes[0]
         shape, strides, offset = out.shape, out.strides, out.offset
-        given = [s for s in slots if s >= 0 and s not in self.sizes]
+        inputs = [s for s in slots if s >= 0 and s not in self.sizes]
         own = [*dict.fromkeys([out.slot, *(s for s in slots if s in self.sizes)])]
         common = [s for s in slots if s < 0]
         nbytes = [self.sizes[s] for s in own]
-        order = [[*own, *given, *common].index(s) for s in slots]
+        order = [[*own, *inputs, *common].index(s) for s in slots]
 
         def run(values: Sequence[Any]) -> StridedArray:
             blocks = [compiler.allocate(n, index) if n else None for n in nbytes]
-            made = blocks[0]
-            blocks += [values[s].buffer for s in given]
+            buffer = blocks[0]
+            blocks += [values[s].buffer for s in inputs]
             blocks += [common_buffer(compiler, s, index) for s in common]
             launch([blocks[k] for k in order], [read(values) for read in late] if late else ())
-            return StridedArray(made, shape, strides, offset, dtype)
+            return StridedArray(buffer, shape, strides, offset, dtype)
 
         return run
 

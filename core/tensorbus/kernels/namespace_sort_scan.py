@@ -21,25 +21,25 @@ _ACCUMULATED: Final = {
 
 def ordering(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> Table:
     """Return the kernels; what the library lacks is left to decompositions."""
-    found: Table = {
+    kernels: Table = {
         "sort": Kernel(name="sort", prepare=lambda call: wrap(_sort(xp, dtypes, call))),
         "argsort": Kernel(name="argsort", prepare=lambda call: wrap(_argsort(xp, dtypes, call))),
         "cumulative_sum": Kernel(name="cumulative_sum", prepare=_running(xp, "cumsum", dtypes, wrap)),
         "take_along_axis": lambda x, indices, axis: _take(xp, x, indices, axis),
     }
     if hasattr(xp, "cumprod"):
-        found["cumulative_prod"] = Kernel(
+        kernels["cumulative_prod"] = Kernel(
             name="cumulative_prod", prepare=_running(xp, "cumprod", dtypes, wrap)
         )
     for op, name in _ACCUMULATED.items():
         function = getattr(getattr(xp, name, None), "accumulate", None)
         if function is not None:
-            found[op] = Kernel(name=op, prepare=_accumulated(function, dtypes, wrap))
+            kernels[op] = Kernel(name=op, prepare=_accumulated(function, dtypes, wrap))
     if hasattr(xp, "searchsorted"):
-        found["searchsorted"] = Kernel(
+        kernels["searchsorted"] = Kernel(
             name="searchsorted", prepare=lambda call: wrap(_search(xp, dtypes, call))
         )
-    return found
+    return kernels
 
 
 def _ordered(dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
@@ -119,9 +119,9 @@ def _search(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[..., A
         for bit in reversed(range(length.bit_length())):
             further = place + (1 << bit)
             fits = further <= length
-            found = xp.take_along_axis(line, xp.where(fits, further - 1, 0), axis=-1)
-            behind = found < values if side == "left" else found <= values
-            last = unordered & (found == found) if side == "left" else unordered
+            probed = xp.take_along_axis(line, xp.where(fits, further - 1, 0), axis=-1)
+            behind = probed < values if side == "left" else probed <= values
+            last = unordered & (probed == probed) if side == "left" else unordered
             place = xp.where(fits & (behind | last), further, place)
         return place
 

@@ -75,9 +75,9 @@ def _factor_panel(xp: Any, work: Any, order: Any, first: int, last: int) -> None
     for k in range(last - first):
         best = xp.abs(panel[:, k:, k]).argmax(axis=1) + k
         for part in (panel, rows):
-            taken = part[each, best]
+            pivot_row = part[each, best]
             part[each, best] = part[:, k]
-            part[:, k] = taken
+            part[:, k] = pivot_row
         pivot = panel[:, k, k]
         panel[:, k + 1 :, k] /= xp.where(pivot == 0, 1, pivot)[:, None]
         panel[:, k + 1 :, k + 1 :] -= panel[:, k + 1 :, k, None] * panel[:, None, k, k + 1 :]

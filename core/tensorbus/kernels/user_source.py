@@ -68,13 +68,13 @@ def from_source(
     results = [(shape, dtype, prod(shape) * dtype.itemsize) for _, dtype, shape in call.results]
 
     def launch(values: Sequence[Any]) -> tuple[StridedArray, ...]:
-        given = [pack(compiler, x, index) for x in values]
+        packed = [pack(compiler, x, index) for x in values]
         outs = [
             StridedArray.contiguous(compiler.allocate(nbytes, index) if nbytes else None, shape, dtype)
             for shape, dtype, nbytes in results
         ]
         if nonempty:
-            run([x.buffer for x in (*given, *outs)], ())
+            run([x.buffer for x in (*packed, *outs)], ())
         return tuple(outs)
 
     return launch

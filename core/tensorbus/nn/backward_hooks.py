@@ -75,17 +75,17 @@ class Watch:
         """Run the hooks that come first; the gradient of the only result may be replaced."""
         changed = False
         for hook in self._left:
-            found = hook(self._module, tuple(self._outputs))
-            if found is None:
+            returned = hook(self._module, tuple(self._outputs))
+            if returned is None:
                 continue
-            given = found if isinstance(found, tuple) else (found,)
-            if len(self._outputs) != 1 or len(given) != 1:
+            grads = returned if isinstance(returned, tuple) else (returned,)
+            if len(self._outputs) != 1 or len(grads) != 1:
                 raise AutogradError(
-                    f"a full backward pre-hook of {type(self._module).__name__} returned {len(given)}"
+                    f"a full backward pre-hook of {type(self._module).__name__} returned {len(grads)}"
                     f" gradient(s) for {len(self._outputs)} result(s); the gradient of a single result can be"
                     " replaced, others cannot: return None."
                 )
-            self._outputs = list(given)
+            self._outputs = list(grads)
             changed = True
         return self._outputs[0] if changed else None
 
@@ -101,16 +101,16 @@ class Watch:
         """Run the hooks; the gradient of the only input may be replaced."""
         changed = False
         for hook in self._back:
-            found = hook(self._module, tuple(self._inputs), tuple(self._outputs))
-            if found is None:
+            returned = hook(self._module, tuple(self._inputs), tuple(self._outputs))
+            if returned is None:
                 continue
-            given = found if isinstance(found, tuple) else (found,)
-            if place is None or len(self._inputs) != 1 or len(given) != 1:
+            grads = returned if isinstance(returned, tuple) else (returned,)
+            if place is None or len(self._inputs) != 1 or len(grads) != 1:
                 raise AutogradError(
-                    f"a full backward hook of {type(self._module).__name__} returned {len(given)} gradient(s)"
+                    f"a full backward hook of {type(self._module).__name__} returned {len(grads)} gradient(s)"
                     f" for {len(self._inputs)} input(s); the gradient of a single input can be replaced,"
                     " others cannot: return None."
                 )
-            self._inputs = list(given)
+            self._inputs = list(grads)
             changed = True
         return self._inputs[0] if changed else None

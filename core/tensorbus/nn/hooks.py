@@ -158,8 +158,8 @@ def call(module: Module, hooks: Hooks, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _after(module: Module, hook: Registered, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    given = (module, args, kwargs, out) if hook.with_kwargs else (module, args, out)
-    changed = hook.function(*given)
+    arguments = (module, args, kwargs, out) if hook.with_kwargs else (module, args, out)
+    changed = hook.function(*arguments)
     return out if changed is None else changed
 
 

@@ -34,8 +34,8 @@ def become(module: Module, kind: type[Module], size: str, length: int, make: Cal
     waiting = [cell for table in tables for cell in table.values() if is_lazy(cell)]
     if waiting:
         first: Any = waiting[0]
-        made = make(device=first.device, dtype=first.dtype)
-        others: tuple[dict[str, Any], ...] = (made._parameters, made._buffers)
+        built = make(device=first.device, dtype=first.dtype)
+        others: tuple[dict[str, Any], ...] = (built._parameters, built._buffers)
         for table, other in zip(tables, others, strict=True):
             for name, cell in table.items():
                 value = other[name]

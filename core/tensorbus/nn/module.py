@@ -89,11 +89,11 @@ class Module:
 
     def __getattr__(self, name: str) -> Any:
         for table in _TABLES:
-            found = self.__dict__.get(table, ())
-            if name in found:
-                return found[name]
-        told = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(told + torch_names.of_module(name), name=name, obj=self)
+            entries = self.__dict__.get(table, ())
+            if name in entries:
+                return entries[name]
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(message + torch_names.of_module(name), name=name, obj=self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         bump_mutation_counter()
@@ -262,12 +262,12 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name. Raises ``AttributeError`` where there is none."""
-        found: Any = self
+        module: Any = self
         for name in target.split(".") if target else ():
-            found = getattr(found, name)
-            if not isinstance(found, Module):
+            module = getattr(module, name)
+            if not isinstance(module, Module):
                 raise AttributeError(f"{type(self).__name__}: {name!r} in {target!r} is no module.")
-        return found  # type: ignore[no-any-return]
+        return module  # type: ignore[no-any-return]
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put ``module`` where a dotted name says; with ``strict`` only in the place of another.
@@ -292,18 +292,18 @@ class Module:
     def get_parameter(self, target: str) -> Parameter:
         """Return the parameter of a dotted name. Raises ``AttributeError`` where there is none."""
         path, _, name = target.rpartition(".")
-        found = self.get_submodule(path)._parameters.get(name)
-        if found is None:
+        parameter = self.get_submodule(path)._parameters.get(name)
+        if parameter is None:
             raise AttributeError(f"{type(self).__name__} has no parameter {target!r}.")
-        return found
+        return parameter
 
     def get_buffer(self, target: str) -> Tensor:
         """Return the buffer of a dotted name. Raises ``AttributeError`` where there is none."""
         path, _, name = target.rpartition(".")
-        found = self.get_submodule(path)._buffers.get(name)
-        if found is None:
+        buffer = self.get_submodule(path)._buffers.get(name)
+        if buffer is None:
             raise AttributeError(f"{type(self).__name__} has no buffer {target!r}.")
-        return found
+        return buffer
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call ``fn`` on every module below and then on this one; return this one."""

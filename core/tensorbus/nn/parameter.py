@@ -29,12 +29,12 @@ class Parameter(Tensor):
             raise TypeError(
                 f"a Parameter is made from a tensor, got {type(data).__name__}; use tensorbus.asarray."
             )
-        made = object.__new__(cls)
-        made._set_value(data)
-        made._node = None
+        self = object.__new__(cls)
+        self._set_value(data)
+        self._node = None
         if requires_grad:
-            made.requires_grad_()
-        return made
+            self.requires_grad_()
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         copied = super().__deepcopy__(memo)

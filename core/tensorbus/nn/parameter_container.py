@@ -95,9 +95,9 @@ class ParameterDict(Module):
         self.update(parameters)
 
     def __getitem__(self, key: str) -> Parameter:
-        found = self._parameters[key]
-        assert found is not None
-        return found
+        parameter = self._parameters[key]
+        assert parameter is not None
+        return parameter
 
     def __setitem__(self, key: str, value: Tensor) -> None:
         self.register_parameter(key, _as_parameter("ParameterDict", value))
@@ -133,9 +133,9 @@ class ParameterDict(Module):
 
     def pop(self, key: str) -> Parameter:
         """Remove a parameter and return it."""
-        found = self[key]
+        parameter = self[key]
         del self[key]
-        return found
+        return parameter
 
     def update(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
         """Add parameters, or replace those of the same names."""

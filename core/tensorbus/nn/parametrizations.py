@@ -111,6 +111,6 @@ def spectral_norm(
         raise ArgumentError(f"spectral_norm: {type(module).__name__} has no parameter {name!r}.")
     if dim is None:
         dim = 1 if isinstance(module, (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)) else 0
-    made = _SpectralNorm(weight.detach(), n_power_iterations, dim, eps)
-    made.train(module.training)
-    return register_parametrization(module, name, made)
+    norm = _SpectralNorm(weight.detach(), n_power_iterations, dim, eps)
+    norm.train(module.training)
+    return register_parametrization(module, name, norm)

@@ -23,9 +23,9 @@ class ParametrizationList(ModuleList):
     def __init__(self, first: Module, original: Tensor) -> None:
         super().__init__([first])
         with no_grad():
-            made = first.right_inverse(original.detach()) if hasattr(first, "right_inverse") else original
-        self.is_tensor = isinstance(made, Tensor)
-        for k, part in enumerate([made] if self.is_tensor else made):
+            inner = first.right_inverse(original.detach()) if hasattr(first, "right_inverse") else original
+        self.is_tensor = isinstance(inner, Tensor)
+        for k, part in enumerate([inner] if self.is_tensor else inner):
             learned = Parameter(part.detach(), original.requires_grad)
             self.register_parameter("original" if self.is_tensor else f"original{k}", learned)
 
@@ -60,9 +60,9 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
     original = module._parameters.get(tensor_name)
     if original is None:
         raise ArgumentError(f"{type(module).__name__} has no parameter {tensor_name!r} to parametrize.")
-    made = ParametrizationList(parametrization, original)
+    parametrizations = ParametrizationList(parametrization, original)
     with no_grad():
-        shape = made().shape
+        shape = parametrizations().shape
     if shape != original.shape:
         raise ShapeError(
             f"a parametrization keeps the shape {original.shape} of {tensor_name!r}; it gives {shape}."
@@ -72,15 +72,15 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
         module.parametrizations = ModuleDict()
     del module._parameters[tensor_name]
     bump_mutation_counter()
-    module.parametrizations[tensor_name] = made
+    module.parametrizations[tensor_name] = parametrizations
     setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
     return module
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
     """Return whether a parameter of the module, or any, is computed."""
-    kept: Any = module._modules.get("parametrizations")
-    return kept is not None and (tensor_name is None or tensor_name in kept)
+    parametrizations: Any = module._modules.get("parametrizations")
+    return parametrizations is not None and (tensor_name is None or tensor_name in parametrizations)
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
@@ -91,12 +91,12 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     """
     if not is_parametrized(module, tensor_name):
         raise ArgumentError(f"{type(module).__name__}: {tensor_name!r} is not parametrized.")
-    made: Any = module.parametrizations[tensor_name]
-    if not leave_parametrized and not made.is_tensor:
+    parametrizations: Any = module.parametrizations[tensor_name]
+    if not leave_parametrized and not parametrizations.is_tensor:
         raise ArgumentError(f"{tensor_name!r} is computed from several tensors; leave_parametrized=True.")
     with no_grad():
-        value = made() if leave_parametrized else made.original
-    learned = next(iter(made.parameters(recurse=False))).requires_grad
+        value = parametrizations() if leave_parametrized else parametrizations.original
+    learned = next(iter(parametrizations.parameters(recurse=False))).requires_grad
     delattr(type(module), tensor_name)
     del module.parametrizations[tensor_name]
     if not len(module.parametrizations):

@@ -42,9 +42,9 @@ def named_state(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]
 
 def saved_state(module: Module, prefix: str = "") -> dict[str, Any]:
     """Return the values of the cells, and the extra state of the modules that have some."""
-    found: dict[str, Any] = {name: cell.detach() for name, cell in named_state(module, prefix)}
+    cells: dict[str, Any] = {name: cell.detach() for name, cell in named_state(module, prefix)}
     extras = {f"{prefix}{name}": owner.get_extra_state() for name, owner in _extras(module)}
-    return found | extras
+    return cells | extras
 
 
 def _extras(module: Module) -> Iterator[tuple[str, Module]]:
@@ -74,14 +74,14 @@ def load_state(module: Module, state: Mapping[str, Any], strict: bool) -> LoadRe
         for name, cell in cells.items():
             if name not in state:
                 continue
-            given = state[name]
-            if not isinstance(given, Tensor):
-                problems.append(f"{name!r} is a {type(given).__name__}, and must be a tensor.")
-            elif not is_lazy(cell) and given.shape != cell.shape:
-                problems.append(f"{name!r} has shape {given.shape}, and the module needs {cell.shape}.")
+            saved = state[name]
+            if not isinstance(saved, Tensor):
+                problems.append(f"{name!r} is a {type(saved).__name__}, and must be a tensor.")
+            elif not is_lazy(cell) and saved.shape != cell.shape:
+                problems.append(f"{name!r} has shape {saved.shape}, and the module needs {cell.shape}.")
             else:
                 try:
-                    values.append((cell, given.detach().to(cell.device, cell.dtype)))
+                    values.append((cell, saved.detach().to(cell.device, cell.dtype)))
                 except TensorbusError as error:
                     problems.append(f"{name!r}: {error}")
     if problems:

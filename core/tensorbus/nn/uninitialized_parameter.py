@@ -46,9 +46,9 @@ class UninitializedParameter(Parameter):
         cls, requires_grad: bool = True, device: Device | str | None = None, dtype: DType | str | None = None
     ) -> UninitializedParameter:
         """Make the cell, of which dtype and device are known."""
-        made = super().__new__(cls, empty((), device=device, dtype=dtype), requires_grad)
-        assert isinstance(made, UninitializedParameter)
-        return made
+        self = super().__new__(cls, empty((), device=device, dtype=dtype), requires_grad)
+        assert isinstance(self, UninitializedParameter)
+        return self
 
     def _set_value(self, other: Tensor) -> None:
         self._value, self._vtype = _Nothing(), other._vtype.materialized
@@ -79,10 +79,10 @@ class UninitializedBuffer(Tensor):
         cls, device: Device | str | None = None, dtype: DType | str | None = None
     ) -> UninitializedBuffer:
         """Make the cell, of which dtype and device are known."""
-        made = object.__new__(cls)
-        made._set_value(empty((), device=device, dtype=dtype))
-        made._node = None
-        return made
+        self = object.__new__(cls)
+        self._set_value(empty((), device=device, dtype=dtype))
+        self._node = None
+        return self
 
     def _set_value(self, other: Tensor) -> None:
         self._value, self._vtype = _Nothing(), other._vtype.materialized

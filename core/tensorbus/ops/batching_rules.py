@@ -121,8 +121,8 @@ def gathered(operands: Sequence[Any], batched: Sequence[bool]) -> Any:
         return table["gather"](x, *spread(operands, batched)[1:])
     if not indices[0].shape and not any(batched[1:]):
         indices = [table["reshape"](k, (1,)) for k in indices]
-        taken = gathered([x, *indices], batched)
-        return table["reshape"](taken, (count, *taken.shape[2:]))
+        rows = gathered([x, *indices], batched)
+        return table["reshape"](rows, (count, *rows.shape[2:]))
     _, *indices = spread(operands, (True, *batched[1:]))
     return table["gather"](x, _own(count, indices[0]), *indices)
 

@@ -57,11 +57,11 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            told = tell(function, function.__name__, error)
-            if told is None:
+            misuse = tell(function, function.__name__, error)
+            if misuse is None:
                 raise
-            raise told from None
+            raise misuse from None
 
     home: Any = unwrap(function)  # doctest runs the examples of functions with a module's own globals
-    made = FunctionType(call.__code__, home.__globals__, closure=call.__closure__)
-    return update_wrapper(made, function)
+    form = FunctionType(call.__code__, home.__globals__, closure=call.__closure__)
+    return update_wrapper(form, function)

@@ -24,8 +24,8 @@ ADJOINT_NORM: Final = {"backward": "forward", "ortho": "ortho", "forward": "back
 
 
 def _complex(name: str) -> Callable[..., tuple[DType, ...]]:
-    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-        (d,) = given
+    def compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        (d,) = operand_dtypes
         d = dt.default_float if d.is_integer or d is dt.bool_ else d
         return (_fitting(name, dt.complex_of(d) if d in _REAL else d, dt.COMPLEX),)
 
@@ -33,8 +33,8 @@ def _complex(name: str) -> Callable[..., tuple[DType, ...]]:
 
 
 def _real(name: str) -> Callable[..., tuple[DType, ...]]:
-    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-        (d,) = given
+    def compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        (d,) = operand_dtypes
         return (_fitting(name, dt.default_float if d.is_integer or d is dt.bool_ else d, _REAL),)
 
     return compute

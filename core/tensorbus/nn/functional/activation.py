@@ -24,8 +24,8 @@ def also_in(x: Tensor, out: Any, inplace: bool) -> Tensor:
     """Return ``out``, which ``x`` then holds too if ``inplace``."""
     if inplace:
         x.rebind(out)
-    made: Tensor = out
-    return made
+    result: Tensor = out
+    return result
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:

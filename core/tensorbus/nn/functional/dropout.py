@@ -137,9 +137,9 @@ def _alpha(
 @fuse_in_eager
 def _limited(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
     scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
-    kept = cast(chosen(state, mask, 1 - p), x.dtype)
-    shift = (kept - 1) * (_ALPHA * scale) + _ALPHA * scale * p
-    return x * (kept * scale) + shift
+    keeps = cast(chosen(state, mask, 1 - p), x.dtype)
+    shift = (keeps - 1) * (_ALPHA * scale) + _ALPHA * scale * p
+    return x * (keeps * scale) + shift
 
 
 def gumbel_softmax(

@@ -32,9 +32,9 @@ def sizes(
         raise ArgumentError(f"{name}: give either output_size or output_ratio, and not both.")
     if output_size is not None:
         return spread(name, "output_size", output_size, rank, 1), None
-    given = tuple(output_ratio) if isinstance(output_ratio, Sequence) else (output_ratio,) * rank
-    ratios = tuple([r for r in given if isinstance(r, float) and 0 < r < 1])
-    if len(given) != rank or len(ratios) != rank:
+    listed = tuple(output_ratio) if isinstance(output_ratio, Sequence) else (output_ratio,) * rank
+    ratios = tuple([r for r in listed if isinstance(r, float) and 0 < r < 1])
+    if len(listed) != rank or len(ratios) != rank:
         raise ArgumentError(
             f"{name}: output_ratio must be a number between 0 and 1, or {rank} of them, got {output_ratio!r}."
         )
@@ -62,11 +62,11 @@ def _pool(
     if x.ndim not in (rank + 1, rank + 2):
         raise ShapeError(f"{name}: {rank + 1} or {rank + 2} dimensions are needed, got shape {x.shape}.")
     lead, space = x.shape[:-rank], x.shape[-rank:]
-    given, ratios = sizes(name, rank, output_size, output_ratio)
-    wanted = given or tuple(int(n * r) for n, r in zip(space, ratios or (), strict=True))
-    if not all(1 <= m <= n - k + 1 for n, m, k in zip(space, wanted, size, strict=True)):
+    lengths, ratios = sizes(name, rank, output_size, output_ratio)
+    counts = lengths or tuple(int(n * r) for n, r in zip(space, ratios or (), strict=True))
+    if not all(1 <= m <= n - k + 1 for n, m, k in zip(space, counts, size, strict=True)):
         raise ShapeError(
-            f"{name}: windows of {size} at {wanted} places do not fit into {space}: along each axis, size +"
+            f"{name}: windows of {size} at {counts} places do not fit into {space}: along each axis, size +"
             f" places - 1 may be the length at most."
         )
     planes = (1, *lead)[-2:]
@@ -81,16 +81,16 @@ def _pool(
     drawn = reshape(samples, (rows, rank))
     order = (1, 0) if rank == 2 else (0, 1, 2)  # which sample is which axis's, as in PyTorch
     flat: Any = 0
-    for k, (n, m, w) in enumerate(zip(space, wanted, size, strict=True)):
+    for k, (n, m, w) in enumerate(zip(space, counts, size, strict=True)):
         first = reshape(_starts(drawn[:, order[k]], n, m, w), (rows, m, 1))
         shape = [rows, *(1,) * (2 * rank)]
         shape[1 + k], shape[1 + rank + k] = m, w
         flat = flat * n + reshape(first + iota(w, device=x.device), tuple(shape))
-    flat = reshape(flat, (rows, prod(wanted), prod(size)))
-    every = reshape(flat, (rows, prod(wanted) * prod(size)))
+    flat = reshape(flat, (rows, prod(counts), prod(size)))
+    every = reshape(flat, (rows, prod(counts) * prod(size)))
     patches = reshape(take_along_axis(reshape(x, (rows, prod(space))), every, axis=1), flat.shape)
     best = argmax(patches.detach(), axis=2, keepdims=True)
-    out = reshape(take_along_axis(patches, best, axis=2), (*lead, *wanted))
+    out = reshape(take_along_axis(patches, best, axis=2), (*lead, *counts))
     if not return_indices:
         return out
     return out, reshape(take_along_axis(flat, best, axis=2), out.shape)

@@ -49,25 +49,20 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         head_bias: bool = False, device: Device | str | None = None, dtype: DType | str | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        found = list(cutoffs)
-        plain = all(isinstance(c, int) and not isinstance(c, bool) for c in found)
-        if (
-            not found
-            or not plain
-            or found != sorted(set(found))
-            or not 1 <= found[0] <= found[-1] < n_classes
-        ):
+        ends = list(cutoffs)
+        plain = all(isinstance(c, int) and not isinstance(c, bool) for c in ends)
+        if not ends or not plain or ends != sorted(set(ends)) or not 1 <= ends[0] <= ends[-1] < n_classes:
             raise ArgumentError(
                 f"AdaptiveLogSoftmaxWithLoss: cutoffs must be increasing integers from 1 to n_classes - 1 ="
                 f" {n_classes - 1}, got {cutoffs!r}."
             )
         self.in_features = in_features
         self.n_classes = n_classes
-        self.cutoffs = [*found, n_classes]
+        self.cutoffs = [*ends, n_classes]
         self.div_value = div_value
         self.head_bias = head_bias
-        self.shortlist_size = found[0]
-        self.n_clusters = len(found)
+        self.shortlist_size = ends[0]
+        self.n_clusters = len(ends)
         self.head_size = self.shortlist_size + self.n_clusters
         self.head = Linear(in_features, self.head_size, head_bias, device, dtype)
         self.tail = ModuleList()
@@ -123,11 +118,11 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         x = reshape(input, (-1, input.shape[-1]))
         with no_grad():
             head = self.head(x)
-            found = argmax(head, axis=1)
-            (rows,) = nonzero(found >= self.shortlist_size)
+            classes = argmax(head, axis=1)
+            (rows,) = nonzero(classes >= self.shortlist_size)
             if rows.shape[0]:
-                found = scatter(found, argmax(self._all(x[rows], head[rows]), axis=1), rows)
-        return reshape(found, input.shape[:-1])
+                classes = scatter(classes, argmax(self._all(x[rows], head[rows]), axis=1), rows)
+        return reshape(classes, input.shape[:-1])
 
     def _all(self, x: Tensor, head: Tensor) -> Tensor:
         scores = functional.log_softmax(head, dim=-1)

@@ -63,9 +63,9 @@ class _Norm(Module):
     def check(self, x: Tensor) -> None:
         """Raise ``ShapeError`` for an input of a wrong rank."""
         if x.ndim not in self.ranks:
-            wanted = " or ".join(map(str, self.ranks))
+            ranks = " or ".join(map(str, self.ranks))
             raise ShapeError(
-                f"{type(self).__name__}: an input of {wanted} dimensions is needed, got shape {x.shape}."
+                f"{type(self).__name__}: an input of {ranks} dimensions is needed, got shape {x.shape}."
             )
 
     def extra_repr(self) -> str:

@@ -17,15 +17,15 @@ class _Numbered(Module):
     _kinds: ClassVar[tuple[type, ...]] = (Module,)
 
     def _checked(self, modules: Iterable[Module]) -> list[Module]:
-        given = list(modules)
-        if not all(isinstance(module, self._kinds) for module in given):
-            raise TypeError(f"{type(self).__name__} holds modules, got {[type(m).__name__ for m in given]}.")
-        return given
+        listed = list(modules)
+        if not all(isinstance(module, self._kinds) for module in listed):
+            raise TypeError(f"{type(self).__name__} holds modules, got {[type(m).__name__ for m in listed]}.")
+        return listed
 
     def _set_all(self, modules: Iterable[Module]) -> None:
-        given = self._checked(modules)
+        listed = self._checked(modules)
         self._modules.clear()
-        self._modules.update((str(k), module) for k, module in enumerate(given))
+        self._modules.update((str(k), module) for k, module in enumerate(listed))
         bump_mutation_counter()
 
     def _key(self, index: int) -> str:
@@ -42,20 +42,20 @@ class _Numbered(Module):
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: int | slice) -> Module | Self:
         if isinstance(index, slice):
-            made = type(self)()
-            made._modules.update(list(self._modules.items())[index])
-            if isinstance(made, ModuleList):
-                made._set_all(list(made))
-            return made
+            part = type(self)()
+            part._modules.update(list(self._modules.items())[index])
+            if isinstance(part, ModuleList):
+                part._set_all(list(part))
+            return part
         return cast("Module", self._modules[self._key(index)])
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._key(index), module)
 
     def __delitem__(self, index: int | slice) -> None:
-        kept = list(self)
-        del kept[index]
-        self._set_all(kept)
+        remaining = list(self)
+        del remaining[index]
+        self._set_all(remaining)
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -76,9 +76,9 @@ class _Numbered(Module):
         return self
 
     def __add__(self, modules: Iterable[Module]) -> Self:
-        made = type(self)()
-        made._set_all([*self, *self._more(modules)])
-        return made
+        joined = type(self)()
+        joined._set_all([*self, *self._more(modules)])
+        return joined
 
     def __iadd__(self, modules: Iterable[Module]) -> Self:
         return self.extend(self._more(modules))
@@ -196,6 +196,6 @@ class ModuleDict(Module):
 
     def pop(self, key: str) -> Module:
         """Remove a module and return it."""
-        found = self[key]
+        module = self[key]
         del self[key]
-        return found
+        return module

@@ -69,18 +69,18 @@ class _ConvTranspose(Module):
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
         )
 
-    def _extra(self, x: Tensor, wanted: tuple[int, ...]) -> tuple[int, ...]:
+    def _extra(self, x: Tensor, target: tuple[int, ...]) -> tuple[int, ...]:
         least = tuple(
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(
                 x.shape[-self.rank :], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
             )
         )
-        extra = tuple(a - b for a, b in zip(wanted[-self.rank :], least, strict=False))
-        if len(wanted) < self.rank or any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
+        extra = tuple(a - b for a, b in zip(target[-self.rank :], least, strict=False))
+        if len(target) < self.rank or any(not 0 <= e < s for e, s in zip(extra, self.stride, strict=True)):
             raise ShapeError(
                 f"{type(self).__name__}: output_size must be {least} or less than a stride more, got"
-                f" {wanted}."
+                f" {target}."
             )
         return extra
 

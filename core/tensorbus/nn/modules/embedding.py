@@ -22,7 +22,7 @@ class _Table(Module):
     padding_idx: int | None
 
     def _make(
-        self, rows: int, width: int, padding_idx: int | None, given: Tensor | None, freeze: bool,
+        self, rows: int, width: int, padding_idx: int | None, weight: Tensor | None, freeze: bool,
         device: Device | str | None, dtype: DType | str | None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
@@ -36,11 +36,11 @@ class _Table(Module):
         self.num_embeddings = rows
         self.embedding_dim = width
         self.padding_idx = padding_idx
-        if given is not None and given.shape != (rows, width):
-            raise ShapeError(f"{name}: a table of shape {(rows, width)} is needed, got {given.shape}.")
-        table = empty((rows, width), device=device, dtype=dtype) if given is None else given.detach()
+        if weight is not None and weight.shape != (rows, width):
+            raise ShapeError(f"{name}: a table of shape {(rows, width)} is needed, got {weight.shape}.")
+        table = empty((rows, width), device=device, dtype=dtype) if weight is None else weight.detach()
         self.weight = Parameter(table, requires_grad=not freeze)
-        if given is None:
+        if weight is None:
             self.reset_parameters()
 
     def reset_parameters(self) -> None:

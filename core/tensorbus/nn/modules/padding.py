@@ -18,12 +18,12 @@ class _Pad(Module):
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()
         count = 2 * self.rank
-        given = (padding,) * count if isinstance(padding, int) else tuple(padding)
-        if len(given) != count or not all(isinstance(n, int) for n in given):
+        widths = (padding,) * count if isinstance(padding, int) else tuple(padding)
+        if len(widths) != count or not all(isinstance(n, int) for n in widths):
             raise ArgumentError(
                 f"{type(self).__name__}: padding must be an integer or {count} of them, got {padding!r}."
             )
-        self.padding = given
+        self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:
         """Return ``input`` padded. Raises ``ShapeError`` where it is too small for it."""

@@ -62,8 +62,8 @@ class _Recurrent(Module):
             if proj_size:
                 shapes["weight_hr"] = (proj_size, hidden_size)
             for part, shape in shapes.items():
-                made = Parameter(empty(shape, device=device, dtype=dtype))
-                self.register_parameter(f"{part}_{suffix}", made)
+                parameter = Parameter(empty(shape, device=device, dtype=dtype))
+                self.register_parameter(f"{part}_{suffix}", parameter)
         self.reset_parameters()
 
     def _suffixes(self) -> list[tuple[int, str]]:
@@ -147,11 +147,11 @@ class _Recurrent(Module):
         backwards = suffix.endswith("_reverse")
         outs = []
         for time in reversed(times) if backwards else times:
-            before, kept = state, cell
+            before, cell_before = state, cell
             state, cell = self._step(suffix, sums[time], state, cell)
             if present is not None:
                 state = where(present[time], state, before)
-                cell = cell if cell is None else where(present[time], cell, kept)
+                cell = cell if cell is None else where(present[time], cell, cell_before)
             outs.append(state)
         out = stack(outs[::-1] if backwards else outs)
         return out if present is None else where(present, out, 0), state, cell
@@ -161,17 +161,17 @@ class _Recurrent(Module):
         out = self.proj_size or self.hidden_size
         sizes = (out, self.hidden_size) if self.pair else (out,)
         if hx is None:
-            given = [zeros((count, x.shape[1], n), dtype=x.dtype, device=x.device) for n in sizes]
+            starts = [zeros((count, x.shape[1], n), dtype=x.dtype, device=x.device) for n in sizes]
         else:
             pair = tuple(hx) if self.pair else (hx,)
-            given = [batched(h, 1) if alone else h for h in pair]
-            for h, n in zip(given, sizes, strict=True):
+            starts = [batched(h, 1) if alone else h for h in pair]
+            for h, n in zip(starts, sizes, strict=True):
                 if h.shape != (count, x.shape[1], n):
                     raise ShapeError(
                         f"{type(self).__name__}: a state of shape {(count, x.shape[1], n)} is needed, with"
                         f" the batch, got {h.shape}."
                     )
-        parts = [[h[k] for k in range(count)] for h in given]
+        parts = [[h[k] for k in range(count)] for h in starts]
         return parts[0], parts[1] if self.pair else [None] * count
 
     def extra_repr(self) -> str:

@@ -69,8 +69,8 @@ class _Cell(Module):
         self.weight_ih = Parameter(empty((rows, input_size), device=device, dtype=dtype))
         self.weight_hh = Parameter(empty((rows, hidden_size), device=device, dtype=dtype))
         for name in ("bias_ih", "bias_hh"):
-            made = Parameter(empty((rows,), device=device, dtype=dtype)) if bias else None
-            self.register_parameter(name, made)
+            parameter = Parameter(empty((rows,), device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, parameter)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -86,11 +86,11 @@ class _Cell(Module):
         name = type(self).__name__
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(f"{name}: ([batch,] {self.input_size}) is needed, got shape {x.shape}.")
-        wanted = (*x.shape[:-1], self.hidden_size)
+        state_shape = (*x.shape[:-1], self.hidden_size)
         if state is None:
-            return zeros(wanted, dtype=x.dtype, device=x.device)
-        if state.shape != wanted:
-            raise ShapeError(f"{name}: {what} of shape {wanted} is needed, got {state.shape}.")
+            return zeros(state_shape, dtype=x.dtype, device=x.device)
+        if state.shape != state_shape:
+            raise ShapeError(f"{name}: {what} of shape {state_shape} is needed, got {state.shape}.")
         return state
 
     def extra_repr(self) -> str:

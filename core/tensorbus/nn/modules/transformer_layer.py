@@ -126,8 +126,8 @@ class TransformerDecoderLayer(Module):
     def _remember(
         self, x: Tensor, memory: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool
     ) -> Any:
-        found = self.multihead_attn(x, memory, memory, padding, False, mask, is_causal=is_causal)[0]
-        return self.dropout2(found)
+        attended = self.multihead_attn(x, memory, memory, padding, False, mask, is_causal=is_causal)[0]
+        return self.dropout2(attended)
 
     def _feed(self, x: Tensor) -> Any:
         return self.dropout3(self.linear2(self.dropout(self.activation(self.linear1(x)))))

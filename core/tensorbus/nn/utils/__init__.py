@@ -26,8 +26,8 @@ def __getattr__(name: str) -> Any:
     """Return what optimizers have too; layers do not know them otherwise."""
     if name not in _OF_OPTIM:
         newer = f"tensorbus.nn.parametrizations.{name}"
-        told = f"; PyTorch's {name} is here {newer}" if hasattr(parametrizations, name) else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{told}", name=name)
+        hint = f"; PyTorch's {name} is here {newer}" if hasattr(parametrizations, name) else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
     return getattr(importlib.import_module("tensorbus.optim"), name)
 
 

@@ -30,9 +30,9 @@ def functional_call(
     >>> tb.nn.utils.functional_call(linear, twos, tb.ones(2)).tolist()
     [4.0]
     """
-    given = args if isinstance(args, tuple) else () if args is None else (args,)
+    arguments = args if isinstance(args, tuple) else () if args is None else (args,)
     with _replaced(_places(module, parameters_and_buffers, tie_weights)):
-        return module(*given, **(kwargs or {}))
+        return module(*arguments, **(kwargs or {}))
 
 
 def _parts(module: Module, path: str) -> Iterator[tuple[str, Module]]:
@@ -54,7 +54,7 @@ def _places(
         for name, own in part.__dict__[table].items()
         if own is not None
     }
-    wanted: dict[int, Tensor] = {}
+    replacements: dict[int, Tensor] = {}
     for name, x in tensors.items():
         if name not in named:
             kind = type(module).__name__
@@ -64,11 +64,11 @@ def _places(
         table, key = named[name]
         if table[key].shape != x.shape:
             raise ShapeError(f"functional_call: {name!r} has shape {table[key].shape}, got {x.shape}.")
-        wanted[id(table[key])] = x
+        replacements[id(table[key])] = x
     return [
-        (table, key, tensors[name] if name in tensors else wanted[id(table[key])])
+        (table, key, tensors[name] if name in tensors else replacements[id(table[key])])
         for name, (table, key) in named.items()
-        if name in tensors or (tie_weights and id(table[key]) in wanted)
+        if name in tensors or (tie_weights and id(table[key]) in replacements)
     ]
 
 

@@ -30,16 +30,16 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
 
     Raises ``ShapeError`` unless ``vec`` is a vector of as many elements, and then has changed nothing.
     """
-    given = list(parameters)
-    count = sum(x.size for x in given)
+    tensors = list(parameters)
+    count = sum(x.size for x in tensors)
     if vec.shape != (count,):
         raise ShapeError(
             f"vector_to_parameters: the parameters have {count} elements, got a tensor of shape {vec.shape}."
         )
     with no_grad():
         start, parts = 0, []
-        for x in given:
+        for x in tensors:
             parts.append(reshape(vec[start : start + x.size], x.shape).to(x.dtype))
             start += x.size
-        for x, part in zip(given, parts, strict=True):
+        for x, part in zip(tensors, parts, strict=True):
             x.rebind(part)

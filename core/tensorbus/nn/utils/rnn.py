@@ -48,23 +48,23 @@ def pad_packed_sequence(
 
     Raises ``ShapeError`` for a ``total_length`` under the longest.
     """
-    found = sequence.filled(padding_value)
+    padded = sequence.filled(padding_value)
     if total_length is not None:
-        more = total_length - found.shape[0]
+        more = total_length - padded.shape[0]
         if more < 0:
             raise ShapeError(
-                f"pad_packed_sequence: total_length must be at least {found.shape[0]}, got {total_length}."
+                f"pad_packed_sequence: total_length must be at least {padded.shape[0]}, got {total_length}."
             )
-        rest = (0,) * (found.ndim - 1)
-        value = padding_value if found.dtype.is_inexact else int(padding_value)
-        found = pad(found, (0, *rest), (more, *rest), value)
-    return _turned(found, batch_first), sequence.ends()
+        rest = (0,) * (padded.ndim - 1)
+        value = padding_value if padded.dtype.is_inexact else int(padding_value)
+        padded = pad(padded, (0, *rest), (more, *rest), value)
+    return _turned(padded, batch_first), sequence.ends()
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
     """Return tensors ``(length, *rest)`` as one packed sequence; see ``pack_padded_sequence``."""
-    given = list(sequences)
-    return pack_padded_sequence(pad_sequence(given), [x.shape[0] for x in given], False, enforce_sorted)
+    listed = list(sequences)
+    return pack_padded_sequence(pad_sequence(listed), [x.shape[0] for x in listed], False, enforce_sorted)
 
 
 def unpad_sequence(padded: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
@@ -94,18 +94,18 @@ def pad_sequence(
     """
     if padding_side not in ("left", "right"):
         raise ArgumentError(f"pad_sequence: padding_side must be 'left' or 'right', got {padding_side!r}.")
-    given = list(sequences)
-    shapes = [x.shape for x in given]
-    if not given or any(not shape or shape[1:] != shapes[0][1:] for shape in shapes):
+    listed = list(sequences)
+    shapes = [x.shape for x in listed]
+    if not listed or any(not shape or shape[1:] != shapes[0][1:] for shape in shapes):
         raise ShapeError(
             f"pad_sequence: sequences (length, *rest) of one rest are needed, got shapes {shapes}."
         )
     longest = max(shape[0] for shape in shapes)
     padded = []
-    for x in given:
+    for x in listed:
         none = (0,) * (x.ndim - 1)
         more, less = (longest - x.shape[0], *none), (0, *none)
         value = padding_value if x.dtype.is_inexact else int(padding_value)
         padded.append(pad(x, less, more, value) if padding_side == "right" else pad(x, more, less, value))
-    made: Tensor = stack(padded, axis=0 if batch_first else 1)
-    return made
+    out: Tensor = stack(padded, axis=0 if batch_first else 1)
+    return out

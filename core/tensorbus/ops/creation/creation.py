@@ -29,11 +29,11 @@ MAX_RANK: Final = 64
 """The largest number of axes of a tensor: that of NumPy's arrays."""
 
 
-def resolve(given: DeviceLike) -> Device:
-    """Return the device that ``given`` names; None: the default one."""
-    if given is None:
+def resolve(spec: DeviceLike) -> Device:
+    """Return the device that ``spec`` names; None: the default one."""
+    if spec is None:
         return get_default_device()
-    return given if isinstance(given, Device) else device(given)
+    return spec if isinstance(spec, Device) else device(spec)
 
 
 def check_shape(name: str, shape: Shape) -> Shape:
@@ -53,14 +53,14 @@ def _full_arguments(
     shape: int | tuple[int, ...], fill_value: Scalar, *, dtype: DType | str | None = None,
     device: DeviceLike = None,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:  # fmt: skip
-    given: Any = fill_value
-    given = given.number() if type(given) is SymInt else given
-    now = given.plain if type(given) is SymNumber else as_scalar("full", given)
+    number: Any = fill_value
+    number = number.number() if type(number) is SymInt else number
+    now = number.plain if type(number) is SymNumber else as_scalar("full", number)
     kind = dt.dtype(dtype) if dtype is not None else scalar_dtype(now)
     value = check_scalar("full", now, kind)
     return (), {
         "shape": check_shape("full", as_shape("full", shape)),
-        "value": given if type(given) is SymNumber else value,  # a tracer knows the SymNumber
+        "value": number if type(number) is SymNumber else value,  # a tracer knows the SymNumber
         "dtype": kind,
         "device": resolve(device),
     }
@@ -181,13 +181,13 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor like ``x`` filled with ``fill_value``."""
-    made = full(
+    out = full(
         x.shape,
         fill_value,
         dtype=x.dtype if dtype is None else dtype,
         device=x.device if device is None else device,
     )
-    return asked(made, requires_grad)
+    return asked(out, requires_grad)
 
 
 def ones_like(
@@ -235,18 +235,18 @@ def arange(
     exact = all(isinstance(n, (int, SymInt)) for n in (start, stop, step))
     length: Any = -((start - stop) // step) if exact else math.ceil((stop - start) / step)
     kind = dt.dtype(dtype) if dtype is not None else dt.default_int if exact else dt.default_float
-    made = iota(max(length, 0), start, step, dtype=dt.real_of(kind), device=device)
-    return asked(cast(made, kind) if kind.is_complex else made, requires_grad)
+    numbers = iota(max(length, 0), start, step, dtype=dt.real_of(kind), device=device)
+    return asked(cast(numbers, kind) if kind.is_complex else numbers, requires_grad)
 
 
 def _moving_range(start: SymNumber, width: Any, step: Any, dtype: Any, device: DeviceLike) -> Tensor:
     """Return a range of constant width, from a place that is another at each run of a program."""
-    made = partial(arange, step=step, dtype=dtype, device=device)
+    span = partial(arange, step=step, dtype=dtype, device=device)
     active: Any = active_tracer()
-    found: Tensor = active.trace_symbolic(
-        partial(made, start.plain, start.plain + width), lambda: made(start.plain * 0, width) + start
+    traced: Tensor = active.trace_symbolic(
+        partial(span, start.plain, start.plain + width), lambda: span(start.plain * 0, width) + start
     )
-    return found
+    return traced
 
 
 def _real(name: str, value: Any) -> Any:
@@ -273,8 +273,8 @@ def _spaced(
     if not kind.is_floating:
         if not kind.is_integer:
             raise DtypeError(f"linspace: a real dtype is needed, got {kind}; cast the result instead.")
-        found = linspace(start, stop, num, dtype=dt.float64, device=device, endpoint=endpoint)
-        return table["cast"](table["floor"](found), kind)
+        numbers = linspace(start, stop, num, dtype=dt.float64, device=device, endpoint=endpoint)
+        return table["cast"](table["floor"](numbers), kind)
     start, stop = _real("linspace", start), _real("linspace", stop)
     parts = count - 1 if endpoint else count
     wide = dt.float64 if kind is dt.float64 else dt.float32

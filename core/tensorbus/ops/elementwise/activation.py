@@ -188,8 +188,8 @@ hardshrink_op = elementwise(
 )  # fmt: skip
 
 
-def _far_only(x: Any, width: Any, kept: Any) -> Any:
-    return where(less_equal(abs(x), width), 0.0, kept)
+def _far_only(x: Any, width: Any, beyond: Any) -> Any:
+    return where(less_equal(abs(x), width), 0.0, beyond)
 
 
 def elu(x: Any, alpha: Any = 1.0) -> Any:

@@ -168,8 +168,8 @@ def _length(x: Any, y: Any) -> Any:
     x, y = map(abs, tensors(x, y))
     large, small = maximum(x, y), minimum(x, y)
     ratio = where(equal(large, 0), 0.0, small / large)
-    found = large * table["sqrt"](1 + ratio * ratio)
-    return where(isinf(x) | isinf(y), float("inf"), found)
+    length = large * table["sqrt"](1 + ratio * ratio)
+    return where(isinf(x) | isinf(y), float("inf"), length)
 
 
 hypot = elementwise(

@@ -93,8 +93,8 @@ def elementwise_op(
     """
     operands = ("x", "y", "z")[:arity]
 
-    def compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
-        return (fit(name, common_dtype(given), dtypes),) * arity
+    def compute(operand_dtypes: tuple[DType | type, ...]) -> tuple[DType, ...]:
+        return (fit(name, common_dtype(operand_dtypes), dtypes),) * arity
 
     def infer(specs: tuple[Spec, ...]) -> Spec:
         dtype = specs[0].dtype

@@ -65,13 +65,13 @@ _LGAMMA: Final = (
 def chebyshev(coefficients: Sequence[float], x: Any, low: float, high: float) -> Any:
     """Sum a Chebyshev series on ``[low, high]`` by Clenshaw's recurrence, to the precision of ``x``."""
     least = 2.0**-55 if x.dtype is dt.float64 else 2.0**-27
-    kept = [c for c in coefficients if math.fabs(c) > least]
+    terms = [c for c in coefficients if math.fabs(c) > least]
     u = x * (4 / (high - low)) - 2 * (high + low) / (high - low)
-    first: Any = kept[-1]
+    first: Any = terms[-1]
     second: Any = 0.0
-    for c in kept[-2:0:-1]:
+    for c in terms[-2:0:-1]:
         first, second = u * first - second + c, first
-    return 0.5 * (u * first) - second + kept[0]
+    return 0.5 * (u * first) - second + terms[0]
 
 
 def _erfc(x: Any) -> Any:
@@ -97,8 +97,8 @@ def _erfinv(x: Any) -> Any:
     w = -(log1p(-y) + log1p(y))
     near = chebyshev(INVERSE_NEAR, minimum(w, 6.25), 0.0, 6.25)
     far = chebyshev(INVERSE_FAR, sqrt(maximum(w, 6.25)), 2.5, 6.2)
-    found = where(inside, y * where(less(w, 6.25), near, far), math.nan)
-    return where(equal(x, 1), math.inf, where(equal(x, -1), -math.inf, found))
+    inverse = where(inside, y * where(less(w, 6.25), near, far), math.nan)
+    return where(equal(x, 1), math.inf, where(equal(x, -1), -math.inf, inverse))
 
 
 erfinv = elementwise(
@@ -165,9 +165,9 @@ def _digamma(x: Any) -> Any:
     pole = mirror & equal(place, 0)
     angle = math.pi * where(mirror & not_equal(place, 0), place, 0.5)
     below = above - math.pi * cos(angle) / sin(angle)
-    found = where(pole, math.nan, where(mirror, below, above))
-    found = where(equal(x, math.inf), math.inf, where(equal(x, -math.inf), math.nan, found))
-    return where(equal(x, 0), -1 / where(equal(x, 0), x, 1.0), found)
+    value = where(pole, math.nan, where(mirror, below, above))
+    value = where(equal(x, math.inf), math.inf, where(equal(x, -math.inf), math.nan, value))
+    return where(equal(x, 0), -1 / where(equal(x, 0), x, 1.0), value)
 
 
 digamma: Op[...] = elementwise(

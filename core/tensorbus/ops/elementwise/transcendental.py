@@ -188,8 +188,8 @@ atan = elementwise(
 
 def _norm(x: Any, y: Any) -> Any:
     """Return the squared distance from the origin, where 1 stands for 0: the gradient there is 0."""
-    found = x * x + y * y
-    return where(equal(found, 0), 1.0, found)
+    square = x * x + y * y
+    return where(equal(square, 0), 1.0, square)
 
 
 atan2 = elementwise(

@@ -70,10 +70,10 @@ def tensors(*xs: Any) -> list[Any]:
     return [x if hasattr(x, "dtype") else full((), x, dtype=like.dtype, device=like.device) for x in xs]
 
 
-def _where_compute(given: tuple[DType | type, ...]) -> tuple[DType, ...]:
-    if given[0] is not dt.bool_ and given[0] is not bool:
-        raise DtypeError(f"where: the condition must be bool, got {given[0]}; compare it with something.")
-    common = common_dtype(given[1:])
+def _where_compute(dtypes: tuple[DType | type, ...]) -> tuple[DType, ...]:
+    if dtypes[0] is not dt.bool_ and dtypes[0] is not bool:
+        raise DtypeError(f"where: the condition must be bool, got {dtypes[0]}; compare it with something.")
+    common = common_dtype(dtypes[1:])
     return (dt.bool_, common, common)
 
 

@@ -33,12 +33,12 @@ def _gather_infer(specs: tuple[Spec, ...]) -> Spec:
     return Spec(indices[0].shape + x.shape[len(indices) :], x.dtype)
 
 
-def index_compute(given: tuple[DType, ...], values: int) -> tuple[DType, ...]:
+def index_compute(operand_dtypes: tuple[DType, ...], values: int) -> tuple[DType, ...]:
     """Return the dtypes to compute in: indices behind the first ``values`` operands become int64."""
-    for d in given[values:]:
+    for d in operand_dtypes[values:]:
         if not d.is_integer:
             raise IndexingError(f"an index tensor must have an integer or bool dtype, got {d}.")
-    return (given[0],) * values + (dt.int64,) * (len(given) - values)
+    return (operand_dtypes[0],) * values + (dt.int64,) * (len(operand_dtypes) - values)
 
 
 def from_front(indices: Any, length: int) -> Any:

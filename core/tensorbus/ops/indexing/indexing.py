@@ -101,8 +101,8 @@ def parse(x: Tensor, key: Any) -> Key:
                     f" {axis + len(item.shape) - 1} of shape {x.shape}."
                 )
             advanced_at.append(place)
-            for found in (flatnonzero(item),) if len(item.shape) == 1 else nonzero(item):
-                tensors.append((axis, found, True))
+            for places in (flatnonzero(item),) if len(item.shape) == 1 else nonzero(item):
+                tensors.append((axis, places, True))
                 layout.append(axis)
                 axis += 1
         else:
@@ -140,8 +140,8 @@ def _lift(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...]]:
             shape += (1,)
             items[place] = reshape(item, (1,))
         else:
-            taken = left if item is Ellipsis else _depth(item)
-            shape, rest = shape + rest[:taken], rest[taken:]
+            depth = left if item is Ellipsis else _depth(item)
+            shape, rest = shape + rest[:depth], rest[depth:]
     return reshape(x, shape + rest), tuple(items)
 
 
@@ -277,13 +277,13 @@ def basic(x: Tensor, item: Any) -> tuple[Key, Shape] | None:
     memo = (x.shape, _plain(item))
     if memo[1] is _UNKNOWN:
         return None
-    found = _cuts.get(memo)
-    if found is None:
+    entry = _cuts.get(memo)
+    if entry is None:
         key = _of_numbers(x.shape, item) or parse(x, item)
         if len(_cuts) >= 4096:
             _cuts.clear()
-        found = _cuts[memo] = (key, _shape(key))
-    return found
+        entry = _cuts[memo] = (key, _shape(key))
+    return entry
 
 
 def _of_numbers(shape: Shape, item: Any) -> Key | None:
@@ -339,8 +339,8 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     if not key.tensors:
         return reshape(box, _shape(key))
     chosen = _select(key, box.shape, x.shape)
-    found = gather(permute_dims(box, (*chosen.axes, *chosen.rest)), *chosen.indices)
-    moved = reshape(found, (*chosen.common, *chosen.lengths))
+    gathered = gather(permute_dims(box, (*chosen.axes, *chosen.rest)), *chosen.indices)
+    moved = reshape(gathered, (*chosen.common, *chosen.lengths))
     depth, before = len(chosen.common), chosen.before
     return permute_dims(
         moved, (*range(depth, depth + before), *range(depth), *range(depth + before, len(moved.shape)))
@@ -370,16 +370,16 @@ def assignment(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     if known is None:
         return _by_tensor(x, item, value)
     key, target = known
-    given = _spread(x, value, target)
-    given = given if target == key.size else reshape(given, key.size)
-    return InPlaceCall("slice_update", (x, given), {"start": key.start, "step": key.step})
+    source = _spread(x, value, target)
+    source = source if target == key.size else reshape(source, key.size)
+    return InPlaceCall("slice_update", (x, source), {"start": key.start, "step": key.step})
 
 
 def _by_tensor(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     """Return the op of an assignment to what a mask or an index of the first axis selects."""
     if _indexes_rows(x, item):
-        given = _spread(x, value, (*item.shape, *x.shape[1:]))
-        return InPlaceCall("scatter", (x, given, from_front(item, x.shape[0])), {"mode": "set"})
+        source = _spread(x, value, (*item.shape, *x.shape[1:]))
+        return InPlaceCall("scatter", (x, source, from_front(item, x.shape[0])), {"mode": "set"})
     if not _is_mask(item) or not item.shape or getattr(item, "device", None) != x.device:
         return None
     spread = _spread_mask(x, item, value)
@@ -402,14 +402,14 @@ def _masks_rows(x: Tensor, item: Any) -> bool:
 
 def _spread(x: Tensor, value: Any, target: Shape) -> Any:
     """Return a value as ``x`` holds it, in the shape of what it is assigned to."""
-    given = cast(value, x.dtype) if value.dtype is not x.dtype else value
-    if given.shape == target:
-        return given
-    extra = len(given.shape) - len(target)
-    if extra > 0 and given.shape[:extra] == (1,) * extra:
-        given = reshape(given, given.shape[extra:])
+    source = cast(value, x.dtype) if value.dtype is not x.dtype else value
+    if source.shape == target:
+        return source
+    extra = len(source.shape) - len(target)
+    if extra > 0 and source.shape[:extra] == (1,) * extra:
+        source = reshape(source, source.shape[extra:])
     try:
-        return broadcast_to(given, target)
+        return broadcast_to(source, target)
     except ShapeError:
         raise ShapeError(
             f"a value of shape {value.shape} does not broadcast to shape {target}, which the key selects from"
@@ -433,10 +433,10 @@ def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
         return slice_update(x, reshape(_spread(x, value, _shape(key)), key.size), key.start, key.step)
     box = _cut(x, key)
     chosen = _select(key, box.shape, x.shape)
-    given = _spread(x, value, chosen.shape)
+    source = _spread(x, value, chosen.shape)
     before, depth = chosen.before, len(chosen.common)
     order = (*range(before, before + depth), *range(before), *range(before + depth, len(chosen.shape)))
-    values = reshape(permute_dims(given, order), (*chosen.common, *(box.shape[a] for a in chosen.rest)))
+    values = reshape(permute_dims(source, order), (*chosen.common, *(box.shape[a] for a in chosen.rest)))
     turned = (*chosen.axes, *chosen.rest)
     changed = scatter(permute_dims(box, turned), values, *chosen.indices)
     back = permute_dims(changed, tuple(turned.index(a) for a in range(len(turned))))

@@ -121,9 +121,9 @@ def _put_infer(specs: tuple[Spec, ...], *, axis: int, mode: str) -> Spec:
     return specs[0]
 
 
-def _put_compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    (index,) = index_compute(given[1:2], 0)
-    return (given[0], index, given[0])
+def _put_compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    (index,) = index_compute(operand_dtypes[1:2], 0)
+    return (operand_dtypes[0], index, operand_dtypes[0])
 
 
 def _put(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:

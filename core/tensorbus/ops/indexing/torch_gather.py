@@ -60,5 +60,5 @@ def scatter(x: Any, value: Any, /, *indices: Any, mode: str = "set") -> Any:
     return into("scatter", x, value, index, src, mode)
 
 
-def _is_axis(given: Any) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool)
+def _is_axis(argument: Any) -> bool:
+    return isinstance(argument, int) and not isinstance(argument, bool)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _EPSILON: Final = {dt.float32: 2.0**-23, dt.float64: 2.0**-52}
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    kind = fit("pinv", given[0], FACTORED)
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    kind = fit("pinv", operand_dtypes[0], FACTORED)
     return kind, real_of(kind)
 
 
@@ -55,8 +55,8 @@ def _pinv_vjp(g: Any, out: Any, x: Any) -> tuple[Any, ...]:
     turned = adjoint(g)
     rest_left = turned - product(x, product(out, turned))
     rest_right = turned - product(product(turned, out), x)
-    found = product(product(rest_left, out), back) + product(product(back, out), rest_right)
-    return sum_to(found - product(product(back, g), back), x.shape), None
+    back_in = product(product(rest_left, out), back) + product(product(back, out), rest_right)
+    return sum_to(back_in - product(product(back, g), back), x.shape), None
 
 
 def _arguments(x: Operand, rtol: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:
@@ -90,8 +90,8 @@ def _tolerance(name: str, x: Any, rtol: Any) -> Any:
         rtol = max(x.shape[-2:]) * _EPSILON[kind]
     if not hasattr(rtol, "dtype"):
         return full((1, 1), rtol, dtype=kind, device=x.device)
-    given = rtol if hasattr(rtol, "device") and hasattr(rtol, "requires_grad") else x.tensor_like_device(rtol)
-    return reshape(cast(given, kind), (*given.shape, 1, 1))
+    bound = rtol if hasattr(rtol, "device") and hasattr(rtol, "requires_grad") else x.tensor_like_device(rtol)
+    return reshape(cast(bound, kind), (*bound.shape, 1, 1))
 
 
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:

@@ -61,8 +61,8 @@ def of_matrices(
 ) -> Op[...]:
     """Define an op on each matrix of a stack; of several operands the stacks broadcast."""
 
-    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-        return (fit(name, common_dtype(given), FACTORED),) * len(given)
+    def compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        return (fit(name, common_dtype(operand_dtypes), FACTORED),) * len(operand_dtypes)
 
     return table.add(
         Op(
@@ -154,10 +154,10 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) ->
     >>> tb.linalg.trace(tb.asarray([[1, 2], [3, 4]])).item()
     5
     """
-    found = diagonal(x, offset=offset)
+    elements = diagonal(x, offset=offset)
     if dtype is None:
-        return sum(found, axis=-1)
-    return cast(sum(cast(found, dtype), axis=-1), dtype)
+        return sum(elements, axis=-1)
+    return cast(sum(cast(elements, dtype), axis=-1), dtype)
 
 
 def outer(x: Tensor, y: Tensor, /) -> Tensor:

@@ -59,8 +59,8 @@ def _infer(specs: tuple[Spec, ...], *, axis: Shape, keepdims: bool, ord: float) 
     return Spec(reduced_shape(specs[0].shape, axis, keepdims), real_of(specs[0].dtype))
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    return (fit("vector_norm", given[0], INEXACT),)
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit("vector_norm", operand_dtypes[0], INEXACT),)
 
 
 def _norm(x: Any, axis: Shape, keepdims: bool, ord: float) -> Any:
@@ -162,12 +162,12 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Order = "fro") -> 
     else:
         values = sum(abs(cast(x, fit("matrix_norm", x.dtype, INEXACT))), axis=-2 if ord in (1, -1) else -1)
     if ord == "nuc":
-        found = sum(values, axis=-1)
+        length = sum(values, axis=-1)
     elif not values.shape[-1]:  # of a matrix without elements
-        found = full(x.shape[:-2], 0.0, dtype=values.dtype, device=x.device)
+        length = full(x.shape[:-2], 0.0, dtype=values.dtype, device=x.device)
     else:
-        found = (reduction.max if float(ord) > 0 else reduction.min)(values, axis=-1)
-    return reshape(found, (*found.shape, 1, 1)) if keepdims else found
+        length = (reduction.max if float(ord) > 0 else reduction.min)(values, axis=-1)
+    return reshape(length, (*length.shape, 1, 1)) if keepdims else length
 
 
 @with_form
@@ -184,8 +184,8 @@ def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False
     rank = len(x.shape)
     if axis is None and ord is None:
         return vector_norm(x, keepdims=keepdims)
-    given = axis if isinstance(axis, (tuple, list)) else range(rank) if axis is None else (axis,)
-    axes = tuple(normalize_axis("norm", a, rank) for a in given)
+    every_axis = axis if isinstance(axis, (tuple, list)) else range(rank) if axis is None else (axis,)
+    axes = tuple(normalize_axis("norm", a, rank) for a in every_axis)
     if ord is None and axes:
         return vector_norm(x, axis=axes, keepdims=keepdims)
     if len(axes) == 1:
@@ -195,8 +195,8 @@ def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False
     places = sorted(range(2), key=lambda k: axes[k])
     last = moveaxis(x, axes[places[1]], -1)
     last = moveaxis(last, axes[places[0]], -2 if places == [0, 1] else -1)
-    found = matrix_norm(last, ord=ord)
-    return reshape(found, reduced_shape(x.shape, axes, True)) if keepdims else found
+    length = matrix_norm(last, ord=ord)
+    return reshape(length, reduced_shape(x.shape, axes, True)) if keepdims else length
 
 
 def cond(x: Tensor, /, p: Order = None) -> Tensor:

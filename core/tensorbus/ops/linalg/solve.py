@@ -73,8 +73,8 @@ def solve(a: Tensor, b: Tensor, /) -> Tensor:
     [0.5, 0.5]
     """
     if len(b.shape) == 1:
-        found = _solve(a, as_column(b))
-        return reshape(found, found.shape[:-1])
+        column = _solve(a, as_column(b))
+        return reshape(column, column.shape[:-1])
     return _solve(a, b)
 
 
@@ -189,8 +189,8 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     >>> tb.linalg.cholesky(tb.asarray([[4.0, 2.0], [2.0, 2.0]])).tolist()
     [[2.0, 0.0], [1.0, 1.0]]
     """
-    found = _cholesky(x)
-    return adjoint(found) if upper else found
+    lower = _cholesky(x)
+    return adjoint(lower) if upper else lower
 
 
 def cholesky_solve(b: Tensor, factor: Tensor, /, *, upper: bool = False) -> Tensor:

@@ -38,15 +38,15 @@ def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) 
         return max(abs(x), axis=axis, keepdims=keepdims)
     wide = widened(x)
     if p == 1:
-        found = sum(abs(wide), axis=axis, keepdims=keepdims)
+        wide_length = sum(abs(wide), axis=axis, keepdims=keepdims)
     elif p == 0:
-        found = sum(where(not_equal(wide, 0), wide * 0 + 1, 0.0), axis=axis, keepdims=keepdims)
+        wide_length = sum(where(not_equal(wide, 0), wide * 0 + 1, 0.0), axis=axis, keepdims=keepdims)
     else:
         total = sum(wide * wide if p == 2 else power(abs(wide), p), axis=axis, keepdims=keepdims)
         none = equal(total, 0)
         safe = where(none, 1.0, total)
-        found = where(none, 0.0, sqrt(safe) if p == 2 else power(safe, 1 / p))
-    length: Tensor = narrowed(found, x.dtype)
+        wide_length = where(none, 0.0, sqrt(safe) if p == 2 else power(safe, 1 / p))
+    length: Tensor = narrowed(wide_length, x.dtype)
     return length
 
 

@@ -59,12 +59,12 @@ def einsum(equation: str, *operands: Operand) -> Any:
     while len(terms) > 1:
         first, second = _cheapest(terms, output, sizes)
         rest = [t for k, t in enumerate(terms) if k not in (first, second)]
-        kept = set(output).union(*(labels for _, labels in rest))
-        terms = [*rest, _product(terms[first], terms[second], kept)]
+        needed = set(output).union(*(labels for _, labels in rest))
+        terms = [*rest, _product(terms[first], terms[second], needed)]
     ((x, labels),) = terms
-    found = permute_dims(x, tuple(labels.index(c) for c in output if c in labels))
+    ordered = permute_dims(x, tuple(labels.index(c) for c in output if c in labels))
     shape = tuple(sizes[c] for c in output)
-    return found if found.shape == shape else table["broadcast_to"](found, shape)
+    return ordered if ordered.shape == shape else table["broadcast_to"](ordered, shape)
 
 
 def _parse(equation: str, ranks: list[int]) -> tuple[list[str], str]:
@@ -125,19 +125,19 @@ def _single(x: Any, labels: str, sizes: dict[str, int]) -> Term:
                 raise ShapeError(f"einsum: the axes {c!r} of an operand of shape {x.shape} differ in length.")
             x = diagonal(x, 0, a, b)
             labels = labels[:a] + labels[a + 1 : b] + labels[b + 1 :] + c
-    kept = [k for k, c in enumerate(labels) if x.shape[k] == sizes[c]]
-    if len(kept) < len(labels):
-        x = reshape(x, tuple(x.shape[k] for k in kept))
-        labels = "".join(labels[k] for k in kept)
+    full_axes = [k for k, c in enumerate(labels) if x.shape[k] == sizes[c]]
+    if len(full_axes) < len(labels):
+        x = reshape(x, tuple(x.shape[k] for k in full_axes))
+        labels = "".join(labels[k] for k in full_axes)
     return x, labels
 
 
-def _summed(x: Any, labels: str, kept: set[str]) -> Term:
+def _summed(x: Any, labels: str, needed: set[str]) -> Term:
     """Sum over the axes that nothing else needs."""
-    axes = tuple(k for k, c in enumerate(labels) if c not in kept)
+    axes = tuple(k for k, c in enumerate(labels) if c not in needed)
     if not axes:
         return x, labels
-    return sum(x, axis=axes, dtype=x.dtype), "".join(c for c in labels if c in kept)
+    return sum(x, axis=axes, dtype=x.dtype), "".join(c for c in labels if c in needed)
 
 
 def _cheapest(terms: list[Term], output: str, sizes: dict[str, int]) -> tuple[int, int]:
@@ -146,17 +146,17 @@ def _cheapest(terms: list[Term], output: str, sizes: dict[str, int]) -> tuple[in
     def growth(pair: tuple[int, int]) -> int:
         rest = set(output).union(*(own for k, (_, own) in enumerate(terms) if k not in pair))
         labels = [set(terms[k][1]) for k in pair]
-        made = prod(sizes[c] for c in (labels[0] | labels[1]) & rest)
-        return made - prod(sizes[c] for c in labels[0]) - prod(sizes[c] for c in labels[1])
+        size = prod(sizes[c] for c in (labels[0] | labels[1]) & rest)
+        return size - prod(sizes[c] for c in labels[0]) - prod(sizes[c] for c in labels[1])
 
     return min(combinations(range(len(terms)), 2), key=growth)
 
 
-def _product(x: Term, y: Term, kept: set[str]) -> Term:
+def _product(x: Term, y: Term, needed: set[str]) -> Term:
     """Multiply two terms and sum over what neither the others nor the result need: one matrix product."""
     (left, left_labels), (right, right_labels) = x, y
     shared = [c for c in left_labels if c in right_labels]
-    batch, inner = [c for c in shared if c in kept], [c for c in shared if c not in kept]
+    batch, inner = [c for c in shared if c in needed], [c for c in shared if c not in needed]
     rows, columns = ([c for c in own if c not in shared] for own in (left_labels, right_labels))
     shape = [left.shape[left_labels.index(c)] for c in batch + rows]
     shape += [right.shape[right_labels.index(c)] for c in columns]
@@ -216,8 +216,8 @@ def cov(x: Operand, /, *, correction: float = 1) -> Any:
     centred = rows - mean(rows, axis=-1, keepdims=True)
     count = rows.shape[-1] - correction
     turned = permute_dims(table["conj"](centred) if centred.dtype.is_complex else centred, (1, 0))
-    found = matmul(centred, turned) * (1 / count if count > 0 else float("nan"))
-    return reshape(found, ()) if len(x.shape) < 2 else found
+    covariance = matmul(centred, turned) * (1 / count if count > 0 else float("nan"))
+    return reshape(covariance, ()) if len(x.shape) < 2 else covariance
 
 
 @with_form
@@ -228,8 +228,8 @@ def corrcoef(x: Operand, /) -> Any:
     >>> tb.corrcoef(tb.asarray([[1.0, 3.0], [2.0, 6.0]]))[0, 1].item() > 0.99
     True
     """
-    found = cov(x)
-    if not found.shape:
-        return found / found
-    scale = table["sqrt"](diagonal(found))
-    return found / reshape(scale, (scale.shape[0], 1)) / scale
+    covariance = cov(x)
+    if not covariance.shape:
+        return covariance / covariance
+    scale = table["sqrt"](diagonal(covariance))
+    return covariance / reshape(scale, (scale.shape[0], 1)) / scale

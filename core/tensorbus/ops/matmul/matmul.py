@@ -31,8 +31,8 @@ def _infer(specs: tuple[Spec, ...]) -> Spec:
     return Spec((*lead, x.shape[-2], y.shape[-1]), x.dtype)
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    return (fit("matmul", common_dtype(given), NUMERIC),) * 2
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit("matmul", common_dtype(operand_dtypes), NUMERIC),) * 2
 
 
 def matrix_transpose(x: Any, /) -> Any:

@@ -24,8 +24,8 @@ def _arguments(x: Any, y: Any, /, *added: Any, ends: str = "") -> tuple[tuple[An
 
 def _infer(specs: tuple[Spec, ...], *, ends: str) -> Spec:
     x, y, *added = specs
-    found = product.infer((x, y))
-    shape: tuple[int, ...] = found.shape
+    spec = product.infer((x, y))
+    shape: tuple[int, ...] = spec.shape
     for other in added:
         if broadcast_shapes(shape, other.shape) != shape:
             raise ShapeError(
@@ -35,15 +35,15 @@ def _infer(specs: tuple[Spec, ...], *, ends: str) -> Spec:
     return Spec(shape, x.dtype)
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    return (fit(NAME, common_dtype(given), NUMERIC),) * len(given)
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit(NAME, common_dtype(operand_dtypes), NUMERIC),) * len(operand_dtypes)
 
 
 def _decompose(x: Any, y: Any, *added: Any, ends: str) -> Any:
-    made = product(x, y)
+    total = product(x, y)
     for other in added:
-        made = made + other
-    return table.function(ends)(made) if ends else made
+        total = total + other
+    return table.function(ends)(total) if ends else total
 
 
 affine = table.add(

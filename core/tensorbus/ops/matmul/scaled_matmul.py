@@ -27,11 +27,11 @@ def _arguments(
     x: Operand, y: Operand, scale_x: Operand, scale_y: Operand, /, bias: Operand | None = None, *,
     dtype: DType | str = float32,
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:  # fmt: skip
-    wanted = _dtype(dtype)
-    if wanted not in RESULTS:
+    result_dtype = _dtype(dtype)
+    if result_dtype not in RESULTS:
         names = ", ".join(d.name for d in RESULTS)
-        raise DtypeError(f"{NAME}: no result in {wanted}; dtype must be one of {names}.")
-    return (x, y, scale_x, scale_y, *(() if bias is None else (bias,))), {"dtype": wanted}
+        raise DtypeError(f"{NAME}: no result in {result_dtype}; dtype must be one of {names}.")
+    return (x, y, scale_x, scale_y, *(() if bias is None else (bias,))), {"dtype": result_dtype}
 
 
 _dtype = dtype
@@ -60,21 +60,21 @@ def _fits(shape: Shape, most: Shape) -> bool:
         return False
 
 
-def _compute(given: tuple[DType, ...], dtype: DType, **_: Any) -> tuple[DType, ...]:
-    for name, found in zip("xy", given, strict=False):
-        if found not in QUANTIZED:
+def _compute(dtypes: tuple[DType, ...], dtype: DType, **_: Any) -> tuple[DType, ...]:
+    for name, kind in zip("xy", dtypes, strict=False):
+        if kind not in QUANTIZED:
             names = ", ".join(d.name for d in QUANTIZED)
-            raise DtypeError(f"{NAME}: {name} has dtype {found}; it takes {names}. Cast it, after scaling.")
-    if (given[0] is int8) != (given[1] is int8):
-        raise DtypeError(f"{NAME}: x has dtype {given[0]} and y {given[1]}; both or none must be int8.")
-    return (*given[:2], float32, float32, *(dtype for _ in given[4:]))
+            raise DtypeError(f"{NAME}: {name} has dtype {kind}; it takes {names}. Cast it, after scaling.")
+    if (dtypes[0] is int8) != (dtypes[1] is int8):
+        raise DtypeError(f"{NAME}: x has dtype {dtypes[0]} and y {dtypes[1]}; both or none must be int8.")
+    return (*dtypes[:2], float32, float32, *(dtype for _ in dtypes[4:]))
 
 
 def _decompose(x: Any, y: Any, scale_x: Any, scale_y: Any, *bias: Any, dtype: DType) -> Any:
-    made = product(cast(x, float32), cast(y, float32)) * scale_x * scale_y
+    total = product(cast(x, float32), cast(y, float32)) * scale_x * scale_y
     for row in bias:
-        made = made + cast(row, float32)
-    return cast(made, dtype)
+        total = total + cast(row, float32)
+    return cast(total, dtype)
 
 
 _op = table.add(
@@ -103,5 +103,5 @@ def scaled_matmul(
     >>> tb.scaled_matmul(x, x, 0.5, tb.asarray([[1.0, 10.0]])).tolist()
     [[3.5, -30.0], [-4.5, 110.0]]
     """
-    found: Tensor = table.function(NAME)(x, y, scale_x, scale_y, bias, dtype=dtype)
-    return found
+    out: Tensor = table.function(NAME)(x, y, scale_x, scale_y, bias, dtype=dtype)
+    return out

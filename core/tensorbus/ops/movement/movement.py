@@ -24,8 +24,8 @@ Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
     """Return a shape as a tuple of ints. Raises ``ShapeError`` for what is not a length."""
     try:
-        given: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        return tuple(index(n) for n in given)
+        lengths: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+        return tuple(index(n) for n in lengths)
     except TypeError:
         raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
 
@@ -80,12 +80,12 @@ def normalize_axis(name: str, axis: int, rank: int) -> int:
 
 
 def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
-    given = specs[0].shape
-    pairs = zip(given[::-1], shape[::-1], strict=False)
-    if len(given) > len(shape) or any(a not in (1, b) for a, b in pairs):
+    shape_in = specs[0].shape
+    pairs = zip(shape_in[::-1], shape[::-1], strict=False)
+    if len(shape_in) > len(shape) or any(a not in (1, b) for a, b in pairs):
         raise ShapeError(
-            f"broadcast_to: shape {given} does not broadcast to {shape}: counted from the last, each of its"
-            f" axes must have the length that is asked for, or 1."
+            f"broadcast_to: shape {shape_in} does not broadcast to {shape}: counted from the last, each of"
+            f" its axes must have the length that is asked for, or 1."
         )
     return Spec(shape, specs[0].dtype)
 
@@ -162,8 +162,8 @@ permute_dims: Op[...] = movement(
 
 def _flip_normalize(specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None) -> dict[str, Any]:
     rank = _rank(specs)
-    given = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return {"axis": tuple(sorted({normalize_axis("flip", a, rank) for a in given}))}
+    axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    return {"axis": tuple(sorted({normalize_axis("flip", a, rank) for a in axes}))}
 
 
 flip: Op[...] = movement(
@@ -271,11 +271,11 @@ def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:
     return Spec((*first[:axis], length, *first[axis + 1 :]), specs[0].dtype)
 
 
-def _concat_compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    common = given[0]
-    for d in given[1:]:
+def _concat_compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    common = operand_dtypes[0]
+    for d in operand_dtypes[1:]:
         common = promote(common, d)
-    return (common,) * len(given)
+    return (common,) * len(operand_dtypes)
 
 
 def _concat_vjp(g: Any, xs_shape: Sequence[Shape], axis: int) -> tuple[Any, ...]:
@@ -342,11 +342,11 @@ windows: Op[...] = movement(
 
 def _fold_infer(specs: tuple[Spec, ...], *, shape: Shape, stride: Shape, dilation: Shape) -> Spec:
     rank = len(shape)
-    given = specs[0].shape
-    lead, size = given[: len(given) - 2 * rank], given[len(given) - rank :]
+    own_shape = specs[0].shape
+    lead, size = own_shape[: len(own_shape) - 2 * rank], own_shape[len(own_shape) - rank :]
     whole = Spec((*lead, *shape), specs[0].dtype)
-    if _windows_infer((whole,), size=size, stride=stride, dilation=dilation).shape != given:
-        raise ShapeError(f"fold: windows of shape {given} do not come from shape {shape}.")
+    if _windows_infer((whole,), size=size, stride=stride, dilation=dilation).shape != own_shape:
+        raise ShapeError(f"fold: windows of shape {own_shape} do not come from shape {shape}.")
     return whole
 
 
@@ -389,10 +389,10 @@ def expand_dims(x: Any, /, axis: int | Sequence[int] = 0) -> Any:
     >>> tb.expand_dims(tb.ones((2,)), axis=(0, -1)).shape
     (1, 2, 1)
     """
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    rank = len(x.shape) + len(given)
-    places = {normalize_axis("expand_dims", a, rank) for a in given}
-    if len(places) != len(given):
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    rank = len(x.shape) + len(axes)
+    places = {normalize_axis("expand_dims", a, rank) for a in axes}
+    if len(places) != len(axes):
         raise ShapeError(f"expand_dims: axis {axis!r} names an axis twice.")
     lengths = iter(x.shape)
     return reshape(x, tuple(1 if k in places else next(lengths) for k in range(rank)))
@@ -411,8 +411,8 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Any:
     """
     if axis is None:
         return reshape(x, tuple(n for n in x.shape if n != 1))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = {normalize_axis("squeeze", a, len(x.shape)) for a in given}
+    listed = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = {normalize_axis("squeeze", a, len(x.shape)) for a in listed}
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} does not have length 1.")
     return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
@@ -439,7 +439,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     (3, 4, 2)
     """
     rank = len(x.shape)
-    pairs = [given if isinstance(given, (tuple, list)) else (given,) for given in (source, destination)]
+    pairs = [side if isinstance(side, (tuple, list)) else (side,) for side in (source, destination)]
     both = [[normalize_axis("moveaxis", a, rank) for a in axes] for axes in pairs]
     if len(both[0]) != len(both[1]) or any(len(set(axes)) != len(axes) for axes in both):
         raise ShapeError(f"moveaxis: axes {source!r} and {destination!r} must pair up, each named once.")

@@ -67,8 +67,8 @@ def _cut(x: Tensor, axis: int, start: int, size: int) -> Tensor:
 
 
 def _joined(parts: Sequence[Tensor], axis: int) -> Tensor:
-    kept = [part for part in parts if part.shape[axis]]
-    return kept[0] if len(kept) == 1 else concat(kept or [parts[0]], axis=axis)
+    nonempty = [part for part in parts if part.shape[axis]]
+    return nonempty[0] if len(nonempty) == 1 else concat(nonempty or [parts[0]], axis=axis)
 
 
 def _reflect(x: Tensor, axis: int, low: int, high: int) -> Tensor:

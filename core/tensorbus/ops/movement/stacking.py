@@ -79,8 +79,8 @@ def hstack(xs: Sequence[Any], /) -> Any:
     >>> tb.hstack([tb.ones((2, 1)), tb.zeros((2, 3))]).shape
     (2, 4)
     """
-    given = _given("hstack", xs, atleast_1d)
-    return concat(given, axis=0 if len(given[0].shape) == 1 else 1)
+    tensors = _given("hstack", xs, atleast_1d)
+    return concat(tensors, axis=0 if len(tensors[0].shape) == 1 else 1)
 
 
 @with_form

@@ -222,5 +222,5 @@ def unfold(x: Operand, /, axis: int, size: int, step: int) -> Any:
     [[0, 1, 2], [2, 3, 4]]
     """
     place = normalize_axis("unfold", axis, len(x.shape))
-    found = windows(moveaxis(x, place, -1), (index(size),), (index(step),), (1,))
-    return moveaxis(found, -2, place)
+    view = windows(moveaxis(x, place, -1), (index(size),), (index(step),), (1,))
+    return moveaxis(view, -2, place)

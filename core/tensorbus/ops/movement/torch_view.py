@@ -27,19 +27,19 @@ def view(x: Tensor, /, shape_or_dtype: Shape | DType | type) -> Any:
     """
     if not isinstance(shape_or_dtype, (DType, type)):
         return reshape(x, shape_or_dtype)
-    wanted = dt.dtype(shape_or_dtype)
-    if wanted is x.dtype:
+    target = dt.dtype(shape_or_dtype)
+    if target is x.dtype:
         return x.clone()
     if not x.shape:
         raise ShapeError(
-            f"view: a tensor without axes has no last one to see as {wanted}; reshape it to (1,)."
+            f"view: a tensor without axes has no last one to see as {target}; reshape it to (1,)."
         )
     *rest, length = x.shape
-    if x.dtype.is_complex and wanted is dt.real_of(x.dtype):
+    if x.dtype.is_complex and target is dt.real_of(x.dtype):
         return reshape(view_as_real(x), (*rest, 2 * length))
-    if wanted.is_complex and x.dtype is dt.real_of(wanted) and length % 2 == 0:
+    if target.is_complex and x.dtype is dt.real_of(target) and length % 2 == 0:
         return view_as_complex(reshape(x, (*rest, length // 2, 2)))
     raise DtypeError(
-        f"view: {x.dtype}{list(x.shape)} is not seen as {wanted}: complex numbers are seen as their parts, an"
-        f" even number of parts as complex numbers. Cast with .to({wanted.name!r})."
+        f"view: {x.dtype}{list(x.shape)} is not seen as {target}: complex numbers are seen as their parts, an"
+        f" even number of parts as complex numbers. Cast with .to({target.name!r})."
     )

@@ -33,12 +33,12 @@ def _sizes(name: str, rank: int, x: Tensor, output_size: OutputSize) -> Shape:
         raise ShapeError(
             f"{name}: at least {rank + 1} dimensions, the last {rank} not empty, are needed; got {x.shape}."
         )
-    given: Any = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
-    if len(given) != rank or not all(m is None or (isinstance(m, int) and m >= 0) for m in given):
+    lengths: Any = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * rank
+    if len(lengths) != rank or not all(m is None or (isinstance(m, int) and m >= 0) for m in lengths):
         raise ShapeError(
             f"{name}: output_size must be an integer >= 0, None, or {rank} of them, got {output_size!r}."
         )
-    return tuple(n if m is None else m for n, m in zip(space, given, strict=True))
+    return tuple(n if m is None else m for n, m in zip(space, lengths, strict=True))
 
 
 def _covered(x: Tensor, n: int, m: int) -> tuple[Any, Any, Any]:
@@ -160,12 +160,12 @@ def _unpool(
         (n - 1) * s - 2 * p + k for n, s, p, k in zip(x.shape[-rank:], step, edge, size, strict=True)
     )
     if output_size is not None:
-        asked = tuple(output_size)[-rank:]
-        if len(asked) != rank or any(abs(a - n) >= s for a, n, s in zip(asked, space, step, strict=True)):
+        lengths = tuple(output_size)[-rank:]
+        if len(lengths) != rank or any(abs(a - n) >= s for a, n, s in zip(lengths, space, step, strict=True)):
             raise ShapeError(
                 f"{name}: output_size must be within {step} of {space}, got {tuple(output_size)}."
             )
-        space = asked
+        space = lengths
     lead = x.shape[:-rank]
     rows, count = prod(lead), prod(x.shape[-rank:])
     row = broadcast_to(reshape(iota(rows, device=x.device), (rows, 1)), (rows, count))

@@ -50,8 +50,8 @@ def _vjp(
     attrs: dict[str, Any] = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     if any(wanted[3:]):
         return gradients_and_masks(g, out, query, key, value, *attn_mask, **attrs)
-    found = table.run(attention_gradients.name, (g, out, query, key, value, *attn_mask), attrs)
-    return (*found, *(None for _ in attn_mask))
+    grads = table.run(attention_gradients.name, (g, out, query, key, value, *attn_mask), attrs)
+    return (*grads, *(None for _ in attn_mask))
 
 
 attention = table.add(

@@ -34,19 +34,19 @@ def _infer(
     specs: tuple[Spec, ...], *, is_causal: bool, scale: float, enable_gqa: bool
 ) -> tuple[Spec, Spec, Spec]:
     grad, out, query, key, value, *masks = specs
-    found = attention_infer(
+    spec = attention_infer(
         (query, key, value, *masks), is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
     )
-    if not grad.shape == out.shape == found.shape:
+    if not grad.shape == out.shape == spec.shape:
         raise ShapeError(
-            f"{_NAME}: these operands of attention give {found.shape}; a gradient and a result of that shape"
+            f"{_NAME}: these operands of attention give {spec.shape}; a gradient and a result of that shape"
             f" are needed, got {grad.shape} and {out.shape}."
         )
     return query, key, value
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    dtype, *rest = attention_compute(given[2:])
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    dtype, *rest = attention_compute(operand_dtypes[2:])
     return (dtype,) * 3 + tuple(rest)
 
 
@@ -66,13 +66,13 @@ def gradients_and_masks(
     shares = attention_weights(q, k, masks, is_causal, scale)
     behind = shared_product(g, matrix_transpose(v)) - sum(g * widened(out), axis=-1, keepdims=True)
     scores = shares * behind
-    found = (
+    grads = (
         sum_to(shared_product(scores, k) * scale, query.shape),
         sum_to(_over_rows(scores, q, k) * scale, key.shape),
         sum_to(_over_rows(shares, g, v), value.shape),
     )
     added = (None if m.dtype is bool_ else narrowed(sum_to(scores, m.shape), m.dtype) for m in masks)
-    return (*(narrowed(x, query.dtype) for x in found), *added)
+    return (*(narrowed(x, query.dtype) for x in grads), *added)
 
 
 def _decompose(*operands: Any, **attrs: Any) -> tuple[Any, ...]:

@@ -48,13 +48,13 @@ def attention_infer(specs: tuple[Spec, ...], *, is_causal: bool, scale: float, e
     return Spec((*lead, q.shape[-2], v.shape[-1]), q.dtype)
 
 
-def attention_compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+def attention_compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     """Return what operands are cast to: one dtype, and a bool mask stays."""
-    dtype = fit(NAME, common_dtype(given[:3]), FLOATING)
-    for mask in given[3:]:
+    dtype = fit(NAME, common_dtype(operand_dtypes[:3]), FLOATING)
+    for mask in operand_dtypes[3:]:
         if mask is not dt.bool_ and not mask.is_floating:
             raise DtypeError(f"{NAME}: a mask is bool, or floating-point and added; got {mask}.")
-    return (dtype,) * 3 + tuple(m if m is dt.bool_ else dtype for m in given[3:])
+    return (dtype,) * 3 + tuple(m if m is dt.bool_ else dtype for m in operand_dtypes[3:])
 
 
 def merged(x: Any, y: Any) -> Any:
@@ -72,10 +72,10 @@ def merged(x: Any, y: Any) -> Any:
 def shared_product(x: Any, y: Any) -> Any:
     """Return ``x @ y`` where several heads of ``x`` share one of ``y``, which is not repeated for them."""
     rows = merged(x, y)
-    found = product(rows, y)
+    out = product(rows, y)
     if rows is x:
-        return found
-    return reshape(found, (*found.shape[:-3], *x.shape[-3:-1], found.shape[-1]))
+        return out
+    return reshape(out, (*out.shape[:-3], *x.shape[-3:-1], out.shape[-1]))
 
 
 def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: bool, scale: float) -> Any:

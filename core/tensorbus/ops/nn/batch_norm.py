@@ -102,11 +102,11 @@ def _check(
     if len(x.shape) < 2:
         raise ShapeError(f"{name}: (batch, channels, *space) is needed, got shape {x.shape}.")
     vectors = {"running_mean": running_mean, "running_var": running_var, "weight": weight, "bias": bias}
-    for role, given in vectors.items():
-        if given is not None and given.shape != (x.shape[1],):
+    for role, vector in vectors.items():
+        if vector is not None and vector.shape != (x.shape[1],):
             raise ShapeError(
                 f"{name}: for an input of shape {x.shape} the {role} has {x.shape[1]} elements, got shape"
-                f" {given.shape}."
+                f" {vector.shape}."
             )
 
 
@@ -126,14 +126,14 @@ def _by_running(
     return by_channel(narrowed(centred * reshape(scale, row), x.dtype), name, None, bias)
 
 
-def _follow(running: Tensor | None, found: Tensor, momentum: float, share: float = 1.0) -> None:
+def _follow(running: Tensor | None, statistic: Tensor, momentum: float, share: float = 1.0) -> None:
     if running is not None:
-        running.rebind(_moved(running.detach(), found.detach(), momentum, share))
+        running.rebind(_moved(running.detach(), statistic.detach(), momentum, share))
 
 
 @fuse_in_eager
-def _moved(running: Tensor, found: Tensor, momentum: float, share: float) -> Tensor:
+def _moved(running: Tensor, statistic: Tensor, momentum: float, share: float) -> Tensor:
     """Return a running statistic, moved by ``momentum`` towards ``share`` of one that was found."""
-    found = found if share == 1 else found * share
-    fresh = cast(reshape(found, running.shape), running.dtype)
+    statistic = statistic if share == 1 else statistic * share
+    fresh = cast(reshape(statistic, running.shape), running.dtype)
     return running * (1 - momentum) + fresh * momentum

@@ -26,10 +26,10 @@ Lengths = int | Sequence[int]
 
 def spread(name: str, what: str, value: Lengths, rank: int, least: int = 0) -> Shape:
     """Return one integer for each spatial axis. Raises ``ShapeError`` for a wrong number or size of them."""
-    given: tuple[Any, ...] = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
-    if len(given) != rank or not all(isinstance(n, int) and n >= least for n in given):
+    lengths: tuple[Any, ...] = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    if len(lengths) != rank or not all(isinstance(n, int) and n >= least for n in lengths):
         raise ShapeError(f"{name}: {what} must be an integer >= {least}, or {rank} of them, got {value!r}.")
-    return given
+    return lengths
 
 
 def _conv_arguments(
@@ -71,8 +71,8 @@ def conv_infer(
     return Spec((x.shape[0], w.shape[0], *space), x.dtype)
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    return (fit("conv", common_dtype(given), FLOATING),) * 2
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit("conv", common_dtype(operand_dtypes), FLOATING),) * 2
 
 
 def columns_of(x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:

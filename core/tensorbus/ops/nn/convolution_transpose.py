@@ -119,8 +119,8 @@ def _vjp(
     return d_x, d_weight
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    return (fit("conv_transpose", common_dtype(given), FLOATING),) * 2
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit("conv_transpose", common_dtype(operand_dtypes), FLOATING),) * 2
 
 
 conv_transpose = table.add(

@@ -50,8 +50,8 @@ def _infer(specs: tuple[Spec, ...], *, kernel: Shape, groups: int, **attrs: Shap
     return weight
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    return (fit("conv_weight", common_dtype(given), FLOATING),) * 2
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    return (fit("conv_weight", common_dtype(operand_dtypes), FLOATING),) * 2
 
 
 def _decompose(

@@ -73,31 +73,32 @@ def ctc_loss(
     return result
 
 
-def _lengths(name: str, given: Any, count: int, limit: int, like: Tensor) -> Tensor:
+def _lengths(name: str, sizes: Any, count: int, limit: int, like: Tensor) -> Tensor:
     """Return a length for each of the batch, as a tensor."""
-    if not hasattr(given, "dtype"):
-        numbers = [given] * count if isinstance(given, int) else list(given)
+    if not hasattr(sizes, "dtype"):
+        numbers = [sizes] * count if isinstance(sizes, int) else list(sizes)
         if any(not isinstance(n, int) or not 0 <= n <= limit for n in numbers):
-            raise ArgumentError(f"ctc_loss: {name} must be integers in [0, {limit}], got {given!r}.")
-        given = like.tensor_like_device(numbers)
-    if not given.dtype.is_integer or given.size != count:
-        raise ShapeError(f"ctc_loss: {name} needs {count} integers, got {given.dtype}{list(given.shape)}.")
-    return cast(reshape(given, (count,)), int64)
+            raise ArgumentError(f"ctc_loss: {name} must be integers in [0, {limit}], got {sizes!r}.")
+        sizes = like.tensor_like_device(numbers)
+    if not sizes.dtype.is_integer or sizes.size != count:
+        raise ShapeError(f"ctc_loss: {name} needs {count} integers, got {sizes.dtype}{list(sizes.shape)}.")
+    return cast(reshape(sizes, (count,)), int64)
 
 
-def _labels(targets: Tensor, given: Any, count: int, alone: bool, like: Tensor) -> tuple[Tensor, Tensor]:
+def _labels(targets: Tensor, lengths: Any, count: int, alone: bool, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the labels as ``(batch, longest)``, and the number of labels of each."""
     if len(targets.shape) == 2 and not alone:
         if targets.shape[0] != count:
             raise ShapeError(f"ctc_loss: targets for {count} inputs are needed, got shape {targets.shape}.")
         longest = targets.shape[1]
-        return cast(targets, int64), _lengths("target_lengths", given, count, longest, like)
+        return cast(targets, int64), _lengths("target_lengths", lengths, count, longest, like)
     if len(targets.shape) != 1:
         raise ShapeError(f"ctc_loss: targets are (batch, longest) or (all,), got shape {targets.shape}.")
     if alone:
-        length = _lengths("target_lengths", given, 1, targets.shape[0], like)
+        length = _lengths("target_lengths", lengths, 1, targets.shape[0], like)
         return reshape(cast(targets, int64), (1, targets.shape[0])), length
-    numbers = [int(n) for n in (given.tolist() if hasattr(given, "dtype") else _several(given, count))]
+    listed = lengths.tolist() if hasattr(lengths, "dtype") else _several(lengths, count)
+    numbers = [int(n) for n in listed]
     sizes = _lengths("target_lengths", numbers, count, targets.shape[0], like)
     starts = [0]
     for n in numbers:
@@ -115,8 +116,8 @@ def _labels(targets: Tensor, given: Any, count: int, alone: bool, like: Tensor) 
     return gather(cast(targets, int64), like.tensor_like_device(places)), sizes
 
 
-def _several(given: Any, count: int) -> Sequence[int]:
-    return [given] * count if isinstance(given, int) else given
+def _several(lengths: Any, count: int) -> Sequence[int]:
+    return [lengths] * count if isinstance(lengths, int) else lengths
 
 
 def _losses(logs: Tensor, labels: Tensor, times: Tensor, sizes: Tensor, blank: int) -> Any:

@@ -71,10 +71,10 @@ def grid_sample(
         spots = [place for place, _ in taps]
         if mode == "bicubic":
             spots = [_inside(a, n, padding_mode, corners) for a, n in zip(spots, space, strict=True)]
-        found = _read(rows, spots, padding_mode)
+        values = _read(rows, spots, padding_mode)
         for _, weight in taps:
-            found = found if weight is None else found * expand_dims(weight, -1)
-        total = found if total is None else total + found
+            values = values if weight is None else values * expand_dims(weight, -1)
+        total = values if total is None else total + values
     out: Tensor = narrowed(moveaxis(total, -1, 1), input.dtype)
     return out
 
@@ -116,8 +116,8 @@ def _read(rows: Any, spots: Sequence[Any], padding_mode: str) -> Any:
         inside = valid if inside is None else logical_and(inside, valid)
         indices.append(cast(minimum(maximum(where(isfinite(spot), spot, 0.0), 0.0), n - 1.0), int64))
     first = reshape(iota(batch, device=rows.device), (batch, *(1,) * len(space)))
-    found = gather(rows, broadcast_to(first, indices[0].shape), *indices)
-    return where(expand_dims(inside, -1), found, 0.0)
+    values = gather(rows, broadcast_to(first, indices[0].shape), *indices)
+    return where(expand_dims(inside, -1), values, 0.0)
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:

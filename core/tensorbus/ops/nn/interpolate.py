@@ -51,8 +51,8 @@ def interpolate(
     if mode not in _RANKS:
         raise ArgumentError(f"interpolate: mode must be one of {', '.join(_RANKS)}, got {mode!r}.")
     if rank not in _RANKS[mode]:
-        wanted = " or ".join(str(r + 2) for r in _RANKS[mode])
-        raise ShapeError(f"interpolate: mode {mode!r} needs {wanted} dimensions, got shape {input.shape}.")
+        ranks = " or ".join(str(r + 2) for r in _RANKS[mode])
+        raise ShapeError(f"interpolate: mode {mode!r} needs {ranks} dimensions, got shape {input.shape}.")
     if mode in ("nearest", "nearest-exact", "area") and align_corners is not None:
         raise ArgumentError(f"interpolate: mode {mode!r} has no align_corners, got {align_corners!r}.")
     if antialias and mode not in ("bilinear", "bicubic"):
@@ -69,10 +69,10 @@ def interpolate(
     cubic = mode == "bicubic"
     out = widened(input)
     # A length that a scale leaves as it is keeps its elements, as in PyTorch: a cubic one with all others.
-    kept = not antialias and (not cubic or tuple(input.shape[2:]) == tuple(lengths))
+    keeps = not antialias and (not cubic or tuple(input.shape[2:]) == tuple(lengths))
     for k, (m, scale) in enumerate(zip(lengths, scales, strict=True)):
         n = input.shape[2 + k]
-        if n == m and (kept or scale in (None, 1.0)):
+        if n == m and (keeps or scale in (None, 1.0)):
             continue
         if antialias:
             at, weights = _filtered(n, m, scale, bool(align_corners), cubic, out)
@@ -89,10 +89,10 @@ def _lengths(
     """Return the lengths of the result, and for each axis the scale that was asked for, if one counts."""
     if (size is None) == (scale_factor is None):
         raise ArgumentError("interpolate: one of size and scale_factor is needed, and not both.")
-    given = size if size is not None else scale_factor
-    every = tuple(given) if isinstance(given, (tuple, list)) else (given,) * rank
+    value = size if size is not None else scale_factor
+    every = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
     if len(every) != rank:
-        raise ShapeError(f"interpolate: one number or {rank} are needed for shape {x.shape}, got {given!r}.")
+        raise ShapeError(f"interpolate: one number or {rank} are needed for shape {x.shape}, got {value!r}.")
     if size is not None:
         if recompute:
             raise ArgumentError("interpolate: recompute_scale_factor needs a scale_factor, not a size.")

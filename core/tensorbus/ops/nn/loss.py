@@ -73,10 +73,10 @@ def cross_entropy(
         shares = moveaxis(target, axis, -1) * (1 - label_smoothing) + label_smoothing / classes
         losses = -sum(shares * logs if weight is None else shares * logs * weight, axis=-1)
         return reduced("cross_entropy", losses, reduction, losses.size)
-    losses, factors, kept = _chosen_losses("cross_entropy", logs, target, weight, ignore_index)
+    losses, factors, counted = _chosen_losses("cross_entropy", logs, target, weight, ignore_index)
     if label_smoothing:
         every = -sum(logs if weight is None else logs * weight, axis=-1)
-        losses = losses * (1 - label_smoothing) + where(kept, every, 0.0) * (label_smoothing / classes)
+        losses = losses * (1 - label_smoothing) + where(counted, every, 0.0) * (label_smoothing / classes)
     return reduced("cross_entropy", losses, reduction, sum(factors))
 
 
@@ -123,19 +123,19 @@ def _chosen_losses(
             f"{name}: the classes' scores need a target of shape {logs.shape[:-1]}, got {target.shape}."
         )
     target = cast(target, int64)
-    kept = target != ignore_index
-    index = where(kept, target, 0)
-    factors = cast(kept, logs.dtype) if weight is None else where(kept, gather(weight, index), 0.0)
-    chosen = where(kept, _chosen(logs, index), 0.0)  # an ignored row may hold infinities
-    return -chosen * factors, factors, kept
+    counted = target != ignore_index
+    index = where(counted, target, 0)
+    factors = cast(counted, logs.dtype) if weight is None else where(counted, gather(weight, index), 0.0)
+    chosen = where(counted, _chosen(logs, index), 0.0)  # an ignored row may hold infinities
+    return -chosen * factors, factors, counted
 
 
 def _chosen(logs: Tensor, index: Tensor) -> Tensor:
     """Return the entry of the last axis that ``index`` names; one that is out of range is an error."""
     rows = index.size
     flat = reshape(logs, (rows, logs.shape[-1]))
-    found = gather(flat, iota(rows, device=logs.device), reshape(index, (rows,)))
-    return reshape(found, index.shape)
+    chosen = gather(flat, iota(rows, device=logs.device), reshape(index, (rows,)))
+    return reshape(chosen, index.shape)
 
 
 @fuse_in_eager

@@ -43,7 +43,7 @@ def _normalizer(
     return table.add(
         Op(
             name=name, family="normalization", operands=("x",), arguments=_normalize_arguments, infer=infer,
-            compute=lambda given, **_: (fit(name, common_dtype(given), FLOATING),),
+            compute=lambda operand_dtypes, **_: (fit(name, common_dtype(operand_dtypes), FLOATING),),
             decompose=decompose, vjp=vjp, batch=unchanged(name), dtypes=FLOATING,
             method=False, doc=doc,
         )

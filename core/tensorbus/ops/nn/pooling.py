@@ -46,10 +46,10 @@ def default_stride(name: str, stride: Lengths | None, size: Shape) -> Shape:
 
 def at_most_half(name: str, padding: Lengths, size: Shape) -> Shape:
     """Return the padding. Raises ``ShapeError`` for more than half a window: one would lie in it wholly."""
-    given = spread(name, "padding", padding, len(size))
-    if any(2 * p > k for p, k in zip(given, size, strict=True)):
-        raise ShapeError(f"{name}: padding {given} must be at most half of the kernel size {size}.")
-    return given
+    lengths = spread(name, "padding", padding, len(size))
+    if any(2 * p > k for p, k in zip(lengths, size, strict=True)):
+        raise ShapeError(f"{name}: padding {lengths} must be at most half of the kernel size {size}.")
+    return lengths
 
 
 def _pool_infer(
@@ -79,8 +79,8 @@ def _patches(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape
     lead = (0,) * (len(x.shape) - len(size))
     if any(padding):
         x = pad(x, lead + padding, lead + padding, lowest(x.dtype))
-    found = windows(x, size, stride, dilation)
-    return reshape(found, (*found.shape[: len(found.shape) - len(size)], prod(size)))
+    patches = windows(x, size, stride, dilation)
+    return reshape(patches, (*patches.shape[: len(patches.shape) - len(size)], prod(size)))
 
 
 def _best(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:

@@ -42,21 +42,21 @@ def _infer(specs: tuple[Spec, ...], *, side: str) -> Spec:
     return Spec(values.shape, dt.default_int)
 
 
-def _compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-    common = common_dtype(given)
+def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+    common = common_dtype(operand_dtypes)
     if common not in ORDERED:
         raise DtypeError(f"searchsorted: not defined for {common}, which has no order.")
     return (common, common)
 
 
-def _goes_right(found: Any, value: Any, side: str) -> Any:
-    """Return whether ``value`` belongs behind ``found``; NaN is behind all numbers."""
-    behind = less(found, value) if side == "left" else less_equal(found, value)
+def _goes_right(probed: Any, value: Any, side: str) -> Any:
+    """Return whether ``value`` belongs behind ``probed``; NaN is behind all numbers."""
+    behind = less(probed, value) if side == "left" else less_equal(probed, value)
     if not value.dtype.is_floating:
         return behind
     last = isnan(value)
     if side == "left":
-        last = logical_and(last, logical_not(isnan(found)))
+        last = logical_and(last, logical_not(isnan(probed)))
     return logical_or(behind, last)
 
 
@@ -68,8 +68,8 @@ def _search(line: Any, values: Any, side: str) -> Any:
         further = place + (1 << bit)
         fits = less_equal(further, length)
         at = where(fits, further - 1, 0)
-        found = gather(line, at) if len(line.shape) == 1 else take_along_axis(line, at, axis=-1)
-        go = logical_and(fits, _goes_right(found, values, side))
+        probed = gather(line, at) if len(line.shape) == 1 else take_along_axis(line, at, axis=-1)
+        go = logical_and(fits, _goes_right(probed, values, side))
         place = where(go, further, place)
     return place
 

@@ -126,9 +126,9 @@ def _select(x: Any, axis: int, start: int, count: int, descending: bool) -> Any:
     parts = reshape(rows, (*lead, -1, wide))
     chosen = argsort_part(_leaders(parts, descending), axis=-1, count=last, descending=descending)
     chosen = sort(chosen, axis=-1)[..., None]
-    found = reshape(take_along_axis(parts, chosen, axis=-2), (*lead, -1))
-    places = reshape(chosen * wide + iota(wide, device=x.device), found.shape)
-    order = argsort_part(found, axis=-1, start=start, count=count, descending=descending)
+    candidates = reshape(take_along_axis(parts, chosen, axis=-2), (*lead, -1))
+    places = reshape(chosen * wide + iota(wide, device=x.device), candidates.shape)
+    order = argsort_part(candidates, axis=-1, start=start, count=count, descending=descending)
     return moveaxis(take_along_axis(places, order, axis=-1), -1, axis)
 
 
@@ -259,7 +259,7 @@ def quantile(
         raise ArgumentError(
             f"quantile: interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}."
         )
-    kept = tuple(1 for _ in x.shape) if axis is None else None
+    kept_shape = tuple(1 for _ in x.shape) if axis is None else None
     rows = reshape(x, (-1,) if x.size else (0,)) if axis is None else x
     place = normalize_axis("quantile", 0 if axis is None else axis, len(rows.shape))
     length = _filled("quantile", rows, place)
@@ -271,11 +271,11 @@ def quantile(
     if len(q.shape) > 1:
         raise ShapeError(f"quantile: q must have at most 1 dimension, got shape {q.shape}.")
     last = moveaxis(sort(rows, axis=place), place, -1)
-    found = _between(last, reshape(q, (-1,)), length, interpolation)
-    single = found.shape[:-1]
-    out = moveaxis(found, -1, 0)
+    between = _between(last, reshape(q, (-1,)), length, interpolation)
+    single = between.shape[:-1]
+    out = moveaxis(between, -1, 0)
     if keepdims:
-        single = kept or tuple(1 if k == place else n for k, n in enumerate(x.shape))
+        single = kept_shape or tuple(1 if k == place else n for k, n in enumerate(x.shape))
     return reshape(out, (*q.shape, *single))
 
 

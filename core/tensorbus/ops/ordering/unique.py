@@ -96,14 +96,14 @@ def unique_all(x: Any, /) -> UniqueAll:
 
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Return the distinct elements as ``values``, and how often each occurs as ``counts``."""
-    found = unique_all(x)
-    return UniqueCounts(found.values, found.counts)
+    result = unique_all(x)
+    return UniqueCounts(result.values, result.counts)
 
 
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Return the distinct elements as ``values``, and which one each element is as ``inverse_indices``."""
-    found = unique_all(x)
-    return UniqueInverse(found.values, found.inverse_indices)
+    result = unique_all(x)
+    return UniqueInverse(result.values, result.inverse_indices)
 
 
 def unique_values(x: Any, /) -> Any:
@@ -129,8 +129,8 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Any:
     """
     if isinstance(x1, (bool, int, float, complex)):
         x1 = full((), x1, dtype=promote_scalar(x2.dtype, type(x1)), device=x2.device)
-    found = equal(x1, x2) if isinstance(x2, (bool, int, float, complex)) else _among(x1, _flat(x2))
-    return table["logical_not"](found) if invert else found
+    member = equal(x1, x2) if isinstance(x2, (bool, int, float, complex)) else _among(x1, _flat(x2))
+    return table["logical_not"](member) if invert else member
 
 
 def _among(x: Any, flat: Any) -> Any:

@@ -31,8 +31,8 @@ def normalize_axes(name: str, axis: Axis, rank: int) -> tuple[int, ...]:
     """Return sorted non-negative axes; ``None`` is all of them. Raises ``ShapeError`` for repeats."""
     if axis is None:
         return tuple(range(rank))
-    given = axis if isinstance(axis, (tuple, list)) else (axis,)
-    axes = tuple(sorted(normalize_axis(name, a, rank) for a in given))
+    listed = axis if isinstance(axis, (tuple, list)) else (axis,)
+    axes = tuple(sorted(normalize_axis(name, a, rank) for a in listed))
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name}: axis {axis!r} names an axis twice.")
     return axes
@@ -81,10 +81,10 @@ def reduction(
         operands, attrs = arguments(x, axis, keepdims)
         return operands, attrs if dtype is None else {**attrs, "dtype": check_dtype(name, dtype, dtypes)}
 
-    def compute(given: tuple[DType, ...], dtype: DType | None = None, **_: Any) -> tuple[DType, ...]:
+    def compute(operand_dtypes: tuple[DType, ...], dtype: DType | None = None, **_: Any) -> tuple[DType, ...]:
         if dtype is not None:
             return (dtype,)
-        given_dtype = accumulate(given[0]) if accumulate else given[0]
+        given_dtype = accumulate(operand_dtypes[0]) if accumulate else operand_dtypes[0]
         return (fit(name, given_dtype, dtypes),)
 
     def normalize(specs: tuple[Spec, ...], axis: Axis, **rest: Any) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def reduction(
 
 def check_dtype(name: str, dtype: DType | str, dtypes: tuple[DType, ...]) -> DType:
     """Return the dtype asked for. Raises ``DtypeError`` where the op is not defined for it."""
-    wanted = dt.dtype(dtype)
-    if wanted not in dtypes:
-        raise DtypeError(f"{name}: no result in {wanted}; it takes {', '.join(d.name for d in dtypes)}.")
-    return wanted
+    target = dt.dtype(dtype)
+    if target not in dtypes:
+        raise DtypeError(f"{name}: no result in {target}; it takes {', '.join(d.name for d in dtypes)}.")
+    return target
 
 
 def sum_dtype(d: DType) -> DType:
@@ -134,11 +134,11 @@ def _extreme_vjp(g: Any, out: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, 
 
 
 def _prod_vjp(g: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any, ...]:
-    kept = tuple(k for k in range(len(x.shape)) if k not in axis)
-    order = kept + axis
+    outer = tuple(k for k in range(len(x.shape)) if k not in axis)
+    order = outer + axis
     shape = tuple(x.shape[k] for k in order)
-    rows = reshape(permute_dims(x, order), (*shape[: len(kept)], _count(x.shape, axis)))
-    grads = reshape(conj(products_of_others(rows)) * reshape(g, (*shape[: len(kept)], 1)), shape)
+    rows = reshape(permute_dims(x, order), (*shape[: len(outer)], _count(x.shape, axis)))
+    grads = reshape(conj(products_of_others(rows)) * reshape(g, (*shape[: len(outer)], 1)), shape)
     return (permute_dims(grads, tuple(order.index(k) for k in range(len(order)))),)
 
 
@@ -230,8 +230,8 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
             raise ShapeError(f"{name}: no elements along axis {axis[0]} of shape {shape}.")
         return Spec(reduced_shape(shape, axis, keepdims), dt.default_int)
 
-    def compute(given: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
-        return (fit(name, given[0], REAL),)
+    def compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
+        return (fit(name, operand_dtypes[0], REAL),)
 
     return table.add(
         Op(

@@ -55,8 +55,8 @@ def scan(
     def normalize(specs: tuple[Spec, ...], axis: int, **rest: Any) -> dict[str, Any]:
         return {"axis": normalize_axis(name, axis, len(specs[0].shape)), **rest}
 
-    def compute(given: tuple[DType, ...], dtype: DType | None = None, **_: Any) -> tuple[DType, ...]:
-        return (fit(name, accumulate(given[0]), dtypes) if dtype is None else dtype,)
+    def compute(operand_dtypes: tuple[DType, ...], dtype: DType | None = None, **_: Any) -> tuple[DType, ...]:
+        return (fit(name, accumulate(operand_dtypes[0]), dtypes) if dtype is None else dtype,)
 
     return table.add(
         Op(

@@ -29,7 +29,7 @@ def _along(
             name=name, family="softmax", operands=("x",), arguments=_softmax_arguments,
             normalize=lambda specs, axis: {"axis": normalize_axis(name, axis, len(specs[0].shape))},
             infer=lambda specs, axis: specs[0],
-            compute=lambda given, **_: (fit(name, given[0], FLOATING),),
+            compute=lambda operand_dtypes, **_: (fit(name, operand_dtypes[0], FLOATING),),
             decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING,
             autocast="wide", memoize=True, doc=doc,
         )

@@ -181,8 +181,8 @@ class _MaxUnpool(Module):
 
     def __init__(self, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0) -> None:
         super().__init__()
-        given = kernel_size, stride, padding
-        self.kernel_size, self.stride, self.padding = _spread(type(self).__name__, self.rank, *given)
+        settings = kernel_size, stride, padding
+        self.kernel_size, self.stride, self.padding = _spread(type(self).__name__, self.rank, *settings)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Return the values where ``indices`` say, and 0 elsewhere."""
