@@ -95,8 +95,8 @@ class Graph:
         lines = []
         for node, name in names.items():
             spec = specs.get(id(node.spec)) or specs.setdefault(id(node.spec), str(node.spec))
-            given = [names[operand] for operand in node.inputs]
-            given += [f"{key}={value!r}" for key, value in node.attrs.items()]
-            lines.append(f"{name}: {spec} = {node.op}({', '.join(given)})")
+            arguments = [names[operand] for operand in node.inputs]
+            arguments += [f"{key}={value!r}" for key, value in node.attrs.items()]
+            lines.append(f"{name}: {spec} = {node.op}({', '.join(arguments)})")
         lines.append(f"return {', '.join([names[node] for node in self.outputs])}")
         return "\n".join(lines)

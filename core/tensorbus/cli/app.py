@@ -27,8 +27,8 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"tensorbus {__version__} (backend API {API_VERSION})")
         raise typer.Exit
 
@@ -106,13 +106,13 @@ def coverage(
     if not device:
         raise typer.BadParameter("name a device with --device, or ask for --all.")
     with conformance_command.problems(), waiting(f"Asking {device}"):
-        found = coverage_command.of(device, own=write)
+        survey = coverage_command.of(device, own=write)
     if write:
-        typer.echo(f"wrote {coverage_command.write(found)}")
+        typer.echo(f"wrote {coverage_command.write(survey)}")
     elif as_json:
-        typer.echo(json.dumps(coverage_command.as_dict(found), indent=2))
+        typer.echo(json.dumps(coverage_command.as_dict(survey), indent=2))
     else:
-        Console().print(coverage_command.render(found))
+        Console().print(coverage_command.render(survey))
 
 
 @app.command()

@@ -27,7 +27,7 @@ def run(
             raise
         typer.echo(f"The conformance kit is not installed: pip install {PACKAGE}", err=True)
         raise typer.Exit(2) from None
-    names = ([name for name in given.split(",") if name] for given in (ops, dtypes, checks))
+    names = ([name for name in option.split(",") if name] for option in (ops, dtypes, checks))
     path = None if report is None else str(report)
     return int(kit.conformance(devices, *names, path=path, quick=quick, jobs=jobs, shard=shard))
 

@@ -67,21 +67,21 @@ def read_reports(file: Path) -> list[Report]:
     Raises ``ValueError`` for another file, and for a report of a part of the checks.
     """
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
-        limits = [limit for limit in given.get("limits", ()) if limit != "--quick"]
+        data = json.loads(file.read_text(encoding="utf-8"))
+        limits = [limit for limit in data.get("limits", ()) if limit != "--quick"]
         part = [limit for limit in limits if not limit.startswith(_PARTS)]
-        found = [_device_report(given, device, rows) for device, rows in given["devices"].items()]
+        reports = [_device_report(data, device, rows) for device, rows in data["devices"].items()]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{file}: this is no report of `tensorbus conformance --report` ({error!r})."
         ) from None
     if part:
         raise ValueError(f"{file}: made with {' '.join(part)}; what is kept are reports on all checks.")
-    return found
+    return reports
 
 
-def _device_report(given: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Report:
-    about = given.get("about", {}).get(device, {})
+def _device_report(data: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Report:
+    about = data.get("about", {}).get(device, {})
     ops: dict[str, dict[str, str]] = {}
     calls, findings = 0, []
     for op, row in sorted(rows.items()):
@@ -93,9 +93,9 @@ def _device_report(given: Mapping[str, Any], device: str, rows: Mapping[str, Any
         ops[op] = {status: " ".join(by_status[status]) for status in STATUSES if status in by_status}
     return Report(
         device=device, name=about.get("name", ""), driver=about.get("driver", ""), calls=calls, ops=ops,
-        findings=findings, limits=given.get("limits", []),
+        findings=findings, limits=data.get("limits", []),
         each={op: {dtype: case["calls"] for dtype, case in row.items()} for op, row in rows.items()},
-        **{key: given.get(key, "") for key in ("date", "system", "python", "tensorbus")},
+        **{key: data.get(key, "") for key in ("date", "system", "python", "tensorbus")},
     )  # fmt: skip
 
 
@@ -105,18 +105,18 @@ def merge_shards(reports: Sequence[Report]) -> list[Report]:
     Shards may be of several counts: 1/2, 2/4 and 4/4 are a whole run.
     """
     shards: dict[tuple[Any, ...], dict[str, Report]] = {}
-    found = []
+    merged = []
     for report in reports:
         which = next((x.removeprefix(_SHARD) for x in report.limits if x.startswith(_SHARD)), "")
         if not which or any(x.startswith(_STOPPED) for x in report.limits):
-            found.append(report)
+            merged.append(report)
             continue
         limits = [x for x in report.limits if not x.startswith(_SHARD)]
         shards.setdefault((report.file, report.tensorbus, *limits), {})[which] = report
     for parts in shards.values():
         run = list(parts.values())
-        found += [_merged(run)] if _covers_all(parts) else run
-    return found
+        merged += [_merged(run)] if _covers_all(parts) else run
+    return merged
 
 
 def _covers_all(shards: Iterable[str]) -> bool:
@@ -176,9 +176,9 @@ def _within(whole: Report, part: Report) -> Report:
         row = ops.setdefault(op, {})
         row[status] = f"{row[status]} {d}" if status in row else d
     others = [f for f in whole.findings if tuple(f.split(":", 1)[0].split(" ", 1)) not in later]
-    given = [x.removeprefix(_STOPPED) if x.startswith(_STOPPED) else x for x in limits]
-    given = [x.removeprefix("--") if x.startswith(_SHARD) else x.removeprefix("--ops ") for x in given]
-    parts = [x.removeprefix("--dtypes ").replace(",", ", ") for x in given]
+    options = [x.removeprefix(_STOPPED) if x.startswith(_STOPPED) else x for x in limits]
+    options = [x.removeprefix("--") if x.startswith(_SHARD) else x.removeprefix("--ops ") for x in options]
+    parts = [x.removeprefix("--dtypes ").replace(",", ", ") for x in options]
     again = "; ".join(filter(None, (whole.again, f"{' in '.join(parts)} again on {part.date}")))
     return replace(
         whole, ops=ops, calls=whole.calls + new, findings=[*others, *part.findings], again=again

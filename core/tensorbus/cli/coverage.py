@@ -38,33 +38,33 @@ def of(spec: str, own: bool = False) -> Coverage:
     return survey(parse_device(spec), own=own)
 
 
-def as_dict(found: Coverage) -> dict[str, Any]:
+def as_dict(survey: Coverage) -> dict[str, Any]:
     """Return a survey in a form for JSON."""
-    routes = {op: {d.name: r for d, r in row.items()} for op, row in found.routes.items()}
-    return {"device": str(found.device), "dtypes": [d.name for d in found.dtypes], "ops": routes}
+    routes = {op: {d.name: r for d, r in row.items()} for op, row in survey.routes.items()}
+    return {"device": str(survey.device), "dtypes": [d.name for d in survey.dtypes], "ops": routes}
 
 
-def render(found: Coverage) -> Table:
+def render(survey: Coverage) -> Table:
     """Return the table for people: a row for each op, a column for each way with the dtypes that take it."""
-    shown = Table(title=str(found.device), title_justify="left", show_edge=False, pad_edge=False)
+    shown = Table(title=str(survey.device), title_justify="left", show_edge=False, pad_edge=False)
     shown.add_column("op", no_wrap=True)
     for way, style in _STYLES.items():
         shown.add_column(way, style=style)
-    for op, row in found.routes.items():
+    for op, row in survey.routes.items():
         names = {way: [d.name for d in row if row[d] == way] for way in _STYLES}
         shown.add_row(op, *("all" if row and len(n) == len(row) else " ".join(n) for n in names.values()))
     return shown
 
 
-def section(found: Coverage) -> str:
+def section(survey: Coverage) -> str:
     """Return the ``[ops]`` table of the manifest: core's ops that have kernels; through the host first."""
-    own = [op for op in sorted(found.routes) if table.owner(op) == "tensorbus"]
-    lines = [f"# Written by `tensorbus coverage --device {found.device.type} --write`.", "[ops]"]
-    host = [op for op in own if found.on_host(op)]
+    own = [op for op in sorted(survey.routes) if table.owner(op) == "tensorbus"]
+    lines = [f"# Written by `tensorbus coverage --device {survey.device.type} --write`.", "[ops]"]
+    host = [op for op in own if survey.on_host(op)]
     if host:
         lines += _listed("host", host)
-    native = {op: found.native(op) for op in own}
-    whole = [op for op in own if native[op] and len(native[op]) == len(found.routes[op])]
+    native = {op: survey.native(op) for op in own}
+    whole = [op for op in own if native[op] and len(native[op]) == len(survey.routes[op])]
     if whole:
         lines += _listed("native", whole)
     for op in own:
@@ -103,22 +103,22 @@ def replaced(text: str, new: str) -> str:
     return f"{text.rstrip()}\n\n{new}"
 
 
-def write(found: Coverage) -> Path:
+def write(survey: Coverage) -> Path:
     """Write the ``[ops]`` table of the device's manifest; return its path."""
-    file = path(found.device.type)
-    file.write_text(replaced(file.read_text(encoding="utf-8"), section(found)), encoding="utf-8")
+    file = path(survey.device.type)
+    file.write_text(replaced(file.read_text(encoding="utf-8"), section(survey)), encoding="utf-8")
     return file
 
 
 def manifests() -> list[Manifest]:
     """Return the manifests of all installed device types that can be read."""
-    found = []
+    known = []
     for status in plugins.status():
         if status.kind == "device" and status.state != "conflict":
             module = status.entry_point.partition(":")[0]
             with suppress(TensorbusError):
-                found.append(Manifest.read(manifest_path(module, status.dist), status.dist))
-    return sorted(found, key=lambda m: str(m.type))
+                known.append(Manifest.read(manifest_path(module, status.dist), status.dist))
+    return sorted(known, key=lambda m: str(m.type))
 
 
 def markdown(devices: Sequence[Manifest], runs: Sequence[Report] = ()) -> str:

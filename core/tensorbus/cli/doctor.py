@@ -74,10 +74,10 @@ def examine() -> Diagnosis:
         lazy_families.load_all()
         plugin_ops.refresh()
     default = default_device()
-    wanted = {(env.default_device() or "").partition(":")[0], default.type if default else ""}
+    needed = {(env.default_device() or "").partition(":")[0], default.type if default else ""}
     if default is None and env.default_device() is None:
-        wanted |= {_host_type()}
-    findings = tuple(_finding(_with_ops(status), wanted) for status in plugins.status())
+        needed |= {_host_type()}
+    findings = tuple(_finding(_with_ops(status), needed) for status in plugins.status())
     return Diagnosis(
         default=str(default) if default else None,
         reason=None if default else why_no_default() or "it can be used now",
@@ -94,9 +94,9 @@ def _with_ops(status: PluginStatus) -> PluginStatus:
     return replace(status, reason=str(fault), traceback=text, broken=True)
 
 
-def _finding(status: PluginStatus, wanted: set[str]) -> Finding:
+def _finding(status: PluginStatus, needed: set[str]) -> Finding:
     smoke = tuple(run_one_op(Device(status.name, index)) for index in range(status.device_count))
-    missed = status.kind == "device" and status.state != "ready" and status.name in wanted
+    missed = status.kind == "device" and status.state != "ready" and status.name in needed
     return Finding(
         status=status,
         smoke=smoke,
@@ -115,8 +115,9 @@ def run_one_op(device: Device) -> Smoke:
     except Exception as error:
         text = "".join(traceback.format_exception(error))
         return Smoke(device=str(device), problem=f"{type(error).__name__}: {error}", traceback=text)
-    wanted = [2.0, 4.0, 6.0]
-    problem = None if got == wanted else f"add([1, 2, 3], [1, 2, 3]) gave {got!r}; it should give {wanted!r}"
+    expected = [2.0, 4.0, 6.0]
+    right = got == expected
+    problem = None if right else f"add([1, 2, 3], [1, 2, 3]) gave {got!r}; it should give {expected!r}"
     return Smoke(device=str(device), problem=problem)
 
 

@@ -276,15 +276,15 @@ def hint(name: str, *, method: bool = False) -> str:
     """
     if method and name in NUMPY:
         return f"; NumPy's {name} is here {NUMPY[name]}"
-    found = METHODS.get(name) if method else None
+    equivalent = METHODS.get(name) if method else None
     if method and name[:-1] in IN_PLACE and name.endswith("_"):
-        found = f"x.copy_(x.{name[:-1]}(...))"
-    if found is None and name in FUNCTIONS:
-        found = f"tensorbus.{FUNCTIONS[name]}"
-    if found is None and name in HOMES:
-        found = f"tensorbus.{HOMES[name]}.{name}"
-    found = found or EXPRESSIONS.get(name)
-    return f"; PyTorch's {name} is here {found}" if found else ""
+        equivalent = f"x.copy_(x.{name[:-1]}(...))"
+    if equivalent is None and name in FUNCTIONS:
+        equivalent = f"tensorbus.{FUNCTIONS[name]}"
+    if equivalent is None and name in HOMES:
+        equivalent = f"tensorbus.{HOMES[name]}.{name}"
+    equivalent = equivalent or EXPRESSIONS.get(name)
+    return f"; PyTorch's {name} is here {equivalent}" if equivalent else ""
 
 
 def of_module(name: str) -> str:
@@ -305,8 +305,8 @@ def of_form(name: str, count: int) -> str:
     >>> of_form("where", 1)
     " PyTorch's where of 1 operand is here tensorbus.nonzero(condition)."
     """
-    found = _FORMS.get((name, count))
-    return f" PyTorch's {name} of {count} operand is here tensorbus.{found}." if found else ""
+    form = _FORMS.get((name, count))
+    return f" PyTorch's {name} of {count} operand is here tensorbus.{form}." if form else ""
 
 
 def of_distributions(name: str) -> str:
@@ -315,5 +315,5 @@ def of_distributions(name: str) -> str:
     >>> of_distributions("Normal")
     "; PyTorch's Normal is here tensorbus.normal(shape, mean, std)"
     """
-    found = DISTRIBUTIONS.get(name)
-    return f"; PyTorch's {name} is here tensorbus.{found}" if found else ""
+    equivalent = DISTRIBUTIONS.get(name)
+    return f"; PyTorch's {name} is here tensorbus.{equivalent}" if equivalent else ""

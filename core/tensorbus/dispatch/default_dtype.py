@@ -19,13 +19,13 @@ def set_default_dtype(dtype: DType | str) -> None:
     (tensorbus.float64, tensorbus.float64)
     >>> tb.set_default_dtype(tb.float32)
     """
-    wanted = dtypes.dtype(dtype)
-    if wanted not in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64):
+    new = dtypes.dtype(dtype)
+    if new not in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64):
         raise DtypeError(
-            f"set_default_dtype: the default is float16, bfloat16, float32 or float64, got {wanted}."
+            f"set_default_dtype: the default is float16, bfloat16, float32 or float64, got {new}."
         )
-    dtypes.default_float = wanted
-    dtypes.default_complex = dtypes.complex128 if wanted is dtypes.float64 else dtypes.complex64
+    dtypes.default_float = new
+    dtypes.default_complex = dtypes.complex128 if new is dtypes.float64 else dtypes.complex64
     invalidate()
 
 

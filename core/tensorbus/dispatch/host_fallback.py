@@ -87,10 +87,10 @@ def fallback_counts(*, reset: bool = False) -> dict[tuple[str, str], HostCount]:
     That includes kernels which the device's manifest declares as ``host``. ``reset`` starts again from zero.
     """
     with _lock:
-        found = dict(_counts)
+        counts = dict(_counts)
         if reset:
             _counts.clear()
-    return found
+    return counts
 
 
 def count(op: str, device_type: str, nbytes: int) -> None:
@@ -130,14 +130,14 @@ def on_host(
 ) -> Any:  # fmt: skip
     """Copy ``values`` to the host, run its kernel, copy the result back; count the bytes of both ways."""
     here, there = backend(device.type).runtime, backend(host.type).runtime
-    copied, given = 0, []
+    copied, arguments = 0, []
     for value, dtype in zip(values, dtypes, strict=True):
         if isinstance(dtype, DType) and hasattr(value, "shape"):
             data = here.to_host(value, dtype, device.index)
             copied += data.nbytes
             value = there.from_host(data, value.shape, dtype, host.index)
-        given.append(value)
-    results = kernel(*given)
+        arguments.append(value)
+    results = kernel(*arguments)
     back = []
     for value, dtype in zip(results if several else (results,), outs, strict=True):
         data = there.to_host(value, dtype, host.index)

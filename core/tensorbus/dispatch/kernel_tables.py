@@ -36,9 +36,9 @@ class KernelTables:
 
     def candidates(self, op: str) -> Sequence[OwnedKernel]:
         """Return the kernels for ``op``: the program's, those of the device's own backend, then others."""
-        found = [(owner, kernel) for owner, table in self._tables for kernel in _kernels_of(table.get(op))]
+        kernels = [(owner, kernel) for owner, table in self._tables for kernel in _kernels_of(table.get(op))]
         own = program_kernels(op).get(self._type)
-        return found if own is None else [own, *found]
+        return kernels if own is None else [own, *kernels]
 
     def dtypes(self, index: int) -> frozenset[DType]:
         """Return what the unit computes in."""
@@ -80,10 +80,10 @@ def forget() -> None:
 
 def tables_of(device_type: str) -> KernelTables:
     """Return the kernel tables of a device type, bringing the device up if need be."""
-    found = _tables.get(device_type)
-    if found is None:
-        found = _tables.setdefault(device_type, KernelTables(device_type))
-    return found
+    tables = _tables.get(device_type)
+    if tables is None:
+        tables = _tables.setdefault(device_type, KernelTables(device_type))
+    return tables
 
 
 def fused_kernels(device_type: str) -> FusedKernels | None:
@@ -113,7 +113,7 @@ def names_of(owner: str, kernel: Kernel) -> tuple[str, str]:
     return kernel.name, f"{owner.split()[0]}:{kernel.name}"
 
 
-def in_order(op: str, found: Sequence[OwnedKernel]) -> list[OwnedKernel]:
+def in_order(op: str, kernels: Sequence[OwnedKernel]) -> list[OwnedKernel]:
     """Return kernels best first.
 
     ``before`` and ``after`` name kernels (``"flash"``), one distribution's (``"npu-fast:flash"``), or all
@@ -123,40 +123,40 @@ def in_order(op: str, found: Sequence[OwnedKernel]) -> list[OwnedKernel]:
 
     def meant(names: Sequence[str]) -> set[int]:
         return {
-            k for k, (owner, kernel) in enumerate(found)
+            k for k, (owner, kernel) in enumerate(kernels)
             if {"*", *names_of(owner, kernel)} & {*names}
         }  # fmt: skip
 
-    ahead = [meant(kernel.after) - {k} for k, (_, kernel) in enumerate(found)]
-    for k, (_, kernel) in enumerate(found):
+    ahead = [meant(kernel.after) - {k} for k, (_, kernel) in enumerate(kernels)]
+    for k, (_, kernel) in enumerate(kernels):
         for later in meant(kernel.before) - {k}:
             ahead[later].add(k)
-    pending, done = list(range(len(found))), list[int]()
+    pending, done = list(range(len(kernels))), list[int]()
     while pending:
         free = next((k for k in pending if ahead[k] <= set(done)), None)
         if free is None:
-            claims = " and ".join(f"{found[k][1].name!r} of {found[k][0]!r}" for k in pending)
+            claims = " and ".join(f"{kernels[k][1].name!r} of {kernels[k][0]!r}" for k in pending)
             raise PluginError(f"{op}: kernels {claims} each claim to come before the other; drop one claim.")
         pending.remove(free)
         done.append(free)
-    return [found[k] for k in done]
+    return [kernels[k] for k in done]
 
 
 def unmet(device_type: str, ops: Collection[str]) -> list[str]:
     """Return what the kernel tables of a device that is ready name and nobody has: ops, and other kernels."""
-    found = []
+    problems = []
     for op in sorted({op for _, table in backend(device_type).kernels for op in table}):
         kernels = tables_of(device_type).candidates(op)
         if op not in ops:
             owners = sorted({owner for owner, _ in kernels})
-            found.append(f"the kernel table of {', '.join(owners)} has {op!r}, and there is no such op")
+            problems.append(f"the kernel table of {', '.join(owners)} has {op!r}, and there is no such op")
         known = {"*", *(name for each in kernels for name in names_of(*each))}
         for owner, kernel in kernels:
             for where, names in (("before", kernel.before), ("after", kernel.after)):
-                found += [
+                problems += [
                     f"kernel {kernel.name!r} of {owner} for {op!r} is to come {where} {name!r}, and there is"
                     f" no such kernel"
                     for name in names
                     if name not in known
                 ]
-    return found
+    return problems

@@ -222,9 +222,9 @@ def _prepare(call: Call, taken: Verdict, device: Device) -> Callable[..., Any]:
 
 
 def _cast_plan(operand: ValueType, target: DType) -> Plan:
-    found = plan(table["cast"], (operand,), None, {"dtype": target})
-    if found.run is None:
+    cast = plan(table["cast"], (operand,), None, {"dtype": target})
+    if cast.run is None:
         raise UnsupportedOpError(
             f"cast: {operand.device} has no kernel to turn {operand.dtype} into {target}."
         )
-    return found
+    return cast

@@ -20,16 +20,16 @@ on_change(_natives.clear)
 _NONE: Final = object()
 
 
-def mismatch(made: Any, specs: Sequence[Spec], device: Device, *, several: bool) -> str | None:
+def mismatch(result: Any, specs: Sequence[Spec], device: Device, *, several: bool) -> str | None:
     """Say what was returned and what must be, where the two differ; ``several``: a sequence is due."""
     if not several:
-        return _differs(made, specs[0], device)
-    if not isinstance(made, (tuple, list)):
-        return f"returned {describe(made)}, and must return a tuple of {len(specs)}"
-    if len(made) != len(specs):
-        return f"returned {len(made)} values, and must return {len(specs)}"
-    found = (_differs(value, spec, device) for value, spec in zip(made, specs, strict=True))
-    return next((f"{text}, as result {k} of {len(specs)}" for k, text in enumerate(found) if text), None)
+        return _differs(result, specs[0], device)
+    if not isinstance(result, (tuple, list)):
+        return f"returned {describe(result)}, and must return a tuple of {len(specs)}"
+    if len(result) != len(specs):
+        return f"returned {len(result)} values, and must return {len(specs)}"
+    texts = (_differs(value, spec, device) for value, spec in zip(result, specs, strict=True))
+    return next((f"{text}, as result {k} of {len(specs)}" for k, text in enumerate(texts) if text), None)
 
 
 def _differs(value: Any, spec: Spec, device: Device) -> str | None:

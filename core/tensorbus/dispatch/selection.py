@@ -94,8 +94,8 @@ def _unsupported(op: str, call: Call, device: Device, verdicts: Sequence[Verdict
     types = {**dict.fromkeys(known_types()), **own}
     served = [t for t in types if t != device.type and is_served(t, op)]
     reasons = [f"{v.name} of {v.owner}: {v.reason}" for v in verdicts]
-    asked = ", ".join(d.name for d in call.dtypes) or call.out_dtype.name
-    text = f"{op}: no kernel on {device} for {asked}"
+    dtypes = ", ".join(d.name for d in call.dtypes) or call.out_dtype.name
+    text = f"{op}: no kernel on {device} for {dtypes}"
     if reasons:
         text += f" ({'; '.join(reasons)})"
     where = f"; supported on {', '.join(served)}" if served else ""

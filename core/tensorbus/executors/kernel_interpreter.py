@@ -63,15 +63,15 @@ class Interpreted:
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what its kernels raise, naming the op."""
         try:
-            made = self._run(values)
+            results = self._run(values)
         except TensorbusError:
             raise
         except Exception as error:
             raise self._explained(error) from error
         if self._first:  # what kernels return has been examined
-            self._names.update({name: found.run for name, found in self._first.items()})
+            self._names.update({name: first.run for name, first in self._first.items()})
             self._first = {}
-        return made
+        return results
 
     def stages(self) -> Mapping[str, str]:
         """Return the graph and the function."""
@@ -148,12 +148,12 @@ class _Writer:
 
     def source(self) -> str:
         """Return the function's source."""
-        given = [self._new("a") for _ in self.graph.inputs]
-        where = evaluate(self.graph, given, self._write)
+        inputs = [self._new("a") for _ in self.graph.inputs]
+        where = evaluate(self.graph, inputs, self._write)
         results = [self._as_array(node, where) for node in self.graph.outputs]
-        head = [f"def run(values):\n{_INDENT}{', '.join(given)}, = values"] if given else ["def run(values):"]
+        head = ["def run(values):" + (f"\n{_INDENT}{', '.join(inputs)}, = values" if inputs else "")]
         head.append(f"{_INDENT}return ({''.join(f'{r}, ' for r in results)})")
-        return "\n".join([head[0], *self._body(results, 2 + bool(given)), head[1], ""])
+        return "\n".join([head[0], *self._body(results, 2 + bool(inputs)), head[1], ""])
 
     def _body(self, results: Sequence[str], start: int) -> list[str]:
         """Return the lines; each lets go what no later one reads."""
@@ -198,13 +198,13 @@ class _Writer:
                 operands.append(self._as_array(x, where))
         shapes = None if op.broadcasts else [x.spec.shape for x in node.inputs]
         attrs = {**node.attrs, "device": self.device} if op.family == "creation" else node.attrs
-        found = self._plan(op, kinds, shapes, attrs, tuple(x.spec.dtype for x in node.inputs))
-        if found.run is None:
+        node_plan = self._plan(op, kinds, shapes, attrs, tuple(x.spec.dtype for x in node.inputs))
+        if node_plan.run is None:
             return self._decomposed(node, operands)
         kernel = self._new("k_" + node.op + "_")
-        self.names[kernel] = found.run
-        self.plans[kernel] = found
-        self.by[id(node)] = found.kernel or "the kernel"
+        self.names[kernel] = node_plan.run
+        self.plans[kernel] = node_plan
+        self.by[id(node)] = node_plan.kernel or "the kernel"
         local = [x for x in operands if x not in self.names]
         return self._line(node, local, f"{kernel}({', '.join(operands)})")
 
@@ -215,23 +215,23 @@ class _Writer:
         """Return how an op runs: what equal layers do is planned once."""
         try:
             key = (op.name, tuple(kinds), None if shapes is None else tuple(shapes), frozen(attrs), computed)
-            found = self._plans.get(key)
+            node_plan = self._plans.get(key)
         except TypeError:  # an attribute that does not hash
             return plan(op, kinds, shapes, attrs, computed)
-        if found is None:
-            found = self._plans[key] = plan(op, kinds, shapes, attrs, computed)
-        return found
+        if node_plan is None:
+            node_plan = self._plans[key] = plan(op, kinds, shapes, attrs, computed)
+        return node_plan
 
     def _scalars(self, node: Node) -> dict[int, type]:
         """Return the operands that a kernel takes as Python numbers: an elementwise one's, but for one."""
         if table[node.op].family != "elementwise":
             return {}
-        found = {id(x): _kind(x) for x in node.inputs if _is_number(x)}
-        if len({id(x) for x in node.inputs}) == len(found):
+        scalars = {id(x): _kind(x) for x in node.inputs if _is_number(x)}
+        if len({id(x) for x in node.inputs}) == len(scalars):
             return {}
         # A number takes the dtype of the others; where it has another one here, it is an array.
         computed = {x.spec.dtype for x in node.inputs}
-        return found if len(computed) == 1 else {}
+        return scalars if len(computed) == 1 else {}
 
     def _as_array(self, x: Node, where: Mapping[Node, str]) -> str:
         """Return the name of a value of the device, made of a number where need be."""
@@ -255,16 +255,16 @@ class _Writer:
     def _decomposed(self, node: Node, operands: Sequence[str]) -> str:
         """Write the decomposition of a node, as the eager op would run it."""
         op = table[node.op]
-        given: list[Any] = []
+        arguments: list[Any] = []
         inputs: dict[Node, str] = {}
         for x, name in zip(node.inputs, operands, strict=True):
             if x.op == "constant" and op.family == "elementwise":
-                given.append(x.attrs["value"])
+                arguments.append(x.attrs["value"])
                 continue
             stand_in = Node(op="input", spec=x.spec)
             inputs[stand_in] = name
-            given.append(OPS.wrap(stand_in))
-        roots = OPS.run_decomposition(op, given, node.attrs)
+            arguments.append(OPS.wrap(stand_in))
+        roots = OPS.run_decomposition(op, arguments, node.attrs)
         self._kept.append(roots)
         where = evaluate(Graph(inputs=tuple(inputs), outputs=roots), [*inputs.values()], self._write)
         results = [self._as_array(x, where) for x in roots]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..backend_interface.graph import Graph, Node
-from ..backend_interface.protocols import Call as Given
+from ..backend_interface.protocols import Call as Request
 from ..devices.device import Device
 from ..dispatch.candidates import judge
 from ..dispatch.kernel_preference import preferred
@@ -65,13 +65,13 @@ def into_kernel(
     """
     if any(isinstance(x, RuntimeArg) for x in call.inputs):
         return None
-    given = _given(call.op, call.specs, call.attrs, call.out_specs[0], device)
-    chosen = choose(call.op, judge(call.op, given, device), device)
+    request = _request(call.op, call.specs, call.attrs, call.out_specs[0], device)
+    chosen = choose(call.op, judge(call.op, request, device), device)
     if chosen is None or chosen.kernel.out is None:
         return None
     return chosen.kernel.out(
         replace(
-            given,
+            request,
             row_stride=call.row_stride,
             layouts=tuple([(x.strides, x.offset) for x in call.layouts]),
             side_size=call.side_size if call.side_output is not None else 0,
@@ -83,8 +83,8 @@ def into_kernel(
 
 def has_kernel(node: Node, device: Device) -> bool:
     """Return whether the device has a kernel that serves a node of a graph."""
-    given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
-    return choose(node.op, judge(node.op, given, device), device) is not None
+    request = _request(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
+    return choose(node.op, judge(node.op, request, device), device) is not None
 
 
 def called(graph: Graph, device: Device) -> frozenset[str]:
@@ -92,23 +92,23 @@ def called(graph: Graph, device: Device) -> frozenset[str]:
 
     They are those for which the user prefers a kernel, or that one of another package's serves.
     """
-    found: set[str] = set()
+    ops: set[str] = set()
     for node in graph:
-        if node.op in found or node.op not in table or not node.inputs or table[node.op].family == USER:
+        if node.op in ops or node.op not in table or not node.inputs or table[node.op].family == USER:
             continue
         if preferred(node.op) is not None or (has_others(node.op, device) and _is_others(node, device)):
-            found.add(node.op)
-    return frozenset(found)
+            ops.add(node.op)
+    return frozenset(ops)
 
 
 def _is_others(node: Node, device: Device) -> bool:
-    given = _given(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
-    chosen = choose(node.op, judge(node.op, given, device), device)
+    request = _request(node.op, [x.spec for x in node.inputs], node.attrs, node.spec, device)
+    chosen = choose(node.op, judge(node.op, request, device), device)
     return chosen is not None and chosen.owner != owner_of(device)
 
 
-def _given(op: str, specs: Sequence[Spec], attrs: Mapping[str, Any], out: Spec, device: Device) -> Given:
-    return Given(
+def _request(op: str, specs: Sequence[Spec], attrs: Mapping[str, Any], out: Spec, device: Device) -> Request:
+    return Request(
         op=op, dtypes=tuple(s.dtype for s in specs), shapes=tuple(s.shape for s in specs), attrs=attrs,
         out_dtype=out.dtype, out_shape=out.shape, index=device.index,
     )  # fmt: skip

@@ -68,9 +68,9 @@ class DialectLowering:
     def knobs(self, order: CompileRequest) -> Sequence[Knob]:
         """Return what the device leaves to measuring."""
         declared = getattr(self.compiler, "knobs", None)
-        found: Sequence[Knob] = declared(order.index) if declared is not None else ()
-        ops = {node.op for node in order.graph} if any(knob.ops for knob in found) else frozenset()
-        return [knob for knob in found if not knob.ops or knob.ops & ops]
+        every: Sequence[Knob] = declared(order.index) if declared is not None else ()
+        ops = {node.op for node in order.graph} if any(knob.ops for knob in every) else frozenset()
+        return [knob for knob in every if not knob.ops or knob.ops & ops]
 
     def compile(self, order: CompileRequest) -> Executable:
         """Return the executable of a program; where the language lacks a dtype, its ops are eager kernels."""
@@ -117,24 +117,24 @@ class DialectExecutable:
         """Queue the program. A bad index is reported when somebody waits for it, as eagerly."""
         # Weights lie where they lay: the same tuples are equal at once, and a key of all takes long to make.
         lies = [values[k].strides for k in self._arrays], [values[k].offset for k in self._arrays]
-        known, found = self._last
+        known, bound = self._last
         if lies != known:
-            found = self._found(values)
-            self._last = lies, found
-        return found.run(values)
+            bound = self._for_layouts(values)
+            self._last = lies, bound
+        return bound.run(values)
 
-    def _found(self, values: Sequence[Any]) -> _Bound:
+    def _for_layouts(self, values: Sequence[Any]) -> _Bound:
         """Return the program for values that lie like these."""
         key = tuple([(v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values])
-        found = self._known.get(key)
-        if found is None:
+        bound = self._known.get(key)
+        if bound is None:
             if len(self._known) >= MAX_KNOWN_PROGRAMS:
                 self._known.clear()
-            found = self._known[key] = self._bound([
+            bound = self._known[key] = self._bound([
                 Layout(k, v.shape, v.strides, 0, k if v.offset else None) if type(v) is StridedArray else None
                 for k, v in enumerate(values)
             ])  # fmt: skip
-        return found
+        return bound
 
     def stages(self) -> Mapping[str, str]:
         """Return the graph, the loops and the source of the program for packed values."""
@@ -182,7 +182,7 @@ class _Bound:
         self._count = max((len(layouts), *(slot + 1 for slot in self._bytes)))
         self._over = self._overwritten(layouts)
         over = {slot for slot, _ in self._over}
-        made: set[int] = set()
+        written: set[int] = set()
         self._ahead: list[int] = []
         self._steps: list[tuple[Sequence[Queue], tuple[int, ...]]] = []
         self._names: list[str] = []
@@ -192,11 +192,11 @@ class _Bound:
             if isinstance(item, LibraryCall):
                 self._names.append(f"{len(self._names)} call {item.op}")
                 runs.append(self._call(item))
-                made.update(slots_of(item)[1])
+                written.update(slots_of(item)[1])
             for step in steps_of(item):
                 self._names.append(f"{len(self._names)} {step.launch.kernel.name}")
-                new = tuple(s for s in dict.fromkeys(step.slots) if s in self._bytes and s not in made)
-                made.update(new)
+                new = tuple(s for s in dict.fromkeys(step.slots) if s in self._bytes and s not in written)
+                written.update(new)
                 if self._ahead or over & set(new):
                     self._ahead += new
                 runs.append(self._launch(step, new))
@@ -204,7 +204,7 @@ class _Bound:
         player = getattr(self.compiler, "player", None)
         script = Script(self.program, self._queued, self._bytes, self.index, order.mode)
         self._player: Player | None = player(script) if player is not None else None
-        self._empty = tuple({x.slot for x in self.program.outputs if x.slot in self._bytes} - made)
+        self._empty = tuple({x.slot for x in self.program.outputs if x.slot in self._bytes} - written)
         self._alone = self._single(len(layouts))
 
     def _calls(self, ops: frozenset[str], dtypes: Collection[DType]) -> Library:
@@ -221,18 +221,18 @@ class _Bound:
         """
         if getattr(self.compiler, "is_own", None) is None:
             return []
-        found: list[tuple[int, int]] = []
-        for out, given in self.program.replaceable.items():
-            layout = layouts[given]
+        pairs: list[tuple[int, int]] = []
+        for out, place in self.program.replaceable.items():
+            layout = layouts[place]
             if layout is not None and layout.is_contiguous and layout.late is None:
-                found.append((self.program.outputs[out].slot, given))
-        slots = {slot for slot, _ in found}
+                pairs.append((self.program.outputs[out].slot, place))
+        slots = {slot for slot, _ in pairs}
         begun = False
         for item in self.program.steps:
             if begun and isinstance(item, LibraryCall) and into_kernel(item, self._device) is None:
                 return []
             begun = begun or any(slots & set(step.slots) for step in steps_of(item))
-        return found
+        return pairs
 
     @property
     def source(self) -> str:
@@ -252,7 +252,7 @@ class _Bound:
         if not {*step.slots} <= {*range(count), *own} or not all(self._bytes.values()):
             return None
         order = [s if s < count else count + own.index(s) for s in step.slots]
-        made = [
+        outs = [
             (self._bytes[x.slot], x.shape, x.strides, x.offset, node.spec.dtype)
             for x, node in zip(outputs, self._graph.outputs, strict=True)
         ]
@@ -260,11 +260,11 @@ class _Bound:
 
         def run(values: Sequence[Any]) -> Sequence[Any]:
             blocks = [v.buffer for v in values]
-            blocks += [allocate(nbytes, index) for nbytes, *_ in made]
+            blocks += [allocate(nbytes, index) for nbytes, *_ in outs]
             launch([blocks[k] for k in order], ())
             return [
                 StridedArray(block, shape, strides, offset, dtype)
-                for block, (_, shape, strides, offset, dtype) in zip(blocks[count:], made, strict=True)
+                for block, (_, shape, strides, offset, dtype) in zip(blocks[count:], outs, strict=True)
             ]
 
         return run
@@ -272,7 +272,7 @@ class _Bound:
     def run(self, values: Sequence[Any]) -> Sequence[Any]:
         if self._alone is not None:
             return self._alone(values)
-        buffers = self._given(values)
+        buffers = self._input_buffers(values)
         if self._over:
             self._take(values, buffers)
         if self._player is not None and self._player.play(values, buffers):
@@ -284,10 +284,10 @@ class _Bound:
                 buffers[slot] = None
         return self._results(values, buffers)
 
-    def _given(self, values: Sequence[Any]) -> Buffers:
+    def _input_buffers(self, values: Sequence[Any]) -> Buffers:
         """Return the buffers by slot, as they are before the first step."""
-        given: Buffers = [v.buffer if type(v) is StridedArray else None for v in values]
-        return given + [None] * (self._count - len(given))
+        buffers: Buffers = [v.buffer if type(v) is StridedArray else None for v in values]
+        return buffers + [None] * (self._count - len(buffers))
 
     def parts(self) -> Sequence[ProgramPart]:
         """Return the steps in order."""
@@ -297,9 +297,9 @@ class _Bound:
         """Run the program; return the seconds of each step: the device's own, or those until it is done."""
         seconds = getattr(self.compiler, "seconds", None)
         wait = self._device.runtime.synchronize
-        buffers = self._given(values)
+        buffers = self._input_buffers(values)
         wait(self.index)
-        taken: list[Any] = []
+        marks: list[Any] = []
         for steps, frees in self._steps:
             for step in steps:
                 start = perf_counter()
@@ -307,12 +307,12 @@ class _Bound:
                 if seconds is None or event is None:
                     wait(self.index)
                     event = perf_counter() - start
-                taken.append(event)
+                marks.append(event)
             for slot in frees:
                 buffers[slot] = None
         wait(self.index)
-        found = [x if seconds is None or isinstance(x, float) else seconds(x) for x in taken]
-        return dict(zip(self._names, found, strict=True))
+        durations = [x if seconds is None or isinstance(x, float) else seconds(x) for x in marks]
+        return dict(zip(self._names, durations, strict=True))
 
     def _take(self, values: Sequence[Any], buffers: Buffers) -> None:
         """Let outputs lie over inputs that nobody else holds.
@@ -320,9 +320,9 @@ class _Bound:
         What is made from the first of them on is made now: afterwards there may be no memory for it.
         """
         held, is_own, index = sys.getrefcount, self.compiler.is_own, self.index  # type: ignore[attr-defined]
-        for slot, given in self._over:
-            buffer = buffers[given]
-            if held(values[given]) == _HELD[0] and held(buffer) == _HELD[1] + 1 and is_own(buffer, index):
+        for slot, place in self._over:
+            buffer = buffers[place]
+            if held(values[place]) == _HELD[0] and held(buffer) == _HELD[1] + 1 and is_own(buffer, index):
                 buffers[slot] = buffer
         for slot in self._ahead:
             if buffers[slot] is None:
@@ -371,8 +371,8 @@ class _Bound:
             for slot in new:
                 if buffers[slot] is None:
                     buffers[slot] = allocate(slot)
-            given = [common_buffer(compiler, s, index) if s < 0 else buffers[s] for s in slots]
-            return run(given, [read(values) for read in late])
+            arguments = [common_buffer(compiler, s, index) if s < 0 else buffers[s] for s in slots]
+            return run(arguments, [read(values) for read in late])
 
         self._queued.append(
             Queued(
@@ -416,8 +416,8 @@ class _Bound:
             return [StridedArray(buffers[call.side_input], (call.side_size,), (1,), 0, float32)]
 
         def direct(values: Sequence[Any], buffers: Buffers) -> bool:
-            given = [*operands(values, buffers), *taken(buffers)]
-            return into is not None and into(given, [buffers[s] for s in outputs])
+            arguments = [*operands(values, buffers), *taken(buffers)]
+            return into is not None and into(arguments, [buffers[s] for s in outputs])
 
         read, written = slots_of(call)
         slots = (*sorted(read), *sorted(written - read))
@@ -431,15 +431,15 @@ class _Bound:
                         buffers[slot] = allocate(slot)
                 if direct(values, buffers):
                     return
-            given = operands(values, buffers)
+            arguments = operands(values, buffers)
             if call.row_stride or call.layouts or call.side_size:
-                whole = [*[pack(compiler, x, index) for x in given], *taken(buffers)]
+                whole = [*[pack(compiler, x, index) for x in arguments], *taken(buffers)]
                 if into is None or not into(whole, [buffers[s] for s in outputs]):
                     raise DeviceError(
                         f"{call.op}: the device's kernel does not place its results where they are wanted."
                     )
                 return
-            for slot, out in zip(outputs, kernel(given), strict=True):
+            for slot, out in zip(outputs, kernel(arguments), strict=True):
                 buffers[slot] = pack(compiler, out, index).buffer
 
         return run

@@ -43,13 +43,13 @@ class NamespaceInfo:
 
     def default_dtypes(self, *, device: Device | str | None = None) -> dict[str, DType]:
         """Return the dtypes of new tensors, by kind. A device without complex numbers has no such entry."""
-        found = {
+        defaults = {
             "real floating": dt.default_float,
             "complex floating": dt.default_complex,
             "integral": dt.default_int,
             "indexing": dt.default_int,
         }
-        return {kind: d for kind, d in found.items() if d in _known(device)}
+        return {kind: d for kind, d in defaults.items() if d in _known(device)}
 
     def dtypes(
         self, *, device: Device | str | None = None, kind: str | tuple[str, ...] | None = None
@@ -65,8 +65,8 @@ class NamespaceInfo:
 
 
 def _known(where: Device | str | None) -> frozenset[DType]:
-    found = device(where)
-    known = tables_of(found.type).dtypes(found.index)
+    target = device(where)
+    known = tables_of(target.type).dtypes(target.index)
     return frozenset(dt.ALL) if known is None else known
 
 

@@ -32,19 +32,19 @@ def to_dlpack(
     if x.requires_grad:
         raise BufferError("a tensor that requires a gradient is not exported; use .detach() first.")
     here = dlpack_device(x)
-    asked = (
+    target = (
         here if dl_device is None else (int(getattr(dl_device[0], "value", dl_device[0])), int(dl_device[1]))
     )
     host = host_device()
-    if x.device != host and asked == (code := _exporter(host).dlpack_device(None, 0)):
+    if x.device != host and target == (code := _exporter(host).dlpack_device(None, 0)):
         shared = None if copy else _host_view(x, required=copy is False)
         if shared is None:
             return to_dlpack(to(x, host), max_version=max_version, copy=copy)
         array = _host(host).from_numpy(shared, x.dtype, False)
         return _exporter(host).to_dlpack(array, 0, max_version=max_version, dl_device=code, copy=copy)
-    if asked != here:
+    if target != here:
         raise BufferError(
-            f"__dlpack__: a tensor on {x.device}, DLPack device {here}, was asked for on {asked};"
+            f"__dlpack__: a tensor on {x.device}, DLPack device {here}, was asked for on {target};"
             f" move it with .to(device)."
         )
     return _exporter(x.device).to_dlpack(
@@ -56,13 +56,13 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
     """Serve ``__dlpack_device__``: also for a device that exports to the host only."""
     from ..backend_interface import capabilities
 
-    found: object = runtime(x.device)
-    if isinstance(found, capabilities.SupportsDLPack):
-        return found.dlpack_device(materialize(x), x.device.index)
+    exporter: object = runtime(x.device)
+    if isinstance(exporter, capabilities.SupportsDLPack):
+        return exporter.dlpack_device(materialize(x), x.device.index)
     codes = [code for code, name in dlpack_types().items() if name == x.device.type]
     if codes:
         return codes[0], x.device.index
-    if isinstance(found, capabilities.SupportsHostViews):
+    if isinstance(exporter, capabilities.SupportsHostViews):
         return _exporter(host_device()).dlpack_device(None, 0)
     return _EXTENSION_DEVICE, x.device.index
 
@@ -76,30 +76,30 @@ class _Kept:
 
 
 def _host(where: Any) -> capabilities.SupportsHostArrays:
-    found: Any = runtime(where)
-    made: capabilities.SupportsHostArrays = found
-    return made
+    host_runtime: Any = runtime(where)
+    typed: capabilities.SupportsHostArrays = host_runtime
+    return typed
 
 
 def _exporter(where: Any) -> capabilities.SupportsDLPack:
     from ..backend_interface import capabilities
 
-    found: object = runtime(where)
-    if not isinstance(found, capabilities.SupportsDLPack):
+    exporter: object = runtime(where)
+    if not isinstance(exporter, capabilities.SupportsDLPack):
         raise BufferError(f"{where} does not export DLPack; copy the tensor with .numpy() or .to(device).")
-    return found
+    return exporter
 
 
 def _host_view(x: Tensor, *, required: bool) -> Any:
     """Return the elements in their place as a host array, or None where that cannot be."""
     from ..backend_interface import capabilities
 
-    found: object = runtime(x.device)
+    viewer: object = runtime(x.device)
     why = f"the host cannot read the memory of {x.device} in its place"
-    if isinstance(found, capabilities.SupportsHostViews):
+    if isinstance(viewer, capabilities.SupportsHostViews):
         try:
             value = materialize(x)
-            return _Kept(found.host_view(value, x.device.index), value)
+            return _Kept(viewer.host_view(value, x.device.index), value)
         except BufferError as error:
             why = str(error)
     if required:

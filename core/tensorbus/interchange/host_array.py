@@ -44,8 +44,8 @@ CODES: Final = {
 def _host_arrays(where: Device) -> capabilities.SupportsHostArrays | None:
     from ..backend_interface import capabilities
 
-    found: object = runtime(where)
-    return found if isinstance(found, capabilities.SupportsHostArrays) else None
+    host_runtime: object = runtime(where)
+    return host_runtime if isinstance(host_runtime, capabilities.SupportsHostArrays) else None
 
 
 def asarray(
@@ -76,8 +76,8 @@ def asarray(
     inner = inner_device(where)
     if inner is not None:
         return lift_to(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
-    if active_modes and (made := _moving(obj, want, where)) is not None:
-        return made
+    if active_modes and (symbolic := _moving(obj, want, where)) is not None:
+        return symbolic
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
     if isinstance(obj, _PYTHONS) and not keeps:
         if copy is False:
@@ -105,22 +105,22 @@ def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
     flat, known = host_prologue.flat_numbers(obj)
     if not flat:
         return None
-    shape, _, found = numbers(known)
-    fill = partial(table.function("full"), (), dtype=found if want is None else want, device=where)
+    shape, _, common = numbers(known)
+    fill = partial(table.function("full"), (), dtype=common if want is None else want, device=where)
 
     def make() -> Any:
         one = [table.function("reshape")(fill(x), (1,)) for x in flat]
         return table.function("reshape")(table.function("concat")(one), shape)
 
-    made: Tensor = active.trace_symbolic(partial(_from_sequence, known, want, where), make)
-    return made
+    traced: Tensor = active.trace_symbolic(partial(_from_sequence, known, want, where), make)
+    return traced
 
 
 def as_assigned_value(value: Any, x: Tensor) -> Tensor:
     """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
     if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
-        made = _from_sequence(value, x.dtype, base_device(x.device), fit=True)
-        return lift_to(made, x.device)  # type: ignore[no-any-return]
+        out = _from_sequence(value, x.dtype, base_device(x.device), fit=True)
+        return lift_to(out, x.device)  # type: ignore[no-any-return]
     return asarray(value, dtype=x.dtype, device=x.device)
 
 
@@ -153,10 +153,10 @@ def tensor(
 
 
 def _from_sequence(obj: Any, want: DType | None, where: Device, fit: bool = False) -> Tensor:
-    shape, flat, found = numbers(obj)
+    shape, flat, common = numbers(obj)
     if not fit and want is not None and want.is_integer:  # as arrays are cast: toward zero
         flat = [int(x) if isinstance(x, float) and isfinite(x) else x for x in flat]
-    return _packed(flat, shape, found if want is None else want, where)
+    return _packed(flat, shape, common if want is None else want, where)
 
 
 def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -> Tensor:
@@ -171,8 +171,8 @@ def _packed(flat: Sequence[Scalar], shape: Shape, dtype: DType, where: Device) -
         limit = struct.unpack("=e", b"\xff\x7b")[0] if stored is dt.float16 else None
         values = [_saturated(x, stored, limit) for x in values]
         data = struct.pack(f"={len(values)}{CODES[stored]}", *values)
-    made = from_bytes(memoryview(data).cast("B"), shape, stored, where)
-    return made if stored is dtype else cast(made, dtype)
+    out = from_bytes(memoryview(data).cast("B"), shape, stored, where)
+    return out if stored is dtype else cast(out, dtype)
 
 
 def _saturated(x: float, dtype: DType, _: Any) -> float:
@@ -195,17 +195,17 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
         raise ValueError(f"asarray: an array of {stored} as {want} needs a copy; drop copy=False.")
     host = _host_arrays(where)
     if host is not None:
-        made = wrap(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
+        out = wrap(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
     elif copy is False:
         raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
     else:
         known = tables_of(where.type).dtypes(where.index)
         if known is not None and stored not in known:
             return asarray(asarray(obj, dtype=want, device=host_device()), device=where)
-        made = from_bytes(
+        out = from_bytes(
             memoryview(obj.astype(obj.dtype.newbyteorder("=")).tobytes()), obj.shape, stored, where
         )
-    return made if want is None or want is stored else cast(made, want)
+    return out if want is None or want is stored else cast(out, want)
 
 
 def host_device() -> Device:
@@ -216,13 +216,13 @@ def host_device() -> Device:
 def _from_producer(obj: Any, want: DType | None, where: Device, copy: bool | None) -> Tensor:
     """Read another library's array; copy it unless that has happened on the way, or is forbidden."""
     try:
-        made = from_dlpack(obj, copy=copy)
+        imported = from_dlpack(obj, copy=copy)
     except BufferError as error:
         if copy is False:
             raise ValueError(f"asarray: the memory cannot be shared: {error}") from error
         raise
-    out = asarray(made, dtype=want, device=where, copy=copy)
-    if copy is None and out._vtype is made._vtype:
+    out = asarray(imported, dtype=want, device=where, copy=copy)
+    if copy is None and out._vtype is imported._vtype:
         return from_bytes(to_bytes(out), out.shape, out.dtype, where)
     return out
 
@@ -245,18 +245,18 @@ def _from_buffer(view: memoryview, want: DType | None, where: Device, copy: bool
         data[:] = b"".join(data[k : k + stored.itemsize][::-1] for k in range(0, len(data), stored.itemsize))
     shape = tuple(view.shape) if view.shape is not None else (len(data) // stored.itemsize,)
     check_dtype("asarray", stored if want is None else want, where)
-    made = from_bytes(memoryview(data), shape, stored, where)
-    return made if want is None or want is stored else cast(made, want)
+    out = from_bytes(memoryview(data), shape, stored, where)
+    return out if want is None or want is stored else cast(out, want)
 
 
 def from_pickle(
     kind: type[Tensor], data: bytes, shape: Shape, dtype: DType, where: Device, requires_grad: bool
 ) -> Tensor:
     """Return a tensor of class ``kind`` as ``pickle`` wrote it, on the device that it came from."""
-    made = object.__new__(kind)
+    out = object.__new__(kind)
     held = from_bytes(memoryview(data), shape, dtype, device_of(where))
-    made._value, made._vtype, made._node = held._value, held._vtype, None
-    return made.requires_grad_(requires_grad)
+    out._value, out._vtype, out._node = held._value, held._vtype, None
+    return out.requires_grad_(requires_grad)
 
 
 def to_list(x: Tensor) -> Any:
@@ -337,11 +337,11 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
             f" known are {dlpack_types()}. Copy the array to the host first."
         )
     where = Device(source_type, index if device is None or index else 0)
-    found: object = runtime(where)
-    if not isinstance(found, capabilities.SupportsDLPack):
+    importer: object = runtime(where)
+    if not isinstance(importer, capabilities.SupportsDLPack):
         raise BufferError(f"from_dlpack: {where} does not read DLPack.")
     if target is not None and target != where and copy is False:
         raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
-    value, dtype = found.from_dlpack(x, where.index, copy=copy)
-    made = wrap(value, ValueType.of(dtype, where))
-    return made if target is None or target == where else to(made, target)
+    value, dtype = importer.from_dlpack(x, where.index, copy=copy)
+    out = wrap(value, ValueType.of(dtype, where))
+    return out if target is None or target == where else to(out, target)

@@ -40,9 +40,9 @@ def _common(kinds: set[type], known: set[DType], flat: list[Scalar]) -> DType:
     if known:
         return common_dtype([*sorted(known, key=lambda d: d.name), *kinds])
     top: type = next((k for k in (complex, float, int, bool) if k in kinds), float)
-    found = scalar_dtype(top(0))
-    wide = found is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]  # type: ignore[type-var, operator]
-    return dt.uint64 if wide else found
+    common = scalar_dtype(top(0))
+    wide = common is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]  # type: ignore[type-var, operator]
+    return dt.uint64 if wide else common
 
 
 def _number(x: Any, known: set[DType]) -> Scalar:
@@ -61,9 +61,9 @@ def _number(x: Any, known: set[DType]) -> Scalar:
 
 def _note(x: Any, known: set[DType]) -> None:
     """Remember the dtype of a part, where it is one that tensors have."""
-    found = dt.BY_NAME.get(getattr(getattr(x, "dtype", None), "name", ""))
-    if found is not None:
-        known.add(found)
+    dtype = dt.BY_NAME.get(getattr(getattr(x, "dtype", None), "name", ""))
+    if dtype is not None:
+        known.add(dtype)
 
 
 def _flatten(obj: Any, depth: int, known: set[DType]) -> tuple[Shape, list[Any]]:

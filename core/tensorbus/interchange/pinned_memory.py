@@ -25,16 +25,16 @@ def pin_memory(x: Tensor, where: DeviceLike = None) -> Tensor:
     None: the default device, or the only one that has such memory. The history is that of ``x``. Raises
     ``DeviceError`` where ``x`` is not in the host's memory, or no device that was asked for can.
     """
-    found = _device(where)
+    target = _device(where)
     memory: object = runtime(x.device)
     if x.device.type != host_type() or not isinstance(memory, SupportsHostMemory):
         raise DeviceError(
             f"pin_memory: a tensor on {x.device} does not lie in the host's memory; move it there first, with"
             f" .to({host_type()!r})."
         )
-    if x.size == 0 or is_pinned(x, found):
+    if x.size == 0 or is_pinned(x, target):
         return x
-    data = _pinning(found).pin(x.nbytes, found.index)
+    data = _pinning(target).pin(x.nbytes, target.index)
     data[:] = to_bytes(x)
     value = memory.from_memory(data, x.shape, x.dtype, x.device.index)
     return wrap(value, x._vtype.materialized, x._node)
@@ -48,10 +48,10 @@ def is_pinned(x: Tensor, where: DeviceLike = None) -> bool:
     if x.device.type != host_type() or x.size == 0:
         return False
     data = to_bytes(x)
-    asked = [Device(name) for name in opened()] if where is None else [device(where)]
+    targets = [Device(name) for name in opened()] if where is None else [device(where)]
     return any(
-        isinstance(found := one.runtime, SupportsPinnedMemory) and found.is_pinned(data, one.index)
-        for one in asked
+        isinstance(pinning := one.runtime, SupportsPinnedMemory) and pinning.is_pinned(data, one.index)
+        for one in targets
     )
 
 
@@ -63,8 +63,8 @@ def copied_from_pinned(x: Tensor, there: Device) -> Tensor | None:
         data = home.to_host(value, x.dtype, x.device.index)
         if not len(data) or not far.is_pinned(data, there.index):
             return None
-        made = far.upload(data, x.shape, x.dtype, there.index, keep=value)
-        return wrap(made, ValueType.of(x.dtype, there))
+        uploaded = far.upload(data, x.shape, x.dtype, there.index, keep=value)
+        return wrap(uploaded, ValueType.of(x.dtype, there))
     if isinstance(home, SupportsPinnedMemory) and isinstance(far, SupportsHostMemory) and x.size:
         data, wait = home.download(materialize(x), x.dtype, x.device.index)
         return _under_way(data, wait, far, x.shape, ValueType.of(x.dtype, there))
@@ -80,13 +80,13 @@ def _under_way(data: memoryview, wait: Any, far: SupportsHostMemory, shape: Shap
 
 
 def _pinning(where: Device) -> SupportsPinnedMemory:
-    found: object = where.runtime
-    if not isinstance(found, SupportsPinnedMemory):
+    pinning: object = where.runtime
+    if not isinstance(pinning, SupportsPinnedMemory):
         raise DeviceError(
             f"pin_memory: {where} has no memory of the host that it copies from by itself. Leave the tensor"
             f" where it is: .to({str(where)!r}, non_blocking=True) copies it all the same."
         )
-    return found
+    return pinning
 
 
 def _device(where: DeviceLike) -> Device:

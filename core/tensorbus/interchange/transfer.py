@@ -78,18 +78,18 @@ def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
     value = materialize(x)
     try:
-        found: object = by_device(runtime(x.device).to_host, value, x.dtype, x.device.index)
+        data: object = by_device(runtime(x.device).to_host, value, x.dtype, x.device.index)
     except TensorbusError:
         raise
     except Exception as error:
         raise backend(x.device.type).failed("runtime.to_host(...)", error) from error
     nbytes = x.size * x.dtype.itemsize
-    if type(found) is not memoryview or found.nbytes != nbytes:
-        got = f"{found.nbytes} bytes" if isinstance(found, memoryview) else type(found).__name__
+    if type(data) is not memoryview or data.nbytes != nbytes:
+        got = f"{data.nbytes} bytes" if isinstance(data, memoryview) else type(data).__name__
         raise backend(x.device.type).breach(
             "to_host(...)", got, f"a memoryview of {nbytes} bytes, for {x.dtype} of shape {x.shape}"
         )
-    return found
+    return data
 
 
 def _transfer_arguments(x: Tensor, /, device: Device) -> tuple[tuple[Tensor], dict[str, Any]]:
@@ -184,15 +184,15 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
 
             out = copied_from_pinned(x, there)
         out = transferred(x, there) if out is None else out
-    made: Tensor = out
+    result: Tensor = out
     if x._node is not None:
         moved = Plan(
             op=_transfer,
             operands=(x._vtype.materialized,),
             run=None,
-            out=made._vtype.materialized,
+            out=result._vtype.materialized,
             casts=(None,),
             attrs={"source": x.device},
         )
-        engine.record(moved, (x,), made)
-    return made
+        engine.record(moved, (x,), result)
+    return result

@@ -43,11 +43,11 @@ class _Fixed(GradMode):
 
     def __new__(cls, function: Any = None) -> Any:
         """Return the context, or ``function`` as it runs inside."""
-        made = super().__new__(cls)
+        self = super().__new__(cls)
         if function is None:
-            return made
-        made.__init__()  # type: ignore[misc]
-        return made(function)
+            return self
+        self.__init__()  # type: ignore[misc]
+        return self(function)
 
     def __init__(self) -> None:
         super().__init__(self.on)
@@ -82,11 +82,11 @@ class inference_mode(GradMode):  # noqa: N801 - PyTorch's name
 
     def __new__(cls, mode: Any = True) -> Any:
         """Return the context, or a function given in place of ``mode`` as it runs inside."""
-        made = super().__new__(cls)
+        self = super().__new__(cls)
         if not callable(mode):
-            return made
-        made.__init__()  # type: ignore[misc]
-        return made(mode)
+            return self
+        self.__init__()  # type: ignore[misc]
+        return self(mode)
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__(not mode)

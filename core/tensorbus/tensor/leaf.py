@@ -44,10 +44,10 @@ def _since() -> weakref.ref[Any] | None:
 def set_requires_grad(x: Tensor, asking: bool) -> None:
     """Make ``x`` a leaf that requires a gradient, or one that requires none; its gradient and hooks stay."""
     if asking:
-        _, found, since = _detached.pop(id(x), (None, None, None))
-        if found is not None and found.grad is not None and since != _since():
+        _, leaf, since = _detached.pop(id(x), (None, None, None))
+        if leaf is not None and leaf.grad is not None and since != _since():
             host_prologue.note_read("a gradient that a tensor had before it asked again")
-        x._node = found or Leaf()
+        x._node = leaf or Leaf()
     else:
         key = id(x)
         _detached[key] = weakref.ref(x, lambda _: _detached.pop(key, None)), x._node, _since()
@@ -57,23 +57,23 @@ def set_requires_grad(x: Tensor, asking: bool) -> None:
 
 def detached_in(x: Tensor, script: Any) -> bool:
     """Return whether ``x`` stopped asking in the capture that ``script`` is of, and has a gradient."""
-    _, found, since = _detached.get(id(x), (None, None, None))
+    _, leaf, since = _detached.get(id(x), (None, None, None))
     return (
         x._node is None
-        and found is not None
+        and leaf is not None
         and since is not None
         and since() is script
-        and found.grad is not None
+        and leaf.grad is not None
     )
 
 
 def _detached_leaf(x: Tensor) -> Leaf | None:
     """Return the leaf that ``x``, which asks for no gradient, had, if there is a gradient in it."""
-    _, found, _ = _detached.get(id(x), (None, None, None))
-    if x._node is not None or found is None or found.grad is None:
+    _, leaf, _ = _detached.get(id(x), (None, None, None))
+    if x._node is not None or leaf is None or leaf.grad is None:
         return None
     host_prologue.note_read("the gradient of a tensor that requires none any more")
-    return found
+    return leaf
 
 
 class RetainedGradient:
@@ -130,12 +130,12 @@ def gradient(x: Tensor) -> Tensor | None:
         if active_modes:
             report_gradient_use(node)
         return node.grad
-    kept = _retained(node)
-    if kept is None:
+    holder = _retained(node)
+    if holder is None:
         rested = _detached_leaf(x) if _detached else None
         return None if rested is None else rested.grad
     host_prologue.note_read("the gradient that the result of an op keeps")
-    return kept.grad
+    return holder.grad
 
 
 def set_gradient(x: Tensor, value: Tensor | None) -> None:
@@ -145,8 +145,8 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
     ``ShapeError`` where the gradient does not fit.
     """
     node = x._node
-    kept = node if isinstance(node, Leaf) else _retained(node) or _detached_leaf(x)
-    if kept is None:
+    holder = node if isinstance(node, Leaf) else _retained(node) or _detached_leaf(x)
+    if holder is None:
         if value is None:
             return
         raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
@@ -155,9 +155,9 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
             f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"
             f" {x.device}; got {value.shape} {value.dtype} on {value.device}."
         )
-    if active_modes and isinstance(kept, Leaf):
-        report_gradient_use(kept, written=True)
-    kept.grad = value
+    if active_modes and isinstance(holder, Leaf):
+        report_gradient_use(holder, written=True)
+    holder.grad = value
 
 
 def retain(x: Tensor) -> None:
@@ -171,8 +171,8 @@ def retain(x: Tensor) -> None:
 
 
 def _retained(node: Any) -> RetainedGradient | None:
-    found: RetainedGradient | None = getattr(node, "hooks", {}).get(RETAINED)
-    return found
+    retained: RetainedGradient | None = getattr(node, "hooks", {}).get(RETAINED)
+    return retained
 
 
 def retained_ids(inputs: Sequence[Tensor]) -> set[int]:
@@ -203,9 +203,9 @@ def add_hook(node: Any, key: int, hook: Callable[..., Any]) -> HookHandle:
     """Put a hook behind those that a node has, but before what keeps its gradient."""
     hooks: dict[int, Any] = getattr(node, "hooks", None) or {}
     node.hooks = hooks
-    kept = hooks.pop(RETAINED, None)
+    retained = hooks.pop(RETAINED, None)
     hooks[key] = hook
-    if kept is not None:
-        hooks[RETAINED] = kept
+    if retained is not None:
+        hooks[RETAINED] = retained
     bump_mutation_counter()
     return HookHandle(hooks, key)

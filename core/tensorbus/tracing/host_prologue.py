@@ -62,11 +62,11 @@ class HostPrologue:
 
     def name(self, thing: Any) -> str:
         """Return the name under which the lines find ``thing``."""
-        found = self._names.get(id(thing))
-        if found is None:
-            found = self._names[id(thing)] = f"c{len(self.constants)}"
-            self.constants[found] = thing
-        return found
+        constant = self._names.get(id(thing))
+        if constant is None:
+            constant = self._names[id(thing)] = f"c{len(self.constants)}"
+            self.constants[constant] = thing
+        return constant
 
     def _text(self, x: Any) -> str:
         if type(x) is SymInt:
@@ -76,13 +76,13 @@ class HostPrologue:
         return repr(x) if x == x and abs(x) != float("inf") else self.name(x)
 
     def _number(self, key: tuple[Any, ...], plain: Any, line: str, late: bool = False) -> SymNumber:
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = SymNumber(self, f"n{len(self._known)}", plain)
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = SymNumber(self, f"n{len(self._known)}", plain)
             if late:
-                self._late.add(found.name)
-            self._line(f"{found.name} = {line}", late)
-        return found
+                self._late.add(number.name)
+            self._line(f"{number.name} = {line}", late)
+        return number
 
     def _line(self, text: str, late: bool = False) -> None:
         """Add a line: before the first call, unless it is ``late``, about what a call may have changed."""
@@ -94,9 +94,9 @@ class HostPrologue:
 
     def number(self, text: str, plain: Any) -> SymNumber:
         """Return the number that an expression over lengths gives."""
-        found = self._number(("length", text), plain, text)
-        self._over_sizes[found.name] = text
-        return found
+        length = self._number(("length", text), plain, text)
+        self._over_sizes[length.name] = text
+        return length
 
     def rounded(self, how: str, x: SymNumber) -> Any:
         """Return an integer made of a number: a length where it is one of lengths alone."""
@@ -132,24 +132,24 @@ class HostPrologue:
         parts = [self._text(x) for x in operands]
         late = not self._late.isdisjoint(parts)
         known = (op, *parts) in self._known
-        found = self._number((op, *parts), plain, text.format(*parts), late)
+        number = self._number((op, *parts), plain, text.format(*parts), late)
         if all(
             part in self._over_sizes for x, part in zip(operands, parts, strict=True) if type(x) is SymNumber
         ):
-            self._over_sizes[found.name] = text.format(*[self._over_sizes.get(part, part) for part in parts])
+            self._over_sizes[number.name] = text.format(*[self._over_sizes.get(part, part) for part in parts])
         if not self.varying.isdisjoint(parts):
-            self.varying.add(found.name)
-            self._count_values(op, found, operands)
+            self.varying.add(number.name)
+            self._count_values(op, number, operands)
             if op == "pow" and not known:  # of integers a float, of negative ones a complex number
-                self._line(f"if type({found.name}) is not {type(plain).__name__}: return GUARD_MISS", late)
-        return found
+                self._line(f"if type({number.name}) is not {type(plain).__name__}: return GUARD_MISS", late)
+        return number
 
-    def _count_values(self, op: str, found: SymNumber, operands: Iterable[Any]) -> None:
+    def _count_values(self, op: str, number: SymNumber, operands: Iterable[Any]) -> None:
         """Note a number that takes few values, as a remainder does, however its operands move."""
         *_, last = operands
-        small = op == "mod" and type(last) is int and 1 <= last <= FEW_VALUES and type(found.plain) is int
+        small = op == "mod" and type(last) is int and 1 <= last <= FEW_VALUES and type(number.plain) is int
         if small or all(x.name in self._few_valued for x in operands if type(x) is SymNumber):
-            self._few_valued.add(found.name)
+            self._few_valued.add(number.name)
 
     def outcome(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Return the number that a function of ``math`` makes of numbers; without one of ours, its result.
@@ -166,10 +166,10 @@ class HostPrologue:
         parts = [self._text(x) for x in operands]
         plain = self.checked(function, *operands)
         text = f"{self.name(function)}({', '.join(parts)})"
-        found = self._number((function, *parts), plain, text, not self._late.isdisjoint(parts))
+        number = self._number((function, *parts), plain, text, not self._late.isdisjoint(parts))
         if not self.varying.isdisjoint(parts):
-            self.varying.add(found.name)
-        return found
+            self.varying.add(number.name)
+        return number
 
     def checked(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Return what a function makes of the numbers of this run; that it fails depends on all of them."""
@@ -181,15 +181,15 @@ class HostPrologue:
                     self.decide(x)
             raise
 
-    def bounded(self, found: SymNumber, low: int, high: int) -> None:
+    def bounded(self, number: SymNumber, low: int, high: int) -> None:
         """Make it a condition that a varying number lies in a range: others are an error of the op."""
-        if self.shape_env is not None and found.name in self._over_sizes:
-            self.shape_env.add_guard(f"{low} <= {self._over_sizes[found.name]} <= {high}")
-        elif found.name in self.varying:
-            late = found.name in self._late
+        if self.shape_env is not None and number.name in self._over_sizes:
+            self.shape_env.add_guard(f"{low} <= {self._over_sizes[number.name]} <= {high}")
+        elif number.name in self.varying:
+            late = number.name in self._late
             if late:
                 self.obstacle = self.obstacle or "computes with integers that a schedule changes"
-            self._line(f"if not {low} <= {found.name} <= {high}: return GUARD_MISS", late)
+            self._line(f"if not {low} <= {number.name} <= {high}: return GUARD_MISS", late)
 
     def bind(self, key: tuple[int, Any], slot: SymbolicSlot) -> None:
         """Bind the number at a location to the prologue, from now on: it is read at each run."""
@@ -210,15 +210,15 @@ class HostPrologue:
         """Put numbers of the prologue in the place of plain ones."""
         plain = value if type(value) is tuple else (value,)
         self._count += 1
-        made = []
+        numbers = []
         for k, each in enumerate(plain):
             at = f"{slot.access}[{k}]" if type(value) is tuple else slot.access
-            found = self._number(("held", self._count, k), each, at, self._called)
-            self.varying.add(found.name)
+            number = self._number(("held", self._count, k), each, at, self._called)
+            self.varying.add(number.name)
             if not self._called:
-                self.lines.append(f"if type({found.name}) is not {type(each).__name__}: return GUARD_MISS")
-            made.append(found)
-        slot.now = tuple(made) if type(value) is tuple else made[0]
+                self.lines.append(f"if type({number.name}) is not {type(each).__name__}: return GUARD_MISS")
+            numbers.append(number)
+        slot.now = tuple(numbers) if type(value) is tuple else numbers[0]
         slot.put(slot.now)
 
     def release(self) -> None:
@@ -235,22 +235,22 @@ class HostPrologue:
             slot.now, slot.changed = now, now is not slot.now
             slot.put(slot.plain)
 
-    def decide(self, found: SymNumber) -> Any:
-        """Return the value of ``found`` at the capture, which a later run must have again."""
-        if self.shape_env is not None and found.name in self._over_sizes:
-            self.shape_env.add_guard(f"({self._over_sizes[found.name]} == {found.plain!r})")
-            return found.plain
-        late = found.name in self._late
+    def decide(self, number: SymNumber) -> Any:
+        """Return the value of ``number`` at the capture, which a later run must have again."""
+        if self.shape_env is not None and number.name in self._over_sizes:
+            self.shape_env.add_guard(f"({self._over_sizes[number.name]} == {number.plain!r})")
+            return number.plain
+        late = number.name in self._late
         if late:
             self.obstacle = self.obstacle or "Python decides by a number after it has called into a schedule"
         if (
-            found.name in self.varying
-            and type(found.plain) is not bool
-            and found.name not in self._few_valued
+            number.name in self.varying
+            and type(number.plain) is not bool
+            and number.name not in self._few_valued
         ):
             self.obstacle = self.obstacle or "needs the value of a number that is another at each call"
-        self._line(f"if {found.name} != {self._text(found.plain)}: return GUARD_MISS", late)
-        return found.plain
+        self._line(f"if {number.name} != {self._text(number.plain)}: return GUARD_MISS", late)
+        return number.plain
 
     def write(self, container: Any, key: Any, value: SymNumber) -> None:
         """Make ``container[key]`` the number, now and at each run."""
@@ -283,12 +283,12 @@ class HostPrologue:
         self.reads.update({(id(container), key): container for container, key in touched})
         self.lines.extend(self.writes)
         self.writes = []
-        given = ", ".join(n.text if type(n) is SymInt else repr(n) for n in sizes)
+        arguments = ", ".join(n.text if type(n) is SymInt else repr(n) for n in sizes)
         touched = {(id(container), ("item", (type(key), repr(key)))) for container, key in touched}
         own = {id(each) for each in owners}
         changed_slots = [h for at, h in self.slots.items() if at in touched or at[0] in own]
         self.lines += [line for h in changed_slots for line in h.write_back(self._text)]
-        self.lines.append(f"{self.name(function)}({given})")
+        self.lines.append(f"{self.name(function)}({arguments})")
         if changed_slots and not sizes:
             return self._moved(changed_slots, function)
         return function(*hints(sizes)) if not self.dry else None  # type: ignore[return-value]
@@ -359,13 +359,13 @@ def active_prologue() -> HostPrologue | None:
 
 def symbolic_numbers(container: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Return a copy of ``container`` whose numbers under ``keys`` are those of each run."""
-    found = dict(container)
+    numbers = dict(container)
     active = active_prologue()
     if active is not None:
         for key in keys:
-            if key in found:
-                found[key] = active.read(container, key)
-    return found
+            if key in numbers:
+                numbers[key] = active.read(container, key)
+    return numbers
 
 
 def store_number(container: dict[str, Any], key: str, value: Any) -> None:
@@ -386,8 +386,8 @@ def call_each_run(
     active = active_tracer()
     if active is None:
         return function()
-    made: T = active.untraced(lambda: active.prologue.call(owner, function, touched, parts=parts))
-    return made
+    result: T = active.untraced(lambda: active.prologue.call(owner, function, touched, parts=parts))
+    return result
 
 
 def value_each_run(owner: Any, function: Callable[..., Any], *sizes: int) -> Any:

@@ -202,15 +202,15 @@ class SymInt:
     def _compare(self, sign: str, other: Any) -> Any:
         if type(other) is SymInt and other.text == self.text:
             return sign in ("==", "<=", ">=")
-        found = self._with(sign, other)
-        if found is NotImplemented or type(found) is bool:  # which a number has decided
-            return found
-        if found is self:  # compared with a neutral number
-            found = SymInt(
+        condition = self._with(sign, other)
+        if condition is NotImplemented or type(condition) is bool:  # which a number has decided
+            return condition
+        if condition is self:  # compared with a neutral number
+            condition = SymInt(
                 self.home, f"({self.text} {sign} {int(other)})", _INFIX[sign](self.hint, int(other))
             )
-        holds = bool(found.hint)
-        self.env.add_guard(found.text if holds else f"not {found.text}")
+        holds = bool(condition.hint)
+        self.env.add_guard(condition.text if holds else f"not {condition.text}")
         return holds
 
     def __eq__(self, other: object) -> Any:
@@ -295,11 +295,11 @@ def closed(x: Any) -> Any:
 
 def distinct(numbers: Iterable[Any]) -> list[Any]:
     """Return the numbers without those that an earlier one is equal to, which later calls must have again."""
-    found: list[Any] = []
+    different: list[Any] = []
     for n in numbers:
-        if not any(n is m or (closed(n) == closed(m) and n == m) for m in found):
-            found.append(n)
-    return found
+        if not any(n is m or (closed(n) == closed(m) and n == m) for m in different):
+            different.append(n)
+    return different
 
 
 def texts(x: Any) -> Any:
@@ -317,10 +317,10 @@ def substitute(sizes: Mapping[str, int]) -> Callable[[Any], Any]:
     scope, known = {"__builtins__": {}, **FUNCTIONS, **sizes}, dict(sizes)
 
     def value(length: SymInt) -> int:
-        found = known.get(length.text)
-        if found is None:
-            found = known[length.text] = eval(length.text, scope)
-        return found
+        length_value = known.get(length.text)
+        if length_value is None:
+            length_value = known[length.text] = eval(length.text, scope)
+        return length_value
 
     return lambda x: _mapped(x, value)
 

@@ -103,8 +103,8 @@ class SymNumber:
         return self
 
     def _decides(self, op: str, other: Any) -> Any:
-        found = self._binary(op, other)
-        return found if found is NotImplemented else self.prologue.decide(found)
+        condition = self._binary(op, other)
+        return condition if condition is NotImplemented else self.prologue.decide(condition)
 
     def __lt__(self, other: Any) -> Any:
         return self._decides("lt", other)
