@@ -164,6 +164,8 @@ from .eager.functions import digamma as digamma
 from .eager.functions import erfc as erfc
 from .eager.functions import erfinv as erfinv
 from .eager.functions import exp2 as exp2
+from .eager.functions import fmax as fmax
+from .eager.functions import fmin as fmin
 from .eager.functions import fmod as fmod
 from .eager.functions import frac as frac
 from .eager.functions import gcd as gcd
@@ -202,6 +204,7 @@ from .ops.elementwise.arithmetic import nan_to_num as nan_to_num
 from .ops.elementwise.arithmetic import positive as positive
 from .ops.elementwise.arithmetic import real as real
 from .ops.elementwise.special import logit as logit
+from .ops.elementwise.transcendental import float_power as float_power
 from .ops.creation.creation import arange as arange
 from .ops.creation.creation import broadcast_arrays as broadcast_arrays
 from .ops.creation.creation import empty as empty
@@ -221,6 +224,7 @@ from .dispatch.host_fallback import fallback_counts as fallback_counts
 from .ops.creation.creation import zeros as zeros
 from .ops.creation.creation import zeros_like as zeros_like
 from .ops.elementwise.family import broadcast_shapes as broadcast_shapes
+from .ops.indexing.nonzero import argwhere as argwhere
 from .ops.indexing.nonzero import nonzero as nonzero
 from .ops.indexing.indexing import take as take
 from .ops.matmul.matmul import matmul as matmul
@@ -281,6 +285,7 @@ if TYPE_CHECKING:
     from .ops.movement.tile_roll_split import unstack as unstack
     from .ops.elementwise.isclose import allclose as allclose
     from .ops.elementwise.isclose import isclose as isclose
+    from .ops.movement.diagonal import diagflat as diagflat
     from .ops.movement.diagonal import diag as diag
     from .ops.movement.diagonal import diag_embed as diag_embed
     from .ops.movement.diagonal import diagonal as diagonal
@@ -294,6 +299,8 @@ if TYPE_CHECKING:
     from .ops.ordering.search import bucketize as bucketize
     from .ops.ordering.search import histogram as histogram
     from .ops.ordering.search import searchsorted as searchsorted
+    from .ops.indexing.index_select import index_fill as index_fill
+    from .ops.indexing.index_select import masked_scatter as masked_scatter
     from .ops.indexing.index_select import index_add as index_add
     from .ops.indexing.index_select import index_copy as index_copy
     from .ops.indexing.index_select import index_select as index_select
@@ -306,6 +313,39 @@ if TYPE_CHECKING:
     from .ops.movement.stacking import dstack as dstack
     from .ops.movement.stacking import hstack as hstack
     from .ops.movement.stacking import vstack as vstack
+    from .ops.movement.view_scatter import diagonal_scatter as diagonal_scatter
+    from .ops.movement.view_scatter import narrow as narrow
+    from .ops.movement.view_scatter import select as select
+    from .ops.movement.view_scatter import select_scatter as select_scatter
+    from .ops.movement.view_scatter import slice_scatter as slice_scatter
+    from .ops.reduction.nan_reductions import aminmax as aminmax
+    from .ops.reduction.nan_reductions import nanmean as nanmean
+    from .ops.reduction.nan_reductions import nanmedian as nanmedian
+    from .ops.reduction.nan_reductions import nanquantile as nanquantile
+    from .ops.reduction.nan_reductions import nansum as nansum
+    from .ops.reduction.nan_reductions import std_mean as std_mean
+    from .ops.reduction.nan_reductions import var_mean as var_mean
+    from .ops.reduction.trapezoid import cumulative_trapezoid as cumulative_trapezoid
+    from .ops.reduction.trapezoid import trapezoid as trapezoid
+    from .ops.movement.combining import block_diag as block_diag
+    from .ops.movement.combining import cartesian_prod as cartesian_prod
+    from .ops.movement.combining import combinations as combinations
+    from .ops.movement.combining import tensor_split as tensor_split
+    from .ops.matmul.added_products import addbmm as addbmm
+    from .ops.matmul.added_products import addmm as addmm
+    from .ops.matmul.added_products import addmv as addmv
+    from .ops.matmul.added_products import addr as addr
+    from .ops.matmul.added_products import baddbmm as baddbmm
+    from .ops.matmul.added_products import inner as inner
+    from .ops.ordering.unique_along import unique as unique
+    from .ops.ordering.unique_along import unique_consecutive as unique_consecutive
+    from .ops.creation.index_grids import tril_indices as tril_indices
+    from .ops.creation.index_grids import triu_indices as triu_indices
+    from .ops.creation.index_grids import vander as vander
+    from .ops.matmul.distance import cdist as cdist
+    from .ops.matmul.distance import dist as dist
+    from .ops.matmul.distance import renorm as renorm
+    from .ops.linalg.determinant import logdet as logdet
     from .eager.explain import explain as explain
     from .amp.autocast_mode import autocast as autocast
     from .func.checkpoint import checkpoint as checkpoint
@@ -389,11 +429,21 @@ _LATER: Final = {
     "ops.movement.tile_roll_split": """chunk repeat repeat_interleave roll rot90 split swapaxes tile
     unfold unstack""",
     "ops.elementwise.isclose": "allclose isclose",
-    "ops.movement.diagonal": "diag diag_embed diagonal trace",
+    "ops.movement.diagonal": "diag diag_embed diagflat diagonal trace",
     "ops.matmul.einsum": "corrcoef cov einsum kron outer",
     "ops.ordering.search": "bincount bucketize histogram searchsorted",
-    "ops.indexing.index_select": "index_add index_copy index_select masked_fill masked_select",
+    "ops.indexing.index_select": """index_add index_copy index_fill index_select masked_fill masked_scatter
+    masked_select""",
     "ops.movement.stacking": "atleast_1d atleast_2d atleast_3d column_stack dstack hstack vstack",
+    "ops.movement.view_scatter": "diagonal_scatter narrow select select_scatter slice_scatter",
+    "ops.reduction.nan_reductions": "aminmax nanmean nanmedian nanquantile nansum std_mean var_mean",
+    "ops.reduction.trapezoid": "cumulative_trapezoid trapezoid",
+    "ops.movement.combining": "block_diag cartesian_prod combinations tensor_split",
+    "ops.matmul.added_products": "addbmm addmm addmv addr baddbmm inner",
+    "ops.ordering.unique_along": "unique unique_consecutive",
+    "ops.creation.index_grids": "tril_indices triu_indices vander",
+    "ops.matmul.distance": "cdist dist renorm",
+    "ops.linalg.determinant": "logdet",
     "eager.explain": "explain",
     "func": "vmap",
     "compiler": "RecompileWarning compile mark_dynamic mark_static",

@@ -12,6 +12,7 @@ from tensorbus import Tensor
 from tensorbus.ops.definition import Spec, table
 from tensorbus.ops.movement import movement
 
+from function_derivatives import FUNCTIONS
 from linalg_derivatives import REAL as LINALG
 from ordering_derivatives import ORDERING
 
@@ -183,6 +184,7 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
     "getitem": (lambda x: x[:, None, at, 1], [x234]), "getitem mask": (lambda x: x[mask], [x234]),
     "setitem": (lambda x, v: _changed(x, v, (slice(None), [0, 2, 0])), [x23, array(*R, 2, 3, seed=9)]),
     "setitem slice": (lambda x, v: _changed(x, v, (0, slice(None, None, -2))), [x23, array(*R, 1)]),
+    **FUNCTIONS,
     **LINALG,
     **ORDERING,
 }  # fmt: skip

@@ -16,29 +16,36 @@ X = tb.asarray([[1.0, 2.0, 3.0]], device="cpu")
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: tb.softmax(X, dim=1), "softmax() got an unexpected keyword argument 'dim'. It is called as"),
-        (lambda: tb.softmax(X, dim=1), "softmax(x, /, axis=-1)"),
+        (
+            lambda: tb.softmax(X, dims=1, axis=1),
+            "softmax() got both 'axis' and 'dims', which name one argument",
+        ),
+        (
+            lambda: tb.softmax(X, 1, dim=1),
+            "softmax() got multiple values for argument 'axis'. It is called as",
+        ),
+        (lambda: tb.softmax(X, out=1), "softmax(x, /, axis=-1)"),
         (lambda: tb.sum(X, 0, True, 1), "sum() takes from 1 to 3 positional arguments but 4 were given"),
         (lambda: tb.concat(), "concat() missing 1 required positional argument: 'xs'"),
         (lambda: tb.where(X), "It is called as where(condition, x, y, /)"),
         (lambda: tb.where(X > 1), "PyTorch's where of 1 operand is here tensorbus.nonzero(condition)."),
         (
-            lambda: X.squeeze(dim=0),
-            "got an unexpected keyword argument 'dim'. It is called as squeeze(x, /, axis=None).",
+            lambda: X.squeeze(out=0),
+            "got an unexpected keyword argument 'out'. It is called as squeeze(x, /, axis=None).",
         ),
-        (lambda: tb.std(X, dim=0), "It is called as std(x, /, axis=None, correction=0.0, keepdims=False)."),
-        (lambda: tb.stack([X], dim=0), "It is called as stack(xs, /, axis=0)."),
-        (lambda: tb.triu(X, diagonal=1), "It is called as triu(x, /, k=0)."),
+        (lambda: tb.std(X, ddof=0), "It is called as std(x, /, axis=None, correction=0.0, keepdims=False)."),
+        (lambda: tb.stack([X], out=0), "It is called as stack(xs, /, axis=0)."),
+        (lambda: tb.triu(X, n=1), "It is called as triu(x, /, k=0)."),
         (lambda: tb.zeros(), "It is called as zeros(shape, *more, dtype=None,"),
         (lambda: tb.full(size=(2,), fill_value=1), "It is called as full(shape, fill_value, *, dtype=None,"),
         (lambda: tb.load("file", map_location="cpu"), "It is called as load(path, device=None)."),
         (lambda: tb.compile(len, disable=True), "It is called as compile(fn=None, *, fullgraph=False,"),
-        (lambda: tb.fft.fft(X, dim=1), "fft(x, /, *, n=None, axis=-1, norm='backward')."),
+        (lambda: tb.fft.fft(X, out=1), "fft(x, /, *, n=None, axis=-1, norm='backward')."),
         (
             lambda: tb.fft.rfftfreq(8, 0.1),
             "It is called as rfftfreq(n, /, *, d=1.0, dtype=None, device=None).",
         ),
-        (lambda: tb.explain("sum", X, dim=1), "sum() got an unexpected keyword argument 'dim'"),
+        (lambda: tb.explain("sum", X, out=1), "sum() got an unexpected keyword argument 'out'"),
     ],
 )
 def test_it_names_the_op_and_how_it_is_called(call: Callable[[], Any], words: str) -> None:

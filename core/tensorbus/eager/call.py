@@ -200,7 +200,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         try:
             operands, attrs = op.arguments(x, *args, **kwargs)
         except (AttributeError, TypeError) as error:
-            raise _misfit(op, (x, *args), error) from error
+            operands, attrs = _renamed_or_error(op, (x, *args), kwargs, error)
         if len(operands) != 1 or operands[0] is not x or x._vtype.materialized is not x._vtype:
             return None
         plan = plan_for((x._vtype,), (x._value,), attrs)
@@ -221,7 +221,7 @@ def _general(op: Op[...]) -> Callable[..., Any]:
         try:
             operands, attrs = arguments(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            raise _misfit(op, args, error) from error
+            operands, attrs = _renamed_or_error(op, args, kwargs, error)
         return run(operands, attrs)
 
     return call
@@ -235,7 +235,7 @@ def _with_several_results(op: Op[...]) -> Callable[..., Any]:
         try:
             operands, attrs = arguments(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            raise _misfit(op, args, error) from error
+            operands, attrs = _renamed_or_error(op, args, kwargs, error)
         return run(operands, attrs)
 
     return call
@@ -401,6 +401,19 @@ def operands_of(
     except (AttributeError, TypeError) as error:
         raise _misfit(op, args, error) from error
     return _as_operands(op, operands), attrs
+
+
+def _renamed_or_error(
+    op: Op[...], args: Sequence[Any], kwargs: dict[str, Any], error: Exception
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return operands and attributes of a call by an argument's second name; raise what else is wrong."""
+    renamed = call_errors.second_keywords(op.name, op.arguments, kwargs)
+    if renamed is None:
+        raise _misfit(op, args, error) from error
+    try:
+        return op.arguments(*args, **renamed)
+    except (AttributeError, TypeError) as other:
+        raise _misfit(op, args, other) from other
 
 
 def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:

@@ -14,7 +14,7 @@ from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError
 from ..ops.creation import creation
 from ..ops.definition import InPlaceCall, Op, table
-from ..ops.elementwise import activation, arithmetic, special
+from ..ops.elementwise import activation, arithmetic, special, transcendental
 from ..ops.elementwise.complex import angle
 from ..ops.elementwise.where_cast import cast
 from ..ops.indexing import indexing, nonzero, take_along_axis, torch_gather
@@ -43,22 +43,30 @@ COMPARISON_OF: Final = {name: short for short, name in COMPARISON.items()}
 UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
 _FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
-    reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten,
-    indexing.take, nonzero.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
+    reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten, indexing.take,
+    nonzero.argwhere, nonzero.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
-    scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median, sorting.quantile,
-    sorting.topk, take_along_axis.scatter_add, take_along_axis.scatter_reduce, movement.moveaxis,
-    torch_gather.gather, torch_gather.scatter, arithmetic.conj, arithmetic.addcdiv, arithmetic.addcmul,
-    arithmetic.nan_to_num, angle, special.logit,
+    scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median,
+    sorting.quantile, sorting.topk, take_along_axis.scatter_add, take_along_axis.scatter_reduce,
+    movement.moveaxis, torch_gather.gather, torch_gather.scatter, arithmetic.conj, arithmetic.addcdiv,
+    arithmetic.addcmul, arithmetic.nan_to_num, angle, special.logit, transcendental.float_power,
 )  # fmt: skip
 """Functions, written in ops, that are methods too. Ops become methods by their field ``method``."""
 _LAZY_FUNCTIONS: Final = {
     "ops.movement.tile_roll_split": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
     "ops.elementwise.isclose": "allclose isclose",
-    "ops.movement.diagonal": "diag diag_embed diagonal trace",
+    "ops.movement.diagonal": "diag diag_embed diagflat diagonal trace",
     "ops.matmul.einsum": "corrcoef cov kron outer",
     "ops.ordering.search": "bincount histogram searchsorted",
-    "ops.indexing.index_select": "index_add index_copy index_select masked_fill masked_select",
+    "ops.movement.view_scatter": "diagonal_scatter narrow select select_scatter slice_scatter",
+    "ops.reduction.nan_reductions": "aminmax nanmean nanmedian nanquantile nansum",
+    "ops.movement.combining": "tensor_split",
+    "ops.matmul.added_products": "addbmm addmm addmv addr baddbmm inner",
+    "ops.ordering.unique_along": "unique unique_consecutive",
+    "ops.matmul.distance": "dist renorm",
+    "ops.linalg.determinant": "logdet",
+    "ops.indexing.index_select": """index_add index_copy index_fill index_select masked_fill masked_scatter
+    masked_select""",
 }
 """The same of modules that are imported when one of their functions is first looked up."""
 _IN_PLACE: Final = """copy_ fill_ zero_ add_ sub_ mul_ div_ pow_ lerp_ clamp_ clip_ addcmul_ addcdiv_

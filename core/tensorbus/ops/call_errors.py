@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from inspect import Parameter, signature, unwrap
 from types import FunctionType
@@ -42,25 +42,63 @@ def misfit(function: Callable[..., Any], name: str, error: Exception) -> Excepti
     return None
 
 
+SECOND_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
+    "dim": ("axis", "axes"), "dims": ("axes", "axis"), "axis": ("dim", "dims"), "axes": ("dims", "dim"),
+    "keepdim": ("keepdims",), "keepdims": ("keepdim",), "dim0": ("axis0",), "dim1": ("axis1",),
+    "dim2": ("axis2",), "start_dim": ("start_axis",), "end_dim": ("end_axis",), "shifts": ("shift",),
+    "diagonal": ("offset", "k"),
+}  # fmt: skip
+"""What an argument may be called as well: names of PyTorch's where ours are the standard's, and back."""
+
+
+def second_keywords(
+    name: str, function: Callable[..., Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return ``kwargs`` under the names that ``function`` has for them; None: there is nothing to rename.
+
+    Asked for a call that the function did not take, so that a call by its own names costs nothing. Raises
+    ``TypeError`` for one argument under two names.
+
+    >>> second_keywords("sum", lambda x, axis=None: x, {"dim": 1})
+    {'axis': 1}
+    """
+    if SECOND_KEYWORDS.keys().isdisjoint(kwargs):
+        return None
+    code = unwrap(function).__code__
+    known = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    renamed = dict(kwargs)
+    for key in kwargs:
+        own = next((n for n in SECOND_KEYWORDS.get(key, ()) if n in known and key not in known), None)
+        if own is not None:
+            if own in renamed:
+                raise TypeError(f"{name}() got both {own!r} and {key!r}, which name one argument; give one.")
+            renamed[own] = renamed.pop(key)
+    return None if renamed.keys() == kwargs.keys() else renamed
+
+
 def with_form(function: Callable[P, R]) -> Callable[P, R]:
-    """Return ``function``, which says how it is called to those who call it otherwise, as PyTorch's is.
+    """Return ``function``, which takes ``SECOND_KEYWORDS`` too and says how it is called to who errs.
 
     >>> @with_form
     ... def total(x, /, axis=None): ...
     >>> total(1, dim=0)
+    >>> total(1, out=2)
     Traceback (most recent call last):
-    TypeError: total() got an unexpected keyword argument 'dim'. It is called as total(x, /, axis=None).
+    TypeError: total() got an unexpected keyword argument 'out'. It is called as total(x, /, axis=None).
     """
-    tell = misfit
+    tell, rename = misfit, second_keywords
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except (AttributeError, TypeError) as error:
-            misuse = tell(function, function.__name__, error)
-            if misuse is None:
-                raise
-            raise misuse from None
+            renamed = rename(function.__name__, function, kwargs) if kwargs else None
+            if renamed is None:
+                misuse = tell(function, function.__name__, error)
+                if misuse is None:
+                    raise
+                raise misuse from None
+        return form(*args, **renamed)  # type: ignore[no-any-return]
 
     home: Any = unwrap(function)  # doctest runs the examples of functions with a module's own globals
     form = FunctionType(call.__code__, home.__globals__, closure=call.__closure__)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, COMPLEX, FLOATING, INEXACT, NUMERIC, REAL
 from ..call_errors import with_form
 from ..definition import Op, table
-from .comparison import equal, greater, isinf, less, not_equal, signbit
+from .comparison import equal, greater, greater_equal, isinf, isnan, less, less_equal, not_equal, signbit
 from .family import elementwise
 from .where_cast import cast, tensors, where
 
@@ -51,14 +52,46 @@ def _sign_slope(g: Any, out: Any, x: Any) -> Any:
 
 
 maximum = elementwise(
-    "maximum", arity=2, dtypes=REAL,
+    "maximum", arity=2, dtypes=BOOL + REAL,
     vjp=lambda g, x, y: (g * _share(x, y, less), g * _share(y, x, less)),
     doc="The larger of both; NaN if either is NaN. Equal operands share the gradient.",
 )  # fmt: skip
 minimum = elementwise(
-    "minimum", arity=2, dtypes=REAL,
+    "minimum", arity=2, dtypes=BOOL + REAL,
     vjp=lambda g, x, y: (g * _share(x, y, greater), g * _share(y, x, greater)),
     doc="The smaller of both; NaN if either is NaN. Equal operands share the gradient.",
+)  # fmt: skip
+
+
+def _known(wins: Op[...]) -> Callable[[Any, Any], Any]:
+    """Return the choice between two operands: the first where it ``wins``, or where the second is NaN."""
+
+    def choose(x: Any, y: Any) -> Any:
+        x, y = tensors(x, y)
+        return where(_first_wins(wins, x, y), x, y)
+
+    return choose
+
+
+def _first_wins(wins: Op[...], x: Any, y: Any) -> Any:
+    return wins(x, y) | isnan(y) if x.dtype.is_floating else wins(x, y)
+
+
+def _known_slopes(wins: Op[...]) -> Callable[..., tuple[Any, Any]]:
+    def slopes(g: Any, x: Any, y: Any) -> tuple[Any, Any]:
+        first = _first_wins(wins, *tensors(x, y))
+        return where(first, g, 0), where(first, 0, g)
+
+    return slopes
+
+
+fmax = elementwise(
+    "fmax", arity=2, dtypes=BOOL + REAL, decompose=_known(greater_equal), vjp=_known_slopes(greater_equal),
+    doc="The larger of both; of a number and NaN the number. Of equal operands the first has the gradient.",
+)  # fmt: skip
+fmin = elementwise(
+    "fmin", arity=2, dtypes=BOOL + REAL, decompose=_known(less_equal), vjp=_known_slopes(less_equal),
+    doc="The smaller of both; of a number and NaN the number. Of equal operands the first has the gradient.",
 )  # fmt: skip
 
 

@@ -6,14 +6,16 @@ import cmath
 import math
 from typing import Any
 
+from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING, INEXACT, NUMERIC
 from ...tracing.sym_number import SymNumber
+from ..call_errors import with_form
 from ..definition import Op, table
 from .arithmetic import complex as from_parts
 from .arithmetic import conj, imag, real
 from .comparison import equal, greater_equal, isfinite
 from .family import elementwise
-from .where_cast import where, wide
+from .where_cast import cast, where, wide
 
 
 def _power_base(g: Any, x: Any, y: Any) -> Any:
@@ -50,6 +52,25 @@ power = elementwise(
     vjp=lambda g, out, x, y: (_power_base(g, x, y), _power_exponent(g, out, x, y)),
     doc="``x ** y``. Integers wrap; a negative exponent gives 0 except for the bases 1 and -1.",
 )  # fmt: skip
+
+
+@with_form
+def float_power(x: Any, y: Any, /) -> Any:
+    """Return ``x ** y`` in float64, or complex128 where either is complex. One of them may be a number.
+
+    Raises ``UnsupportedDtypeError`` on a device without these dtypes.
+
+    >>> import tensorbus as tb
+    >>> tb.float_power(tb.asarray([1, 2, 3]), -1).tolist()[:2]
+    [1.0, 0.5]
+    """
+    tensors = [z for z in (x, y) if hasattr(z, "dtype")]
+    numbers = [z for z in (x, y) if not hasattr(z, "dtype")]
+    is_complex = any(z.dtype.is_complex for z in tensors) or any(isinstance(z, complex) for z in numbers)
+    kind = dt.complex128 if is_complex else dt.float64
+    first, second = (cast(z, kind) if hasattr(z, "dtype") else z if is_complex else float(z) for z in (x, y))
+    return power(first, second)
+
 
 sqrt = elementwise(
     "sqrt", cost="function", domain=(0.1, 9), dtypes=INEXACT, vjp=lambda g, out: (g / conj(2 * out),),

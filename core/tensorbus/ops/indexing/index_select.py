@@ -9,9 +9,11 @@ from ...dtypes.definition import Scalar, check_scalar
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
+from ..creation.creation import full
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import where
-from ..movement.movement import broadcast_to, normalize_axis, permute_dims, reshape
+from ..movement.movement import broadcast_to, normalize_axis, pad, permute_dims, reshape
+from ..reduction.scan import sum_scan
 from .gather_scatter import from_front, gather, scatter
 from .nonzero import flatnonzero
 
@@ -70,6 +72,29 @@ def index_copy(x: Any, /, axis: int, index: Any, source: Any) -> Any:
     return _written("index_copy", x, axis, index, source, "set")
 
 
+@with_form
+def index_fill(x: Any, /, axis: int, index: Any, value: Any) -> Any:
+    """Return ``x`` with ``value``, a number or a 0-dimensional tensor, where ``index`` says along ``axis``.
+
+    >>> import tensorbus as tb
+    >>> tb.index_fill(tb.zeros((3,)), 0, tb.asarray([2, 0]), 1.0).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    order, line = _to_front("index_fill", x, axis, index)
+    target = (line.shape[0], *(x.shape[k] for k in order[1:]))
+    filled = broadcast_to(_one_value("index_fill", x, value), target)
+    return permute_dims(scatter(permute_dims(x, order), filled, line), _back(order))
+
+
+def _one_value(name: str, x: Any, value: Any) -> Any:
+    """Return a number, or a 0-dimensional tensor, as a tensor of the dtype of ``x``."""
+    if not (hasattr(value, "shape") and hasattr(value, "device")):
+        return full((), check_scalar(name, value, x.dtype), dtype=x.dtype, device=x.device)
+    if value.shape != ():
+        raise ShapeError(f"{name}: the value must be 0-dimensional, got shape {value.shape}.")
+    return value if value.dtype is x.dtype else value.to(x.dtype)
+
+
 def _check_mask(name: str, mask: Any) -> None:
     if mask.dtype is not dt.bool_:
         raise DtypeError(f"{name}: the mask must be bool, got {mask.dtype}; compare it with something.")
@@ -108,3 +133,35 @@ def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
             raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
         return where(mask, value if value.dtype is x.dtype else value.to(x.dtype), x)
     return where(mask, value if type(value) is SymNumber else check_scalar("masked_fill", value, x.dtype), x)
+
+
+@with_form
+def masked_scatter(x: Any, mask: Any, source: Any, /) -> Any:
+    """Return ``x`` with the elements of ``source``, in C order, one for each place where ``mask`` is true.
+
+    The mask broadcasts to the shape of ``x``. ``source`` has the dtype of ``x`` and at least as many elements
+    as the mask has true ones; that is seen on the device, so that a source too short raises
+    ``IndexingError`` where it is read.
+
+    >>> import tensorbus as tb
+    >>> mask = tb.asarray([True, False, True])
+    >>> tb.masked_scatter(tb.zeros(3), mask, tb.asarray([5.0, 6.0, 7.0])).tolist()
+    [5.0, 0.0, 6.0]
+    """
+    _check_mask("masked_scatter", mask)
+    if broadcast_shapes(x.shape, mask.shape) != x.shape:
+        raise ShapeError(
+            f"masked_scatter: a mask of shape {mask.shape} does not broadcast to shape {x.shape}."
+        )
+    if source.dtype is not x.dtype:
+        raise DtypeError(
+            f"masked_scatter: x is {x.dtype}, the source {source.dtype}; cast it with .to(x.dtype)."
+        )
+    if 0 in x.shape:
+        return x.clone()
+    flat = reshape(broadcast_to(mask, x.shape), (-1,))
+    places = where(flat, sum_scan(flat) - 1, 0)
+    line = reshape(source, (source.size,))
+    if source.size == 0:  # nothing to read, not even at place 0: right where the mask is false everywhere
+        line, places = pad(line, (0,), (1,), False if x.dtype is dt.bool_ else 0), sum_scan(flat)
+    return where(reshape(flat, x.shape), reshape(gather(line, places), x.shape), x)

@@ -9,7 +9,7 @@ from ...dtypes import definition as dt
 from ...errors import ShapeError
 from ..call_errors import with_form
 from ..elementwise.where_cast import cast
-from ..movement.movement import reshape, slice
+from ..movement.movement import concat, reshape, slice
 from ..ordering.sorting import argsort
 from ..reduction.reduction import count_nonzero
 
@@ -42,3 +42,19 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
         quotient = flat // block if block > 1 else flat
         result.append(quotient % n if k and n else quotient + 0 if quotient is flat else quotient)
     return tuple(result)
+
+
+@with_form
+def argwhere(x: Tensor, /) -> Tensor:
+    """Return the places where ``x`` is not zero as rows of an int64 matrix, in C order.
+
+    One column for each axis: none of a 0-dimensional tensor. Waits for the device.
+
+    >>> import tensorbus as tb
+    >>> tb.argwhere(tb.asarray([[0, 1], [1, 0]])).tolist()
+    [[0, 1], [1, 0]]
+    """
+    if not x.shape:
+        places = flatnonzero(x)
+        return reshape(slice(places, (0,), (0,), (1,)), (places.shape[0], 0))
+    return concat([reshape(line, (line.shape[0], 1)) for line in nonzero(x)], axis=1)

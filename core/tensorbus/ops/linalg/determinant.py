@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes.definition import real_of
 from ..definition import Op, Spec
-from ..elementwise.arithmetic import conj
+from ..elementwise.arithmetic import complex, conj
+from ..elementwise.comparison import less
+from ..elementwise.complex import angle
+from ..elementwise.where_cast import where
 from ..matmul.matmul import product
 from ..movement.movement import reshape
 from ..reduction.reduction import products_of_others
@@ -114,3 +117,19 @@ def det(x: Tensor, /) -> Tensor:
     6.0
     """
     return _det(x)
+
+
+def logdet(x: Tensor, /) -> Tensor:
+    """Return the logarithms of the determinants of square matrices.
+
+    -inf for a singular matrix, NaN for a negative determinant; complex matrices have complex logarithms.
+    ``slogdet`` keeps the sign.
+
+    >>> import tensorbus as tb
+    >>> round(tb.logdet(tb.asarray([[2.0, 0.0], [0.0, 4.0]])).item(), 4)
+    2.0794
+    """
+    sign, logabsdet = _slogdet(x)
+    if x.dtype.is_complex:
+        return complex(logabsdet, angle(sign))
+    return where(less(sign, 0), float("nan"), logabsdet)

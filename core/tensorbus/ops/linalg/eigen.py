@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes.definition import complex_of, real_of
+from ...errors import ArgumentError
+from ..call_errors import with_form
 from ..definition import Op, Spec
 from ..elementwise.arithmetic import real
 from ..matmul.matmul import product
@@ -62,18 +64,28 @@ _eigh: Op[...] = of_matrices(
 )
 
 
-def eigh(x: Tensor, /) -> Eigen:
+def _lower(name: str, x: Any, triangle: str) -> Any:
+    """Return matrices whose lower triangles say what that of ``x`` says: the lower or the upper one."""
+    if triangle not in ("L", "U"):
+        raise ArgumentError(f"{name}: UPLO is 'L' (lower triangle) or 'U' (upper), got {triangle!r}.")
+    check_square(name, x.shape)
+    return x if triangle == "L" else adjoint(x)
+
+
+@with_form
+def eigh(x: Tensor, /, UPLO: str = "L") -> Eigen:  # noqa: N803 - PyTorch's name
     """Return ``(eigenvalues, eigenvectors)`` of Hermitian matrices: ascending real numbers, and columns.
 
-    Only the lower triangle is read; gradients are Hermitian. Those of eigenvectors exist for functions that
-    do not depend on their sign (or phase), nor on which basis stands for equal eigenvalues. Raises
-    ``LinAlgError`` where it does not converge.
+    Only the lower triangle is read, with ``UPLO="U"`` only the upper one; gradients are Hermitian. Those of
+    eigenvectors exist for functions that do not depend on their sign (or phase), nor on which basis stands
+    for equal eigenvalues. Raises ``LinAlgError`` where it does not converge, ``ArgumentError`` for another
+    triangle.
 
     >>> import tensorbus as tb
     >>> tb.linalg.eigh(tb.asarray([[2.0, 0.0], [0.0, 1.0]])).eigenvalues.tolist()
     [1.0, 2.0]
     """
-    return Eigen(*_eigh(x))
+    return Eigen(*_eigh(_lower("eigh", x, UPLO)))
 
 
 def _values_infer(name: str, complex_result: bool) -> Any:
@@ -94,14 +106,17 @@ _eigvalsh: Op[...] = of_matrices(
 )
 
 
-def eigvalsh(x: Tensor, /) -> Tensor:
-    """Return the ascending eigenvalues of Hermitian matrices, of which the lower triangle is read.
+@with_form
+def eigvalsh(x: Tensor, /, UPLO: str = "L") -> Tensor:  # noqa: N803 - PyTorch's name
+    """Return the ascending eigenvalues of Hermitian matrices.
+
+    Only the lower triangle is read, with ``UPLO="U"`` only the upper one.
 
     >>> import tensorbus as tb
     >>> tb.linalg.eigvalsh(tb.asarray([[2.0, 0.0], [0.0, 1.0]])).tolist()
     [1.0, 2.0]
     """
-    return _eigvalsh(x)
+    return _eigvalsh(_lower("eigvalsh", x, UPLO))
 
 
 def _eig_infer(specs: tuple[Spec, ...]) -> tuple[Spec, Spec]:

@@ -8,9 +8,10 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import DType, real_of
 from ...errors import ShapeError
 from ..batching_rules import aligned
+from ..call_errors import with_form
 from ..creation.creation import full
 from ..definition import Op, Spec, table
-from ..elementwise.arithmetic import abs
+from ..elementwise.arithmetic import abs, maximum
 from ..elementwise.comparison import greater
 from ..elementwise.family import Operand, broadcast_shapes, fit
 from ..elementwise.where_cast import cast, where
@@ -107,19 +108,27 @@ def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     return _pinv_op(x, _tolerance("pinv", x, rtol))
 
 
-def matrix_rank(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
-    """Return how many singular values are larger than ``rtol`` (see ``pinv``) times the largest, as int64.
+@with_form
+def matrix_rank(
+    x: Tensor, /, *, atol: float | Tensor | None = None, rtol: float | Tensor | None = None
+) -> Tensor:  # fmt: skip
+    """Return how many singular values count, as int64: those above ``atol`` and ``rtol`` times the largest.
+
+    Each is one number, or one for each matrix. Without both, ``rtol`` is that of ``pinv``; of one alone the
+    other is 0.
 
     >>> import tensorbus as tb
     >>> tb.linalg.matrix_rank(tb.ones((3, 3))).item()
     1
     """
-    tolerance = _tolerance("matrix_rank", x, rtol)
+    relative = _tolerance("matrix_rank", x, 0.0 if rtol is None and atol is not None else rtol)
     values = svdvals(x)
     if not values.shape[-1]:
         return full(x.shape[:-2], 0, dtype=dt.int64, device=x.device)
-    large = greater(as_row(values), tolerance * as_row(columns(values, 0, 1)))
-    return sum(large, axis=(-2, -1))
+    limit = relative * as_row(columns(values, 0, 1))
+    if atol is not None:
+        limit = maximum(limit, _tolerance("matrix_rank", x, atol))
+    return sum(greater(as_row(values), limit), axis=(-2, -1))
 
 
 class LeastSquares(NamedTuple):

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import broadcast_arrays
 from ..elementwise.arithmetic import abs, maximum, minimum
-from ..elementwise.comparison import equal, not_equal
+from ..elementwise.comparison import equal, greater, not_equal
 from ..elementwise.transcendental import power, sqrt
 from ..elementwise.where_cast import narrowed, where, widened
 from ..fused_function import fuse_in_eager
 from ..indexing.gather_scatter import gather
+from ..movement.movement import normalize_axis, reshape
 from ..nn.loss import Reduction, reduced
-from ..reduction.reduction import max, sum
+from ..reduction.reduction import max, min, sum
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
@@ -34,8 +36,8 @@ def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) 
     """
     if x.dtype.is_complex:
         x = abs(x)
-    if p == math.inf:
-        return max(abs(x), axis=axis, keepdims=keepdims)
+    if p in (math.inf, -math.inf):
+        return (max if p > 0 else min)(abs(x), axis=axis, keepdims=keepdims)
     wide = widened(x)
     if p == 1:
         wide_length = sum(abs(wide), axis=axis, keepdims=keepdims)
@@ -107,6 +109,67 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         return sum(input[:0], axis=1)
     first, second = input.tensor_like_device([i for i, _ in pairs]), input.beside([j for _, j in pairs])
     return vector_length(gather(input, first) - gather(input, second), 1, p=p)
+
+
+@with_form
+@fuse_in_eager
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+    """Return the ``p``-norm of the difference of each row of ``x1`` and each row of ``x2``.
+
+    ``(*, n, k)`` and ``(*, m, k)`` give ``(*, n, m)``; the axes before them broadcast. Differences are taken
+    one by one, so that near rows lose no digits; the derivative at a distance of 0 is 0. Raises
+    ``ShapeError`` where shapes do not fit, ``ArgumentError`` for ``p`` below 0.
+
+    >>> import tensorbus as tb
+    >>> tb.cdist(tb.asarray([[0.0, 0.0]]), tb.asarray([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [[5.0, 1.0]]
+    """
+    if len(x1.shape) < 2 or len(x2.shape) < 2 or x1.shape[-1] != x2.shape[-1]:
+        raise ShapeError(
+            f"cdist: rows of one length are needed, at least 2 dimensions of both, got shapes {x1.shape} and"
+            f" {x2.shape}."
+        )
+    if not p >= 0:
+        raise ArgumentError(f"cdist: p must be >= 0, got {p!r}.")
+    apart = reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1])) - reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+    if not apart.shape[-1]:
+        return sum(apart, axis=-1)
+    return vector_length(apart, -1, p=p)
+
+
+@with_form
+@fuse_in_eager
+def dist(x: Tensor, y: Tensor, /, p: float = 2.0) -> Tensor:
+    """Return the ``p``-norm of ``x - y``, which broadcast, over all elements; its derivative at 0 is 0.
+
+    >>> import tensorbus as tb
+    >>> tb.dist(tb.asarray([0.0, 3.0]), tb.asarray([4.0, 0.0])).item()
+    5.0
+    """
+    return vector_length(x - y, None, p=p)
+
+
+@with_form
+def renorm(x: Tensor, /, p: float, axis: int, maxnorm: float) -> Tensor:
+    """Return ``x`` with each part along ``axis`` scaled to the ``p``-norm ``maxnorm`` where it is larger.
+
+    Raises ``ShapeError`` for fewer than 2 dimensions, ``ArgumentError`` for ``p`` not above 0 or ``maxnorm``
+    below 0.
+
+    >>> import tensorbus as tb
+    >>> tb.renorm(tb.asarray([[3.0, 4.0], [0.0, 1.0]]), 2, 0, 1.0)[1].tolist()
+    [0.0, 1.0]
+    """
+    if len(x.shape) < 2:
+        raise ShapeError(f"renorm: at least 2 dimensions are needed, got shape {x.shape}.")
+    if not p > 0 or not maxnorm >= 0:
+        raise ArgumentError(f"renorm: p must be > 0 and maxnorm >= 0, got {p!r} and {maxnorm!r}.")
+    place = normalize_axis("renorm", axis, len(x.shape))
+    wide = widened(x)
+    norm = vector_length(wide, tuple(k for k in range(len(x.shape)) if k != place), True, p)
+    factor = where(greater(norm, maxnorm), maxnorm / (norm + 1e-7), 1.0)
+    scaled: Tensor = narrowed(wide * factor, x.dtype)
+    return scaled
 
 
 @fuse_in_eager

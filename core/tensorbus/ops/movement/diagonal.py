@@ -9,11 +9,12 @@ from ...errors import ShapeError
 from ...tracing.sym_int import index
 from ..call_errors import with_form
 from ..creation.creation import iota
+from ..definition import Shape
 from ..elementwise.comparison import equal
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import where
 from ..reduction.reduction import sum
-from .movement import broadcast_to, normalize_axis, pad, permute_dims, reshape, slice
+from .movement import broadcast_to, moveaxis, normalize_axis, pad, permute_dims, reshape, slice
 
 
 @with_form
@@ -27,18 +28,26 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     >>> tb.diagonal(tb.asarray([[1, 2], [3, 4]])).tolist()
     [1, 4]
     """
+    order, (start, size, step) = diagonal_box("diagonal", x, offset, axis1, axis2)
+    last = permute_dims(x, order)
+    flat = reshape(last, (*last.shape[:-2], last.shape[-2] * last.shape[-1]))
+    return slice(flat, start, size, step)
+
+
+def diagonal_box(
+    name: str, x: Any, offset: int, axis1: int, axis2: int
+) -> tuple[tuple[int, ...], tuple[Shape, Shape, Shape]]:
+    """Return the order of axes that brings the matrices last, and the diagonal as a box of them made flat."""
     offset, rank = index(offset), len(x.shape)
-    a, b = (normalize_axis("diagonal", axis, rank) for axis in (axis1, axis2))
+    a, b = (normalize_axis(name, axis, rank) for axis in (axis1, axis2))
     if a == b:
-        raise ShapeError(f"diagonal: axes {axis1} and {axis2} of shape {x.shape} must differ.")
-    last = permute_dims(x, (*(k for k in range(rank) if k not in (a, b)), a, b))
-    *lead, rows, columns = last.shape
+        raise ShapeError(f"{name}: axes {axis1} and {axis2} of shape {x.shape} must differ.")
+    order = (*(k for k in range(rank) if k not in (a, b)), a, b)
+    *lead, rows, columns = (x.shape[k] for k in order)
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     start = offset if offset >= 0 else -offset * columns
     none, one = (0,) * len(lead), (1,) * len(lead)
-    flat = reshape(last, (*lead, rows * columns))
-    first = start if length else 0
-    return slice(flat, (*none, first), (*lead, length), (*one, columns + 1))
+    return order, ((*none, start if length else 0), (*lead, length), (*one, columns + 1))
 
 
 def trace(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
@@ -46,8 +55,12 @@ def trace(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any
     return sum(diagonal(x, offset, axis1, axis2), axis=-1)
 
 
-def diag_embed(x: Operand, /, offset: int = 0) -> Any:
-    """Return square matrices with the last axis of ``x`` on a diagonal, and zeros elsewhere.
+@with_form
+def diag_embed(x: Operand, /, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Any:
+    """Return matrices with the last axis of ``x`` on a diagonal, and zeros elsewhere.
+
+    The square matrices that it makes lie along ``axis1`` and ``axis2`` of the result. Raises ``ShapeError``
+    where these are one axis, or ``x`` has none.
 
     >>> import tensorbus as tb
     >>> tb.diag_embed(tb.asarray([1, 2])).tolist()
@@ -57,13 +70,29 @@ def diag_embed(x: Operand, /, offset: int = 0) -> Any:
         raise ShapeError("diag_embed: a 0-dimensional tensor has no axis; reshape it to (1,) first.")
     offset = index(offset)
     *lead, length = x.shape
+    rank = len(lead) + 2
+    a, b = (normalize_axis("diag_embed", axis, rank) for axis in (axis1, axis2))
+    if a == b:
+        raise ShapeError(f"diag_embed: axes {axis1} and {axis2} of the result must differ.")
     side = length + abs(offset)
     none = (0,) * len(lead)
     long = pad(x, (*none, max(-offset, 0)), (*none, max(offset, 0)))
     rows = reshape(iota(side, device=x.device), (side, 1))
     hit = equal(iota(side, device=x.device) - rows, offset)
     spread = broadcast_to(reshape(long, (*lead, side, 1)), (*lead, side, side))
-    return where(hit, spread, False if x.dtype is dt.bool_ else 0)
+    found = where(hit, spread, False if x.dtype is dt.bool_ else 0)
+    return found if (a, b) == (rank - 2, rank - 1) else moveaxis(found, (-2, -1), (a, b))
+
+
+@with_form
+def diagflat(x: Operand, /, offset: int = 0) -> Any:
+    """Return the matrix that has the elements of ``x``, in C order, on a diagonal.
+
+    >>> import tensorbus as tb
+    >>> tb.diagflat(tb.asarray([[1, 2]])).tolist()
+    [[1, 0], [0, 2]]
+    """
+    return diag_embed(reshape(x, (x.size,)), offset)
 
 
 @with_form

@@ -16,13 +16,13 @@ from ..batching_rules import shifted
 from ..call_errors import with_form
 from ..creation.creation import full, iota, zeros
 from ..definition import Op, Spec, table
-from ..elementwise.arithmetic import ceil, floor, round
+from ..elementwise.arithmetic import ceil, floor, maximum, round
 from ..elementwise.comparison import equal, isfinite, isnan, less_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import cast, where
 from ..indexing.take_along_axis import identity, scatter_along_axis, take_along_axis
 from ..movement.movement import broadcast_to, moveaxis, normalize_axis, pad, reshape, squeeze
-from ..reduction.reduction import all, max, min
+from ..reduction.reduction import all, max, min, sum
 from ..reduction.scan import Extremes, cut
 
 ORDERED = BOOL + REAL
@@ -255,23 +255,37 @@ def quantile(
     >>> tb.quantile(tb.asarray([0.0, 1.0, 2.0, 3.0]), 0.5).item()
     1.5
     """
+    return quantiles("quantile", x, q, axis, keepdims, interpolation)
+
+
+def quantiles(
+    name: str, x: Any, q: Any, axis: int | None, keepdims: bool, interpolation: str, skip_nan: bool = False
+) -> Any:
+    """Return the quantiles of ``quantile``; with ``skip_nan`` those of the elements that are not NaN."""
     if interpolation not in INTERPOLATIONS:
         raise ArgumentError(
-            f"quantile: interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}."
+            f"{name}: interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}."
         )
     kept_shape = tuple(1 for _ in x.shape) if axis is None else None
     rows = reshape(x, (-1,) if x.size else (0,)) if axis is None else x
-    place = normalize_axis("quantile", 0 if axis is None else axis, len(rows.shape))
-    length = _filled("quantile", rows, place)
-    rows = cast(rows, fit("quantile", x.dtype, dt.FLOATING))
+    place = normalize_axis(name, 0 if axis is None else axis, len(rows.shape))
+    length = _filled(name, rows, place)
+    rows = cast(rows, fit(name, x.dtype, dt.FLOATING))
     if not hasattr(q, "shape"):
         if not 0 <= q <= 1:
-            raise ArgumentError(f"quantile: q must lie in [0, 1], got {q!r}.")
+            raise ArgumentError(f"{name}: q must lie in [0, 1], got {q!r}.")
         q = full((), float(q), dtype=rows.dtype, device=x.device)
     if len(q.shape) > 1:
-        raise ShapeError(f"quantile: q must have at most 1 dimension, got shape {q.shape}.")
-    last = moveaxis(sort(rows, axis=place), place, -1)
-    between = _between(last, reshape(q, (-1,)), length, interpolation)
+        raise ShapeError(f"{name}: q must have at most 1 dimension, got shape {q.shape}.")
+    last = moveaxis(sort(rows, axis=place), place, -1)  # NaN comes behind all numbers
+    count: Any = length
+    if skip_nan:
+        count = maximum(sum(~isnan(last), axis=-1, keepdims=True), 1)
+        count = cast(count, rows.dtype)
+    between = _between(last, reshape(q, (-1,)), count, interpolation)
+    if not skip_nan:
+        tail = cut(last, len(last.shape) - 1, length - 1, length)
+        between = where(isnan(tail), float("nan"), between)
     single = between.shape[:-1]
     out = moveaxis(between, -1, 0)
     if keepdims:
@@ -279,11 +293,11 @@ def quantile(
     return reshape(out, (*q.shape, *single))
 
 
-def _between(rows: Any, q: Any, length: int, interpolation: str) -> Any:
-    """Return the quantiles of sorted rows along their last axis."""
+def _between(rows: Any, q: Any, count: Any, interpolation: str) -> Any:
+    """Return the quantiles of the first ``count`` elements of sorted rows along their last axis."""
     dtype: DType = rows.dtype
     inside = (q >= 0) & less_equal(q, 1)
-    at = where(inside, cast(q, dtype), 0) * (length - 1)
+    at = where(inside, cast(q, dtype), 0) * (count - 1)
     if interpolation == "nearest":
         at = round(at)
     low, high = floor(at), ceil(at)
@@ -298,10 +312,9 @@ def _between(rows: Any, q: Any, length: int, interpolation: str) -> Any:
     apart = above - below
     ends = where(equal(share, 0), below, below * (1 - share) + above * share)  # an infinite one stays
     between = where(isfinite(apart), below + apart * share, ends)
-    bad = isnan(cut(rows, len(lead), length - 1, length)) | ~inside
-    return where(bad, float("nan"), between)
+    return where(inside, between, float("nan"))
 
 
 def _at(rows: Any, places: Any, lead: tuple[int, ...]) -> Any:
-    whole = (*lead, places.shape[0])
+    whole = (*lead, places.shape[-1])
     return take_along_axis(rows, broadcast_to(cast(places, dt.int64), whole), axis=-1)

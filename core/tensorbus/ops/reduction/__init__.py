@@ -1,4 +1,4 @@
 """Ops that combine the elements along axes.
 
-In order: ``reduction``, ``scan``, ``softmax``, ``segment``.
+In order: ``reduction``, ``scan``, ``softmax``, ``segment``, ``trapezoid``, ``nan_reductions``.
 """

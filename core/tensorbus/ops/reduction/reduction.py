@@ -169,8 +169,12 @@ prod = reduction(
     "prod", autocast="wide", limit=1.2, dtypes=NUMERIC, accumulate=sum_dtype, typed=True, vjp=_prod_vjp,
     doc="The product; integers and bools multiply in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
-max = reduction("max", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The largest element, or NaN.")
-min = reduction("min", dtypes=REAL, identity=False, vjp=_extreme_vjp, doc="The smallest element, or NaN.")
+max = reduction(
+    "max", dtypes=BOOL + REAL, identity=False, vjp=_extreme_vjp, doc="The largest element, or NaN."
+)
+min = reduction(
+    "min", dtypes=BOOL + REAL, identity=False, vjp=_extreme_vjp, doc="The smallest element, or NaN."
+)
 
 
 def _as_bool(_: DType) -> DType:

@@ -143,6 +143,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "logical_xor": operator.xor, "logical_not": operator.invert, "bitwise_and": operator.and_,
     "bitwise_or": operator.or_, "bitwise_xor": operator.xor, "bitwise_invert": operator.invert,
     "bitwise_left_shift": _left, "bitwise_right_shift": _right, "maximum": np.maximum, "minimum": np.minimum,
+    "fmax": np.fmax, "fmin": np.fmin,
     "clamp_min": np.maximum, "clamp_max": np.minimum, "real": np.real, "imag": np.imag, "conj": np.conj,
     "floor": either(np.floor, lambda x: x), "ceil": either(np.ceil, lambda x: x),
     "trunc": either(np.trunc, lambda x: x), "round": either(np.round, lambda x: x),

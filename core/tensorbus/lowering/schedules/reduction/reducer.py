@@ -65,7 +65,7 @@ class Reducer:
         d, down = self.dtypes[0], self.op in ("max", "argmax")
         if d.is_floating:
             return literal(float("-inf" if down else "inf"), d)
-        return literal(integer_range(d)[0 if down else 1] if d is not bool_ else 0, d)
+        return literal(integer_range(d)[0 if down else 1] if d is not bool_ else not down, d)
 
     def beats(self, new: Expr, best: Expr) -> Expr:
         """Return whether the element ``new`` of an argmax or argmin takes the place of an earlier one."""

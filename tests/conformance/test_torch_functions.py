@@ -1,0 +1,69 @@
+"""Functions that PyTorch has under the same names, on every device, against what it computes."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+
+from installed import lacks
+from samples import native
+from torch_functions import EXPRESSIONS, PATH, array, evaluate, names
+
+
+@cache
+def stored() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(PATH.read_text())
+    return found
+
+
+def test_every_expression_is_stored() -> None:
+    assert list(stored()) == EXPRESSIONS
+
+
+def same(got: Any, want: dict[str, Any], what: str) -> None:
+    if got is None:
+        assert not any(want["values"]), what
+        return
+    dtype = getattr(tb, want["dtype"])
+    assert (got.dtype, got.shape) == (dtype, tuple(want["shape"])), what
+    flat = np.array(want["values"], np.float64 if dtype.is_inexact else native(dtype))
+    expected = (flat.view(np.complex128) if dtype.is_complex else flat).reshape(want["shape"])
+    scale = max(1.0, float(np.abs(expected[np.isfinite(expected)]).max(initial=0))) if dtype.is_inexact else 0
+    np.testing.assert_allclose(got.numpy(), expected, rtol=1e-5, atol=1e-5 * scale, err_msg=what)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expression(device: str, expression: str) -> None:
+    want = stored()[expression]
+    arrays = {name: array(name) for name in names(expression)}
+    dtypes = {getattr(tb, a.dtype.name) for a in arrays.values()}
+    dtypes |= {getattr(tb, r["dtype"]) for r in want["results"]}
+    missing = [d for d in dtypes if lacks(device, d)]
+    if missing:
+        with tb.device(device), pytest.raises(tb.UnsupportedDtypeError):
+            evaluate(tb, expression, {k: tb.asarray(a) for k, a in arrays.items()})
+        return
+    with tb.device(device):
+        given = {k: tb.asarray(a) for k, a in arrays.items()}
+        for x in given.values():
+            x.requires_grad_(x.dtype.is_inexact)
+        results = evaluate(tb, expression, given)
+        assert len(results) == len(want["results"])
+        for got, expected in zip(results, want["results"], strict=True):
+            assert str(got.device) == f"{device}:0"
+            same(got, expected, expression)
+        if "grads" not in want:
+            return
+        first = next(r for r in results if r.requires_grad)
+        real = first.real if first.dtype.is_complex else first
+        weights = np.cos(np.arange(real.size)).reshape(real.shape).astype(native(real.dtype))
+        (real * tb.asarray(weights)).sum().backward()
+        for name, expected in want["grads"].items():
+            same(given[name].grad, expected, f"gradient of {name} in {expression}")
+        left = [k for k, x in given.items() if k not in want["grads"] and x.grad is not None]
+        assert not any(given[k].grad.any() for k in left), left

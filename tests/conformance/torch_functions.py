@@ -1,0 +1,235 @@
+"""Expressions that mean the same here and in PyTorch 2.13, which has computed their values and gradients.
+
+``python tests/conformance/torch_functions.py`` writes ``torch_functions.json`` where torch is installed. The
+gradient is that of the sum of the real part of the first inexact result times ``cos(0), cos(1)`` and so on,
+in C order.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import zlib
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+PATH: Final = pathlib.Path(__file__).with_name("torch_functions.json")
+SHAPES: Final[dict[str, tuple[int, ...]]] = {
+    "x": (3, 4), "y": (3, 4), "row": (4,), "col": (3, 1), "cube": (2, 3, 4), "other": (2, 4, 2), "sq": (3, 3),
+    "line": (7,), "s": (), "none": (0, 4), "flat": (6,), "tall": (4, 2), "stack": (2, 3, 3),
+}  # fmt: skip
+"""Float32 tensors, by name; ``z...`` are complex, ``i...`` small integers, ``b...`` bools of these shapes."""
+VALUES: Final[dict[str, Any]] = {
+    "nans": np.float32([[1, np.nan, 3, 2], [np.nan] * 4, [0.5, -1, np.nan, 4]]),
+    "ends": np.float32([np.inf, -np.inf, np.nan, 0.0, -0.0, 1.0]),
+    "ties": np.float32([2, 2, 1, 3, 1, np.nan]),
+    "at": np.int64([2, 0]), "at2": np.int64([[0, 1, 2, 0], [2, 0, 0, 1]]), "one": np.int64(1),
+    "runs": np.int64([1, 1, 2, 2, 3, 1, 1, 2]), "rows": np.int64([[2, 1], [1, 9], [2, 1], [2, 0]]),
+    "u8": np.uint8([[200, 3], [7, 255]]), "i32": np.int32([5, -7, 3, -2]), "i32b": np.int32([2, 2, -2, -2]),
+}  # fmt: skip
+
+EXPRESSIONS: Final = """
+select_scatter(x, row, 0, 1)
+select_scatter(x, row[:3], 1, -2)
+select_scatter(x, row, dim=0, index=-1)
+slice_scatter(x, y[:, 1:3], 1, 1, 3)
+slice_scatter(x, y[1:], dim=0, start=1)
+slice_scatter(x, y[:, ::2], 1, 0, 9, 2)
+slice_scatter(x, y[:0], 0, 2, 1)
+diagonal_scatter(x, row[:3])
+diagonal_scatter(cube, y[:2].T[:2, :2], -1, 1, 2)
+select(cube, 1, -1)
+narrow(x, 1, 1, 2)
+narrow(x, dim=0, start=-2, length=1)
+diag_embed(x)
+diag_embed(x, offset=-1, dim1=0, dim2=2)
+diag_embed(cube, 1, 3, 1)
+diagflat(tall, 1)
+fmax(nans, x)
+fmin(x, nans)
+fmax(ties, ties.flip(0))
+fmin(s, x)
+fmax(i32, i32b)
+fmin(bx, by)
+maximum(bx, by)
+minimum(bx, by)
+float_power(i32, 2)
+float_power(2, i32)
+float_power(x, i32)
+nansum(nans)
+nansum(nans, dim=1)
+nansum(nans, 0, keepdim=True)
+nansum(i32)
+nanmean(nans)
+nanmean(nans[::2], dim=1)
+nanmean(nans, (0, 1), keepdim=True)
+nanmean(none, dim=0)
+nanquantile(nans, 0.3)
+nanquantile(nans, 0.3, dim=1)
+nanquantile(nans, tensor([0.1, 0.7]), dim=0, keepdim=True)
+nanquantile(nans, 0.4, dim=1, interpolation="nearest")
+aminmax(x)
+aminmax(x, dim=1)
+aminmax(x, dim=0, keepdim=True)
+aminmax(bx, dim=0)
+std_mean(x)
+std_mean(x, dim=1, correction=0)
+var_mean(x, dim=(0, 1), keepdim=True)
+var_mean(cube, 2)
+index_fill(x, 0, at, 5.0)
+index_fill(x, 1, at, s)
+index_fill(ix, dim=1, index=at, value=7)
+masked_scatter(x, bx, cube)
+masked_scatter(x, brow, y)
+masked_scatter(ix, bx, icube)
+trapezoid(x)
+trapezoid(x, dx=0.5, dim=0)
+trapezoid(x, row)
+trapezoid(x, y, dim=0)
+trapezoid(i32)
+trapezoid(none, dim=1)
+trapezoid(none.T)
+cumulative_trapezoid(x)
+cumulative_trapezoid(x, col[:, 0], dim=0)
+tensor_split(line, 3)
+tensor_split(cube, 3, dim=2)
+tensor_split(line, (1, 1, 9))
+tensor_split(x, (-1, 2), dim=1)
+tensor_split(none, 2)
+block_diag(x, row, s)
+block_diag(ix, ix[0])
+cartesian_prod(row, line[:2])
+cartesian_prod(row)
+combinations(row)
+combinations(row, 3)
+combinations(at, 2, with_replacement=True)
+combinations(row, 9)
+cdist(x, y)
+cdist(x, y, 1.0)
+cdist(cube, x, 3.0)
+cdist(x, x)
+cdist(x, y, inf)
+cdist(x, none)
+dist(x, y)
+dist(x, row, 3)
+dist(x, x)
+dist(x, y, inf)
+logdet(stack @ stack.mT + 2 * eye(3))
+logdet(-eye(3))
+addmm(x, sq, y, beta=2, alpha=0.5)
+addmm(row, x.T, y, beta=0)
+addmv(row, tall, line[:2], alpha=3)
+addbmm(tall[:3], cube, other)
+baddbmm(line[:2], cube, other, beta=-1)
+addr(x, col[:, 0], row)
+addmm(ix, isq, ix, alpha=2)
+argwhere(bx)
+argwhere(ix)
+argwhere(s)
+tril_indices(3, 4)
+tril_indices(3, 4, -1)
+tril_indices(3, 2, 5)
+triu_indices(4, 3, 1)
+triu_indices(3, 3, -9)
+triu_indices(0, 3)
+renorm(x, 2, 0, 1.5)
+renorm(cube, 1, 1, 0.5)
+vander(row.detach())
+vander(row.detach(), 3, increasing=True)
+vander(i32)
+vander(row, 0)
+inner(x, y)
+inner(cube, row)
+inner(x, s)
+inner(none, none)
+inner(zx, zrow)
+diagflat(s)
+unique(runs)
+unique(rows, dim=0)
+unique(rows, dim=1, return_inverse=True, return_counts=True)
+unique(runs, return_inverse=True)
+unique(bx)
+unique_consecutive(runs)
+unique_consecutive(runs, return_inverse=True, return_counts=True)
+unique_consecutive(rows, dim=0, return_counts=True)
+unique_consecutive(none, dim=0)
+linalg.matrix_rank(sq)
+linalg.matrix_rank(stack, atol=1.2)
+linalg.matrix_rank(stack, rtol=0.4)
+linalg.matrix_rank(stack, atol=0.1, rtol=0.9)
+linalg.eigvalsh(sq, UPLO="U")
+linalg.eigvalsh(zsq, "U")
+linalg.eigvalsh(zsq)
+linalg.eigh(sq, UPLO="U").eigenvalues
+""".strip().splitlines()  # fmt: skip
+
+
+def array(name: str) -> Array:
+    """Return what a name in an expression stands for."""
+    if name in VALUES:
+        return np.asarray(VALUES[name])
+    kind = "f" if name in SHAPES else name[0]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    shape = SHAPES[name if name in SHAPES else name[1:]]
+    if kind == "i":
+        return np.asarray(rng.integers(-4, 5, shape))
+    if kind == "b":
+        return np.asarray(rng.random(shape) < 0.5)
+    parts = rng.uniform(-2, 2, (2, *shape)).astype(np.float32)
+    return np.asarray(parts[0] + 1j * parts[1] if kind == "z" else parts[0])
+
+
+def names(expression: str) -> list[str]:
+    """Return the names of arrays in an expression, in order."""
+    code = compile(expression, "expression", "eval")
+    known = {*SHAPES, *VALUES, *(f"{kind}{name}" for kind in "zib" for name in SHAPES)}
+    return [name for name in code.co_names if name in known]
+
+
+def evaluate(library: Any, expression: str, arrays: dict[str, Any]) -> list[Any]:
+    """Return the results of an expression as a flat list."""
+    scope = _Scope(library, arrays)
+    out = eval(expression, {}, scope)
+    return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+class _Scope(dict[str, Any]):
+    """The arrays by name, and the library's functions."""
+
+    def __init__(self, library: Any, arrays: dict[str, Any]) -> None:
+        super().__init__(arrays)
+        self.library = library
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self.library, name)
+
+
+def _stored(x: Any) -> dict[str, Any]:
+    found = x.detach().resolve_conj().numpy()
+    flat = found.reshape(-1)
+    pairs = flat.view(flat.real.dtype).tolist() if flat.dtype.kind == "c" else flat.tolist()
+    values = [v if isinstance(v, (int, bool)) else float(f"{v:.7g}") for v in pairs]
+    return {"dtype": found.dtype.name, "shape": list(found.shape), "values": values}
+
+
+def _computed(expression: str) -> dict[str, Any]:
+    import torch
+
+    given = {name: torch.tensor(array(name)) for name in names(expression)}
+    leaves = {k: t.requires_grad_() for k, t in given.items() if t.dtype.is_floating_point or t.is_complex()}
+    results = evaluate(torch, expression, given)
+    found: dict[str, Any] = {"results": [_stored(r) for r in results]}
+    first = next((r for r in results if r.requires_grad), None)
+    if first is not None and first.numel():
+        real = torch.view_as_real(first)[..., 0] if first.is_complex() else first
+        weights = torch.cos(torch.arange(real.numel(), dtype=real.dtype)).reshape(real.shape)
+        (real * weights).sum().backward()
+        found["grads"] = {k: _stored(t.grad) for k, t in leaves.items() if t.grad is not None}
+    return found
+
+
+if __name__ == "__main__":
+    rows = (f"{json.dumps(e)}:{json.dumps(_computed(e), separators=(',', ':'))}" for e in EXPRESSIONS)
+    PATH.write_text("{" + ",\n".join(rows) + "}\n")
