@@ -60,6 +60,7 @@ from .plugins.api_version import API_VERSION as API_VERSION
 from .plugins.hookspecs import hookimpl as hookimpl
 from .system.disk_cache import cache_load as cache_load
 from .system.disk_cache import cache_store as cache_store
+from .system.disk_cache import cached_library as cached_library
 from .system.disk_cache import code_stamp as code_stamp
 from .system.disk_cache import private_folder as private_folder
 from .system.disk_cache import with_line_numbers as with_line_numbers
@@ -133,6 +134,10 @@ if TYPE_CHECKING:
     from .lowering.schedules.schedule import Schedule as Schedule
     from .lowering.schedules.schedule import ScheduleRequest as ScheduleRequest
     from .lowering.target import Target as Target
+    from .system.build_folder import build_folder as build_folder
+    from .system.build_folder import run_compiler as run_compiler
+    from .system.private_folders import safe_by_path as safe_by_path
+    from .system.shared_library import load_library as load_library
 
     LoopKernel = _ir.Kernel
     verify_kernel = _verify.verify
@@ -200,6 +205,10 @@ _LATER: Final = {
     "Heuristics": "lowering.heuristics",
     "Target": "lowering.target",
     "verify_kernel": "lowering.ir.verify:verify",
+    "build_folder": "system.build_folder",
+    "run_compiler": "system.build_folder",
+    "safe_by_path": "system.private_folders",
+    "load_library": "system.shared_library",
 }
 
 # What has a new name: the former one goes on working for packages that are installed.

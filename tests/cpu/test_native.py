@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -30,12 +31,15 @@ print(NATIVE.found.built if NATIVE.found else tb.device("cpu").properties.extra[
 """
 
 
-def process(script: str = SCRIPT, **changes: str) -> str:
+def process(script: str = SCRIPT, said: str = "", **changes: str) -> str:
+    """Run a script; return its output. Warnings are errors, unless the words ``said`` are in one."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TENSORBUS") and k != "CC"}
     environment.update(changes)
-    command = [sys.executable, "-W", "error", "-c", script]
+    command = [sys.executable, "-W", "always" if said else "error", "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("Warning: ") == bool(said), done.stderr
+    assert said in done.stderr
     return done.stdout.strip()
 
 
@@ -52,8 +56,8 @@ def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> Non
     data = made[0].read_bytes()
     for damaged in (b"", data[: len(data) // 2], data[:100] + bytes([data[100] ^ 1]) + data[101:]):
         made[0].write_bytes(damaged)
-        assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "1"
-    Path(f"{made[0]}.sha256").unlink()
+        assert process(TENSORBUS_CACHE_DIR=str(tmp_path), said="is set aside as") == "1"
+    made[0].unlink()
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "1"
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"
 
@@ -69,7 +73,7 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> Non
     folder = tmp_path / "cpu" / "libraries"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    assert int(process(TENSORBUS_CACHE_DIR=str(tmp_path))) > 3
+    assert int(process(TENSORBUS_CACHE_DIR=str(tmp_path), said="is open to other users")) > 3
     assert not list(folder.iterdir())
 
 
@@ -111,19 +115,19 @@ def test_what_may_not_be_kept_is_removed_at_exit(tmp_path: Path) -> None:
 FULL = """
 import errno, tempfile, warnings
 import tensorbus as tb
-make, full = tempfile.TemporaryDirectory, {full}
+from tensorbus.system.private_folders import PrivateFolder
 
-def refuse(*args, dir=None, **kwargs):
-    if dir is None or full:
-        raise OSError(errno.ENOSPC, "No space left on device")
-    return make(*args, dir=dir, **kwargs)
+def refuse(*args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 f = tb.compile(lambda x: tb.softmax(x * 2.5 + 0.25))
 g = tb.compile(lambda x: tb.sin(x) * 2 + 1)
 x = tb.ones((600, 600), device="cpu")
 if {late}:
     f(x), tb.exp(x)
-tempfile.TemporaryDirectory = refuse
+PrivateFolder.inner = refuse
+if {full}:
+    tempfile.TemporaryDirectory = refuse
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     for _ in range(2):
@@ -136,10 +140,107 @@ print(*["no room" for w in told if "No space left" in str(w.message)])
 
 @pytest.mark.full
 @pytest.mark.parametrize("late", [False, True])
-def test_a_full_folder_for_temporary_files_ends_no_program(tmp_path: Path, late: bool) -> None:
+def test_a_full_disk_to_compile_on_ends_no_program(tmp_path: Path, late: bool) -> None:
     for full, said in ((False, ""), (True, "no room")):
         folder = str(tmp_path / str(full))
         assert process(FULL.format(full=full, late=late), TENSORBUS_CACHE_DIR=folder) == said
+
+
+FAKE = """#!/bin/sh
+case "$*" in {when})
+  {fault}
+esac
+exec {compiler} "$@"
+"""
+FAULTS = {
+    "unloadable": (
+        "*made.so*",
+        'for x; do case "$x" in *made.so) echo "no library" > "$x"; exit 0;; esac; done',
+        "made cannot be loaded: ",
+        "too short",
+    ),
+    "bytes": ("*made.so*", r"printf '\377\376 \303\n' >&2; exit 1", "", "\ufffd"),
+    "endless": ("*made.so*", "sleep 1000", "did not return within 2 s (TENSORBUS_COMPILER_TIMEOUT)", "sleep"),
+    "mute": ("*", "sleep 1000", "did not return within 2 s (TENSORBUS_COMPILER_TIMEOUT)", "sleep"),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the broken compiler is a script for sh")
+@pytest.mark.parametrize(
+    "fault", ["unloadable", "bytes", *(pytest.param(x, marks=pytest.mark.full) for x in ("endless", "mute"))]
+)
+def test_a_compiler_whose_work_is_of_no_use_leaves_it_to_numpy(tmp_path: Path, fault: str) -> None:
+    when, line, warned, noted = FAULTS[fault]
+    compiler = tmp_path / "sleep-cc"
+    compiler.write_text(FAKE.format(when=when, fault=line, compiler=shutil.which("cc")))
+    compiler.chmod(0o700)
+    script = f"import tensorbus as tb; print(tb.add(tb.ones((3,)), 1).tolist())\n{PROGRAM}"
+    said = process(
+        script, said=warned, CC=str(compiler), TENSORBUS_CACHE_DIR=str(tmp_path / "cache"),
+        TENSORBUS_COMPILER_TIMEOUT="2" if fault in ("endless", "mute") else "300",
+    )  # fmt: skip
+    small, _, note = said.partition("\n")
+    assert small == "[2.0, 2.0, 2.0]"
+    assert "no C compiler that works" in note
+    assert str(compiler) in note
+    assert noted in note
+
+
+NOEXEC = """
+import ctypes, os
+import tensorbus as tb
+if {simulated}:
+    load = ctypes.CDLL.__init__
+    def refusing(self, name, *args, **kwargs):
+        where = os.path.realpath(name) if name else ""
+        if {cache!r} in where or {memory} and "/memfd:" in where:
+            raise OSError(f"{{name}}: failed to map segment from shared object")
+        load(self, name, *args, **kwargs)
+    ctypes.CDLL.__init__ = refusing
+    os.statvfs = lambda path: os.stat_result
+    os.stat_result.f_flag = os.ST_NOEXEC
+"""
+
+
+def mounts() -> bool:
+    """Return whether a file system can be mounted here, in a name space of one's own."""
+    command = ["unshare", "-m", "mount", "-t", "tmpfs", "-o", "noexec", "tmpfs", "/mnt"]
+    return (
+        shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries in memory are Linux's")
+def test_a_cache_on_a_noexec_mount_is_loaded_from_memory(tmp_path: Path) -> None:
+    script = f"{PROGRAM}\nfrom tensorbus_cpu.compiler import NATIVE; print(NATIVE.found.built)"
+    if mounts():
+        (tmp_path / "cache").mkdir(mode=0o700)
+        environment = {**os.environ, "TENSORBUS_CACHE_DIR": str(tmp_path / "cache")}
+        inside = f'mount -t tmpfs -o noexec,mode=0700 tmpfs {tmp_path}/cache && for i in 1 2; do "$@"; done'
+        command = ["unshare", "-m", "sh", "-c", inside, "-", sys.executable, "-W", "error", "-c", script]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        first, *again = done.stdout.split()[1::2]
+    else:
+        head = NOEXEC.format(simulated=True, cache=str(tmp_path), memory=False)
+        runs = [process(head + script, TENSORBUS_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+        first, *again = [said.split()[1] for said in runs]
+    assert int(first) > 1
+    assert again == ["0"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="libraries in memory are Linux's")
+def test_where_nothing_may_be_loaded_one_warning_names_the_mount(tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    head = NOEXEC.format(simulated=True, cache=str(tmp_path), memory=True)
+    note = process(
+        head + PROGRAM, TENSORBUS_CACHE_DIR=str(tmp_path / "cache"), TMPDIR=str(temporary),
+        said=f"{tmp_path / 'cache'} is mounted noexec",
+    )  # fmt: skip
+    assert "NumPy computes large arrays" in note
+    assert "failed to map segment" in note
+    assert f"{tmp_path / 'cache'} is mounted noexec" in note
 
 
 def test_the_commands_tell_of_a_missing_compiler(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import errno
 import importlib.util
@@ -13,10 +12,9 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from math import prod
@@ -29,6 +27,7 @@ from tensorbus.backend_api import (
     c_compiler,
     cache_load,
     cache_store,
+    cached_library,
     cached_property,
     private_folder,
     threads,
@@ -37,7 +36,7 @@ from tensorbus.backend_api import (
 
 from .machine import cores, physical_memory
 from .memory import empty, use_pool
-from .native.cpu_features import OWN, WIDER, ask
+from .native.cpu_features import OWN, WIDER, NoCompilerError, ask
 
 if TYPE_CHECKING:  # the code generator is imported when the first array is large enough
     from tensorbus.backend_api import Dialect, Launch
@@ -60,8 +59,8 @@ _UNWATCHED: Final = "-fno-sanitize=undefined"
 _MIN_THREAD_ITEMS, _MAX_PIECES, _TILE_SIDE = 8192, 64, 64
 
 
-class NoRoomError(DeviceError):
-    """Nothing can be compiled, for lack of room; what NumPy can compute it computes from then on."""
+class _NoRoomError(Exception):
+    """A folder has no room to compile in."""
 
 
 class CCompiler:
@@ -107,7 +106,11 @@ class CCompiler:
         """Return the first of ``OWN`` that this compiler takes, and what else it has: asked once."""
         with self._asking:
             if self._said is None:
-                self._said = self._known()
+                try:
+                    self._said = self._known()
+                except NoCompilerError as error:
+                    NATIVE.give_up(str(error))
+                    raise
             return self._said
 
     def _known(self) -> str:
@@ -151,60 +154,94 @@ class CCompiler:
 
     def _load(self, source: str, options: Sequence[str]) -> ctypes.CDLL:
         folder = private_folder("cpu", "libraries")
-        path = folder / f"{self.key(source, options)}.so" if folder is not None else None
-        if path is not None and cache_load(path) is not None:
-            try:
-                return ctypes.CDLL(str(path))
-            except OSError:
-                pass  # whole, but not for this system: build it again
+        name = f"{self.key(source, options)}.so"
+        library = cached_library(folder / name) if folder is not None else None
+        if library is not None:
+            return library
         binary = self.build(source, options)
-        if path is None or not cache_store(path, binary):
-            path = put_aside(f"{self.key(source, options)}.so", binary)
-        return ctypes.CDLL(str(path))
+        try:
+            return self.loaded(folder, name, binary)
+        except OSError as error:
+            raise self.unloadable(error, source) from error
+
+    def loaded(self, folder: Path | None, name: str, binary: bytes) -> ctypes.CDLL:
+        """Return a new library, kept on disk where that can be. Raises ``OSError`` where it does not load."""
+        if folder is not None and cache_store(folder / name, binary):
+            library = cached_library(folder / name)
+            if library is not None:
+                return library
+        from tensorbus.backend_api import load_library
+
+        return load_library(name, binary)
+
+    def unloadable(self, error: OSError, source: str) -> DeviceError:
+        """Return the error for a library that does not load: of its source, or of all that is compiled."""
+        text = f"cpu: what {shlex.join(self.command)} made cannot be loaded: {error}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or not self._makes_loadable():
+            NATIVE.give_up(f"{text}.")
+            return NoCompilerError(f"{text}.")
+        return DeviceError(f"{text}\n{with_line_numbers(source)}")
+
+    def _makes_loadable(self) -> bool:
+        """Return whether the least library that there can be loads."""
+        from tensorbus.backend_api import load_library
+
+        try:
+            load_library("least.so", self.build("int tb_least(void) { return 1; }\n", ()))
+        except (DeviceError, OSError):
+            return False
+        return True
 
     def build(self, source: str, options: Sequence[str]) -> bytes:
-        """Run the compiler; return the shared library that it makes. ``DeviceError`` shows the source."""
+        """Run the compiler; return the shared library that it makes. ``DeviceError`` shows the source.
+
+        It runs in the cache's folder, and in that for temporary files where there is no room. Raises
+        ``NoCompilerError`` where there is none there either, or the compiler does not return.
+        """
         self.built += 1
         try:
-            return self._built(source, options, None)
-        except NoRoomError as error:
-            other = private_folder("cpu", "libraries")
             try:
-                if other is None:
-                    raise error
-                return self._built(source, options, str(other))
-            except NoRoomError as last:
-                NATIVE.give_up(str(last))
-                raise
+                return self._built(source, options, cached=True)
+            except _NoRoomError:
+                return self._built(source, options, cached=False)
+        except (_NoRoomError, TimeoutError) as error:
+            NATIVE.give_up(f"cpu: {error}")
+            raise NoCompilerError(f"cpu: {error}") from error
 
-    def _built(self, source: str, options: Sequence[str], place: str | None) -> bytes:
-        """Compile in a new folder in ``place``, by default the system's for temporary files."""
+    def _built(self, source: str, options: Sequence[str], *, cached: bool) -> bytes:
+        from tensorbus.backend_api import build_folder
+
         try:
-            with tempfile.TemporaryDirectory(prefix="tensorbus-", dir=place) as folder:
-                made = Path(folder) / "made.so"
-                written = Path(folder) / "source.c"
-                written.write_text(source)
-                command = [*self.command, *self._options, *options, str(written), "-o", str(made), *_LINK]
-                done = self._ran(command, {**os.environ, "TMPDIR": folder} if place else None)
-                if os.strerror(errno.ENOSPC) in done.stderr:
-                    raise NoRoomError(f"cpu: there is no room to compile C code in.\n{done.stderr}")
-                if done.returncode or not made.exists():
+            with build_folder("cpu", cached=cached) as folder:
+                output, written = folder.path / "made.so", folder.path / "source.c"
+                written.write_text(source, encoding="utf-8")
+                command = [*self.command, *self._options, *options, str(written), "-o", str(output), *_LINK]
+                process = self._ran(command, folder.environment)
+                if os.strerror(errno.ENOSPC) in process.stderr:
+                    raise _NoRoomError(f"there is no room to compile C code in.\n{process.stderr}")
+                if process.returncode or not output.exists():
                     raise DeviceError(
-                        f"cpu: C code does not compile.\n{shlex.join(command)}\n{done.stderr}\n"
+                        f"cpu: C code does not compile.\n{shlex.join(command)}\n{process.stderr}\n"
                         f"{with_line_numbers(source)}"
                     )
-                return made.read_bytes()
+                return output.read_bytes()
+        except TimeoutError:
+            raise
         except OSError as error:
-            raise NoRoomError(
-                f"cpu: C code cannot be compiled in {place or 'the folder for temporary files'}: {error}."
-                f" Make room there, or set TMPDIR."
+            place = "the cache's folder" if cached else "the folder for temporary files"
+            raise _NoRoomError(
+                f"C code cannot be compiled in {place}: {error}. Make room there, or set TMPDIR."
             ) from error
 
     def _ran(
-        self, command: Sequence[str], environment: dict[str, str] | None
+        self, command: Sequence[str], environment: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
+        from tensorbus.backend_api import run_compiler
+
         try:
-            return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            return run_compiler(command, environment)
+        except TimeoutError:
+            raise
         except OSError as error:
             raise DeviceError(f"cpu: the C compiler {self.command[0]!r} cannot be run: {error}") from error
 
@@ -328,26 +365,6 @@ def entry_source(launch: Launch, name: str = "tb_entry") -> str:
 def c_source(name: str) -> str:
     """Return one of the package's own C sources."""
     return (Path(__file__).parent / "csource" / f"{name}.c").read_text()
-
-
-@cache
-def scratch() -> str:
-    """Return a folder for libraries where nothing may be kept."""
-    folder = tempfile.mkdtemp(prefix="tensorbus-cpu-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
-def put_aside(name: str, binary: bytes) -> Path:
-    """Write a library where nothing may be kept; return its path. Raises ``NoRoomError``."""
-    try:
-        path = Path(scratch()) / name
-        path.write_bytes(binary)
-    except OSError as error:
-        found = NoRoomError(f"cpu: compiled code can be written nowhere: {error}. Make room, or set TMPDIR.")
-        NATIVE.give_up(str(found))
-        raise found from error
-    return path
 
 
 @cache

@@ -32,11 +32,12 @@ from tensorbus.backend_api import (
     prepared,
 )
 
-from .compiler import NATIVE, NoRoomError
+from .compiler import NATIVE
 from .eager.cost_model import PART
 from .eager.scatter_add_rows import adds_rows
 from .memory import run
 from .native.bytecode import BytecodeProgram
+from .native.cpu_features import NoCompilerError
 from .native.driver import Driver, driver_of, error_raiser, start_compiling, start_compiling_products
 from .native.kernel_batch_compiler import KernelUnit, KernelUnits, units_of
 from .native.relocatable_program import RelocatableProgram
@@ -105,7 +106,7 @@ class CpuExecutable:
             return Interpreting("cpu").compile(self._order)
         try:
             program = self._program
-        except NoRoomError:
+        except NoCompilerError:
             return Interpreting("cpu").compile(self._order)
         run: Callable[[Sequence[Any]], Sequence[Any]] = driver.executable(
             program, self.other, len(self._order.graph.inputs)

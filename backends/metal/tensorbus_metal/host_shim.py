@@ -10,8 +10,6 @@ import ctypes
 import re
 import shutil
 import struct
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -21,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tensorbus.backend_api import (
     DeviceError,
-    cache_load,
+    build_folder,
     cache_store,
+    cached_library,
+    load_library,
     private_folder,
+    run_compiler,
     with_line_numbers,
-    write_whole,
 )
 
 from .dialect import MOST_BUFFERS
@@ -63,7 +63,6 @@ class Shim:
         self.built = 0
         self._entries: dict[str, Entry] = {}
         self._expected: dict[str, LoopKernel] = {}
-        self._kept: list[Any] = []
         self._lock = threading.Lock()
 
     def expect(self, source: str, kernel: LoopKernel) -> None:
@@ -96,32 +95,36 @@ class Shim:
     def _library(self, text: str) -> ctypes.CDLL:
         about = "\0".join((text, *self.command, *_OPTIONS, *(p.read_text() for p in sorted(SHIM.iterdir()))))
         folder = private_folder("metal", "host")
-        path = folder / f"{sha256(about.encode()).hexdigest()}.so" if folder is not None else None
-        if path is not None and cache_load(path) is not None:
-            try:
-                return ctypes.CDLL(str(path))
-            except OSError:
-                pass  # whole, but not for this system: build it again
+        name = f"{sha256(about.encode()).hexdigest()}.so"
+        library = cached_library(folder / name) if folder is not None else None
+        if library is not None:
+            return library
         binary = self._build(text)
-        if path is None or not cache_store(path, binary):
-            scratch = tempfile.TemporaryDirectory(prefix="tensorbus-metal-")
-            self._kept.append(scratch)
-            path = Path(scratch.name) / "made.so"
-            write_whole(path, binary)
-        return ctypes.CDLL(str(path))
+        if folder is not None and cache_store(folder / name, binary):
+            library = cached_library(folder / name)
+        try:
+            return library or load_library(name, binary)
+        except OSError as error:
+            raise DeviceError(
+                f"metal: what {self.command[0]} made cannot be loaded: {error}.\n{with_line_numbers(text)}"
+            ) from error
 
     def _build(self, text: str) -> bytes:
         self.built += 1
-        with tempfile.TemporaryDirectory(prefix="tensorbus-metal-") as folder:
-            made, written = Path(folder) / "made.so", Path(folder) / "source.metal"
-            written.write_text(text)
-            command = [*self.command, *_OPTIONS, f"-I{SHIM}", str(written), "-o", str(made), *_LINK]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise DeviceError(
-                    f"metal: MSL does not compile on the host.\n{done.stderr}\n{with_line_numbers(text)}"
-                )
-            return made.read_bytes()
+        try:
+            with build_folder("metal") as folder:
+                output, written = folder.path / "made.so", folder.path / "source.metal"
+                written.write_text(text, encoding="utf-8")
+                command = [*self.command, *_OPTIONS, f"-I{SHIM}", str(written), "-o", str(output), *_LINK]
+                process = run_compiler(command, folder.environment)
+                if process.returncode:
+                    raise DeviceError(
+                        f"metal: MSL does not compile on the host.\n{process.stderr}\n"
+                        f"{with_line_numbers(text)}"
+                    )
+                return output.read_bytes()
+        except OSError as error:
+            raise DeviceError(f"metal: MSL cannot be compiled on the host: {error}.") from error
 
 
 def within_limits(kernel: LoopKernel) -> None:
@@ -195,7 +198,7 @@ def _joined(todo: dict[str, LoopKernel], dialect: Dialect) -> str:
 
 
 def _single(command: Sequence[str]) -> Sequence[str]:
-    told = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    told = run_compiler([*command, "--version"]).stdout
     return _SINGLE["clang" in told]
 
 

@@ -19,7 +19,7 @@ from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 
-from tensorbus.backend_api import private_folder, write_whole
+from tensorbus.backend_api import private_folder, safe_by_path, write_whole
 
 _CHOICES = ("OCL_ICD_VENDORS", "OPENCL_VENDOR_PATH", "OCL_ICD_FILENAMES")
 _PRELOAD = ("libintlc.so.5", "libirng.so", "libsvml.so", "libimf.so", "libtbb.so.12")
@@ -87,7 +87,8 @@ def _resolved(file: Path) -> str:
 def _folder(found: dict[str, str]) -> Path:
     text = repr(sorted(found.items()))
     kept = private_folder("opencl", f"icd-{sha256(text.encode()).hexdigest()[:16]}")
-    if kept is not None and _name_all(found, kept):
+    # The loader opens what the files name, by their paths: nobody else may put other files there.
+    if kept is not None and safe_by_path(kept) and _name_all(found, kept):
         return kept
     folder = Path(tempfile.mkdtemp(prefix="tensorbus-opencl-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -9,6 +9,7 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from ..system import disk_cache
+from ..system.cache_key import key_path
 from ..system.env import cache_dir
 
 
@@ -17,6 +18,7 @@ def as_dict() -> dict[str, object]:
     folder = cache_dir()
     return {
         "folder": None if folder is None else str(folder),
+        "key": None if (key := key_path()) is None else str(key),
         "kinds": [asdict(kind) for kind in disk_cache.kinds()],
         "skipped": [{"folder": left_out, "reason": why} for left_out, why in disk_cache.skipped()],
     }
@@ -30,6 +32,8 @@ def render(console: Console) -> None:
         console.print(why, soft_wrap=True)
         return
     console.print(f"Compiled code is kept in {folder} (TENSORBUS_CACHE_DIR changes that).", soft_wrap=True)
+    if (key := key_path()) is not None:
+        console.print(f"Its key is {key}.", soft_wrap=True)
     for left_out, why in disk_cache.skipped():
         console.print(f"Left out: {left_out} {why}.", soft_wrap=True)
     kinds = disk_cache.kinds()

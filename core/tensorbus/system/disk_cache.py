@@ -1,61 +1,172 @@
-"""Compiled code on disk. What lies there is run, so no one else may write to it, and damage is noticed."""
+"""Compiled code on disk. What lies there is run, so no one else may write to it, and changes are noticed.
+
+Folders and files are opened by descriptor (see ``private_folders``); an entry ends with a digest that only
+who has the user's key can make (see ``cache_key``).
+"""
 
 from __future__ import annotations
 
 import os
-import stat
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from .cache_key import cache_key, digest, identity
 from .env import cache_dir
+from .private_folders import NotPrivateError, PrivateFolder, read_all
+
+if TYPE_CHECKING:
+    import ctypes
+
+_MARK: Final = b"tensorbus entry\1"
+_DIGEST_BYTES: Final = 32
+_END_BYTES: Final = len(_MARK) + 8 + _DIGEST_BYTES
+"""What an entry ends with: a mark, which key it was made with, the digest. A library loads all the same."""
+_REJECTED: Final = ".rejected"
+_FORMER: Final = ".sha256"
+"""What former releases had beside an entry in place of the digest within."""
+_warned: Final[set[str]] = set()
+
+
+def _warn_once(about: Path, message: str) -> None:
+    if str(about) not in _warned:
+        _warned.add(str(about))
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def private_folder(owner: str, name: str) -> Path | None:
-    """Return a folder that only this user can read and write, or None where there can be none."""
+    """Return a folder that only this user can read and write, or None where there can be none.
+
+    Warns, once, where other users may write to it or to a folder above it in the cache.
+    """
     base = cache_dir()
     if base is None:
         return None
-    folder = base / owner / name
-    if _is_private(folder):
-        return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.mkdir(exist_ok=True, mode=0o700)
+        with PrivateFolder(base, (owner, name), make=True):
+            return base / owner / name
+    except NotPrivateError as error:
+        _warn_once(base, f"compiled code is not kept on disk: {error}.")
     except OSError:
-        return None
-    return folder if _is_private(folder) else None
+        pass
+    return None
+
+
+def opened(folder: Path, *, make: bool = False) -> PrivateFolder:
+    """Return a private folder, held open: each folder from the cache's base down is checked.
+
+    One that lies outside of the cache is checked itself. Raises ``OSError`` where it cannot be used.
+    """
+    base = cache_dir()
+    if base is not None and folder.parent.parent == base:
+        return PrivateFolder(base, (folder.parent.name, folder.name), make=make)
+    return PrivateFolder(folder, make=make)
 
 
 def write_whole(path: Path, data: bytes) -> bool:
     """Write a file that appears whole or not at all, however many processes do so; say whether it did."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
-        part.write_bytes(data)
-        part.replace(path)
+        with opened(path.parent) as folder:
+            folder.write_whole(path.name, data)
     except OSError:
-        try:
-            part.unlink(missing_ok=True)
-        except OSError:
-            pass
         return False
     return True
 
 
 def cache_store(path: Path, data: bytes) -> bool:
-    """Write ``data``, then its digest beside it, for ``cache_load``; say whether both were written."""
-    return write_whole(path, data) and write_whole(_digest_path(path), _digest(path, data))
+    """Write ``data`` with its digest, for ``cache_load``; say whether that was written."""
+    key = cache_key()
+    return key is not None and write_whole(path, data + _end(key, path, data))
 
 
 def cache_load(path: Path) -> bytes | None:
-    """Return what ``cache_store`` wrote, or None where there is nothing or it is damaged."""
+    """Return what ``cache_store`` wrote, or None where there is nothing or it is not what was written.
+
+    What this user's key says was changed is set aside, with a warning.
+    """
+    with _entry(path) as (_, data):
+        return data
+
+
+def cached_library(path: Path) -> ctypes.CDLL | None:
+    """Return the shared library that ``cache_store`` wrote: the very file that was checked is loaded.
+
+    From memory where the file's system lets nothing be run; None where there is none, or not for this system.
+    """
+    from .shared_library import load_descriptor, load_library
+
+    with _entry(path) as (file, data):
+        if file is None or data is None:
+            return None
+        try:
+            return load_descriptor(file, path)
+        except OSError:
+            pass
+        try:
+            return load_library(path.name, data)
+        except OSError:
+            return None
+
+
+@contextmanager
+def _entry(path: Path) -> Iterator[tuple[int | None, bytes | None]]:
+    """Open an entry: give its descriptor, and what was stored; None for each where there is nothing whole."""
+    key = cache_key()
     try:
-        data = path.read_bytes()
-        return data if _digest_path(path).read_bytes() == _digest(path, data) else None
+        folder = opened(path.parent) if key is not None else None
     except OSError:
-        return None
+        folder = None
+    if folder is None or key is None:
+        yield None, None
+        return
+    with folder:
+        try:
+            file = folder.open(path.name)
+        except NotPrivateError as error:
+            _warn_once(path.parent, f"{error}: it is not used, and is made again.")
+            file = None
+        except OSError:
+            file = None
+        if file is None:
+            yield None, None
+            return
+        try:
+            whole = read_all(os.dup(file))
+            data, end = whole[:-_END_BYTES], whole[-_END_BYTES:]
+            if end == _end(key, path, data):
+                yield file, data
+                return
+        finally:
+            os.close(file)
+        if not (end.startswith(_MARK) and end[len(_MARK) : -_DIGEST_BYTES] != identity(key)):
+            _reject(folder, path)
+        yield None, None
+
+
+def _reject(folder: PrivateFolder, path: Path) -> None:
+    """Set an entry aside that is not what was stored under this name; say so, once for a folder."""
+    try:
+        folder.remove(path.name + _FORMER)  # a release that had no key
+    except OSError:
+        _warn_once(
+            path.parent,
+            f"{path} is damaged, or was changed by somebody else: it is set aside as"
+            f" {path.name}{_REJECTED} and made again, as are others like it. See docs/security.md.",
+        )
+    try:
+        folder.rename(path.name, path.name + _REJECTED)
+    except OSError:
+        pass
+
+
+def _end(key: bytes, path: Path, data: bytes) -> bytes:
+    """Return what an entry ends with. Its place has a part in it: one may lie where another belongs."""
+    return _MARK + identity(key) + digest(key, "/".join(path.parts[-3:]), data)
 
 
 _PACKAGE: Final = str(Path(__file__).parents[1])
@@ -97,14 +208,11 @@ class Kind:
 def kinds() -> list[Kind]:
     """Return what the cache holds, by device and kind. Files that come or go meanwhile may be missed."""
     present = []
-    for folder in _folders():
-        sizes = []
-        for path in folder.iterdir():
-            try:
-                sizes.append(path.stat().st_size)
-            except OSError:
-                continue
-        present.append(Kind(owner=folder.parent.name, name=folder.name, files=len(sizes), nbytes=sum(sizes)))
+    for path, why in _looked_at():
+        if not why:
+            with opened(path) as folder:
+                sizes = [size for _, size in folder.files()]
+            present.append(Kind(owner=path.parent.name, name=path.name, files=len(sizes), nbytes=sum(sizes)))
     return present
 
 
@@ -114,16 +222,15 @@ def clear(owner: str | None = None) -> int:
     Only files in folders of the cache's own shape go: whatever else lies there stays.
     """
     removed = 0
-    for folder in _folders():
-        if owner is not None and folder.parent.name != owner:
+    for path, why in _looked_at():
+        if why or (owner is not None and path.parent.name != owner):
             continue
-        for path in folder.iterdir():
-            try:
-                size = path.lstat().st_size
-                path.unlink()
-            except OSError:  # a folder, or somebody else was faster
-                continue
-            removed += size
+        with opened(path) as folder:
+            for name, _ in folder.files():
+                try:
+                    removed += folder.remove(name)
+                except OSError:  # somebody else was faster
+                    continue
     return removed
 
 
@@ -132,17 +239,19 @@ def skipped() -> list[tuple[str, str]]:
     return [(str(folder), why) for folder, why in _looked_at() if why]
 
 
-def _folders() -> list[Path]:
-    """Return the private folders, those of links and of other users left out."""
-    return [folder for folder, why in _looked_at() if not why]
-
-
 def _looked_at() -> list[tuple[Path, str]]:
     """Return each device's folders, with what speaks against one; empty where nothing does."""
     folders: list[tuple[Path, str]] = []
     base = cache_dir()
     for owner in _inside(base, folders) if base is not None else ():
-        folders += [(folder, _objection(folder)) for folder in _inside(owner, folders)]
+        for folder in _inside(owner, folders):
+            try:
+                opened(folder).close()
+                folders.append((folder, ""))
+            except NotPrivateError as error:
+                folders.append((folder, error.objection))
+            except OSError as error:
+                folders.append((folder, f"cannot be read: {error.strerror}"))
     return folders
 
 
@@ -159,25 +268,6 @@ def _inside(folder: Path, problems: list[tuple[Path, str]]) -> list[Path]:
         return []
 
 
-def _is_private(folder: Path) -> bool:
-    return not _objection(folder)
-
-
-def _objection(folder: Path) -> str:
-    """Return why others could have written what lies in a folder; empty where they could not."""
-    try:
-        status = folder.stat()
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if not hasattr(os, "getuid"):
-        return ""
-    if status.st_uid != os.getuid():
-        return "belongs to another user"
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        return "is open to other users; remove it, and a private one takes its place"
-    return ""
-
-
 def with_line_numbers(source: str) -> str:
     """Return source text with line numbers, for messages about it.
 
@@ -185,12 +275,3 @@ def with_line_numbers(source: str) -> str:
        1 int a;
     """
     return "\n".join(f"{k:4} {line}" for k, line in enumerate(source.splitlines(), 1))
-
-
-def _digest(path: Path, data: bytes) -> bytes:
-    """Return what tells an entry from others: its name as well, as one may lie where another belongs."""
-    return sha256(path.name.encode() + b"\0" + data).digest()
-
-
-def _digest_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.sha256")

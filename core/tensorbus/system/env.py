@@ -71,17 +71,26 @@ def logged() -> frozenset[str]:
     return names & {"dispatch"}
 
 
-def probe_timeout() -> float:
-    """``TENSORBUS_PROBE_TIMEOUT``: how many seconds a device may take to answer its probe (default 20)."""
-    text = os.environ.get("TENSORBUS_PROBE_TIMEOUT", "").strip()
+def _seconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable, "").strip()
     try:
-        seconds = float(text or 20)
+        seconds = float(text or default)
     except ValueError:
         seconds = 0.0
     if 0 < seconds < float("inf"):
         return seconds
-    _refuse("TENSORBUS_PROBE_TIMEOUT", text, "a number of seconds above 0")
-    return 20.0
+    _refuse(variable, text, "a number of seconds above 0")
+    return default
+
+
+def probe_timeout() -> float:
+    """``TENSORBUS_PROBE_TIMEOUT``: how many seconds importing a plugin, or a probe, may take (20)."""
+    return _seconds("TENSORBUS_PROBE_TIMEOUT", 20.0)
+
+
+def compiler_timeout() -> float:
+    """``TENSORBUS_COMPILER_TIMEOUT``: how many seconds one run of a C compiler may take (default 300)."""
+    return _seconds("TENSORBUS_COMPILER_TIMEOUT", 300.0)
 
 
 def cache_dir() -> Path | None:
@@ -97,6 +106,17 @@ def cache_dir() -> Path | None:
     base = os.environ.get("XDG_CACHE_HOME")
     try:
         return (Path(base) if base else Path.home() / ".cache") / "tensorbus"
+    except RuntimeError:
+        return None
+
+
+def state_dir() -> Path | None:
+    """``XDG_STATE_HOME``: the user's folder for what is not to be deleted as a cache is. None: no home."""
+    from pathlib import Path
+
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        return (Path(base) if base else Path.home() / ".local" / "state") / "tensorbus"
     except RuntimeError:
         return None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tensorbus.backend_api import Call, Kernel
 
-from ..compiler import NoRoomError
+from ..native.cpu_features import NoCompilerError
 from .kernels_native import COMPUTE_BOUND_SIZE, MEMORY_BOUND_SIZE, NARROW, SLOW_IN_NUMPY_SIZE, is_covered
 from .kernels_numpy import prepared
 
@@ -88,7 +88,7 @@ def retried(kernel: Kernel) -> Kernel:
     def again(call: Call) -> Callable[..., Any]:
         try:
             return prepare(call)
-        except NoRoomError:
+        except NoCompilerError:
             return prepare(call)
 
     return replace(kernel, prepare=again)

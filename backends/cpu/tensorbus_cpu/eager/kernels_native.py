@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
-from ..compiler import NATIVE, CCompiler, NoRoomError, c_source, pieces
+from ..compiler import NATIVE, CCompiler, c_source, pieces
 from ..memory import DTYPES, NAMES, address, empty, run
+from ..native.cpu_features import NoCompilerError
 from .eager_launch import Launch, slots
 from .inplace_kernels import is_own
 
@@ -74,7 +75,7 @@ class GeneratedKernel:
             return self.otherwise(*values)
         try:
             out = self._run(*given)
-        except NoRoomError:  # it compiles for each layout
+        except NoCompilerError:  # it compiles for each layout
             return self.otherwise(*values)
         return np.ndarray(out.shape, DTYPES[out.dtype], out.buffer)
 
@@ -93,7 +94,7 @@ def over(call: Call, place: int) -> Callable[..., bool] | None:
         given[place] = _strided(values[place].view())  # which nobody else refers to
         try:
             return None not in given and write(*given)
-        except NoRoomError:
+        except NoCompilerError:
             return False
 
     return large

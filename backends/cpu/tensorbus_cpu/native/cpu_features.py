@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tensorbus.backend_api import DeviceError
+
+if TYPE_CHECKING:
+    import subprocess
 
 OWN: Final = ("-march=native", "-mcpu=native", "")
 """How compilers are told to use all that this processor has; the first that is taken. Never -ffast-math."""
 WIDER: Final = {16: "AVX512F AVX512BW AVX512DQ AVX512VL AVX512VBMI2 FMA F16C", 8: "AVX2 FMA F16C"}
 """What vectors of so many float32 take. Processors of before AVX512-VBMI2 slow down where they have 16."""
+
+
+class NoCompilerError(DeviceError):
+    """Nothing can be compiled any more; what NumPy can compute it computes from then on."""
 
 
 def ask(command: Sequence[str]) -> str:
@@ -45,7 +51,11 @@ def _has(lanes: int, command: Sequence[str], said: str) -> bool:
 
 
 def _run(command: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+    from tensorbus.backend_api import run_compiler
+
     try:
-        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+        return run_compiler(command, text=given)
+    except TimeoutError as error:
+        raise NoCompilerError(f"cpu: {error}.") from error
     except OSError as error:
         raise DeviceError(f"cpu: the C compiler {command[0]!r} cannot be run: {error}") from error

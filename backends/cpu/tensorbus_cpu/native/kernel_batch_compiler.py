@@ -12,13 +12,12 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from tensorbus.backend_api import DeviceError, cache_load, cache_store, private_folder
+from tensorbus.backend_api import DeviceError, cache_load, cache_store, cached_library, private_folder
 
-from ..compiler import CCompiler, entry_source, put_aside
+from ..compiler import CCompiler, entry_source
 from ..machine import cores
 
 if TYPE_CHECKING:  # the code generator is imported when something is to be generated
@@ -42,12 +41,12 @@ class KernelUnit:  # plain classes: making a dataclass takes about as long as lo
 
 
 class _BatchBuild:
-    """Kernels that are being compiled to a library."""
+    """Kernels that are being compiled to a library, which has a name."""
 
-    __slots__ = ("path", "units")
+    __slots__ = ("library", "units")
 
-    def __init__(self, units: Sequence[KernelUnit], path: Future[Path]) -> None:
-        self.units, self.path = units, path
+    def __init__(self, units: Sequence[KernelUnit], library: Future[tuple[str, ctypes.CDLL]]) -> None:
+        self.units, self.library = units, library
 
 
 _every: Final[WeakSet[KernelUnits]] = WeakSet()
@@ -118,12 +117,10 @@ class KernelUnits:
         name = where.decode()
         library = self._libraries.get(name)
         if library is None:
-            if cache_load(folder / name) is None:
+            library = cached_library(folder / name)
+            if library is None:
                 return False
-            try:
-                library = self._libraries[name] = ctypes.CDLL(str(folder / name))
-            except OSError:
-                return False  # whole, but not for this system
+            self._libraries[name] = library
         return self._take(library, symbol)
 
     def _take(self, library: ctypes.CDLL, symbol: str) -> bool:
@@ -142,34 +139,38 @@ class KernelUnits:
         pool = ThreadPoolExecutor(min(runs, cores()))
         for group in _shared_out(units, runs):
             try:
-                path = pool.submit(self._compiled, group)
+                library = pool.submit(self._compiled, group)
             except RuntimeError:  # the interpreter is ending and starts no threads
-                path = Future()
-                path.set_result(self._compiled(group))
-            made = _BatchBuild(group, path)
+                library = Future()
+                library.set_result(self._compiled(group))
+            made = _BatchBuild(group, library)
             self._coming |= {unit.symbol: made for unit in group}
         pool.shutdown(wait=False)
 
-    def _compiled(self, units: Sequence[KernelUnit]) -> Path:
-        """Return the library of some kernels, on disk."""
-        binary = self.compiler.build(self._source(units), self.compiler.for_kernels)
+    def _compiled(self, units: Sequence[KernelUnit]) -> tuple[str, ctypes.CDLL]:
+        """Return the name of a library of some kernels, and the library, loaded."""
+        source = self._source(units)
+        binary = self.compiler.build(source, self.compiler.for_kernels)
         name = sha256("\0".join(u.symbol for u in units).encode()).hexdigest() + ".so"
         folder = private_folder("cpu", "kernels")
-        if folder is not None and cache_store(folder / name, binary):
+        try:
+            library = self.compiler.loaded(folder, name, binary)
+        except OSError as error:
+            raise self.compiler.unloadable(error, source) from error
+        if folder is not None:
             for unit in units:
                 cache_store(folder / unit.symbol, name.encode())
-            return folder / name
-        return put_aside(name, binary)
+        return name, library
 
     def _load(self, made: _BatchBuild) -> None:
-        """Wait for a library and load it. ``DeviceError`` shows the source that does not compile."""
+        """Wait for a library. ``DeviceError`` shows the source that does not compile."""
         for unit in made.units:
             del self._coming[unit.symbol]
-        path = made.path.result()
-        library = self._libraries[path.name] = ctypes.CDLL(str(path))
+        name, library = made.library.result()
+        self._libraries[name] = library
         for unit in made.units:
             if not self._take(library, unit.symbol):
-                raise DeviceError(f"cpu: {path} lacks the kernel {unit.symbol} that was compiled into it.")
+                raise DeviceError(f"cpu: {name} lacks the kernel {unit.symbol} that was compiled into it.")
 
     def _source(self, units: Sequence[KernelUnit]) -> str:
         helpers = {name: text for unit in units for name, text in unit.helpers.items()}
