@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorbus as tb
-from fused import CPU, THIN, check, program_of, record, spec
-from tensorbus.backend_api import KernelBuilder, Schedule, index_expr, parallel_loops
+from fused import CPU, THIN, program_of, record, spec
+from fused_programs import HALVES, OF_A_TOY, TOY, build_halves, lowered
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedOpError
 from tensorbus.lowering.ir.kernel_task import LaunchList, ScheduleChoice
 from tensorbus.lowering.program.program import Program, steps_of
 from tensorbus.lowering.schedules.choose import TABLE, choose, schedules_for
-from tensorbus.lowering.schedules.schedule import ScheduleRequest, Verdict
+from tensorbus.lowering.schedules.schedule import ScheduleRequest
 from tensorbus.lowering.target import Target
 
 WIDE = replace(THIN, subgroup_size=32, vector_bytes=16)
@@ -31,35 +30,6 @@ def choices(program: Program) -> list[ScheduleChoice]:
 def chosen(function: Any, *specs: Any, target: Target = CPU) -> list[str]:
     """Return the names of the schedules of a program's launches, each once."""
     return list(dict.fromkeys(c.name for c in choices(program_of(record(function, *specs), target)[1])))
-
-
-def halves(request: ScheduleRequest, target: Target) -> Verdict:
-    single = request.single(target)
-    if single is not True:
-        return single
-    shape = request.task.root.spec.shape
-    return True if len(shape) == 1 and shape[0] % 2 == 0 else "it is no vector of even length"
-
-
-def build_halves(request: ScheduleRequest, launches: LaunchList) -> None:
-    task = request.task
-    b = KernelBuilder(f"halves_{task.root.op}")
-    inliner, slots = task.inliner(b)
-    count = task.root.spec.shape[0] // 2
-    half = b.size("half", count)
-    (first,), loops = parallel_loops(b, [half], [count])
-    out = b.buffer("out", task.root.spec.dtype, writes=True)
-    for at in (first, index_expr.add(first, half)):
-        with inliner.scope():
-            b.store(out, at, inliner.value(task.root, (at,)))
-    launches.add(b.finish(loops), {**slots, "out": task.out})
-
-
-HALVES = Schedule(
-    name="halves", about="two elements of a vector at a time", kinds=frozenset({"pointwise"}),
-    applies=halves, build=build_halves,
-)  # fmt: skip
-TOY = replace(CPU, schedules=(HALVES,))
 
 
 def test_names_in_the_table_are_schedules_of_their_kind() -> None:
@@ -106,12 +76,11 @@ def test_the_reasons_of_the_refused_ones_are_shown() -> None:
 
 
 def test_a_target_brings_a_schedule_of_its_own() -> None:
-    x, y = (np.random.default_rng(k).normal(size=1000).astype("f4") for k in range(2))
-    program = check(lambda x, y: tb.exp(x) * y, x, y, target=TOY)
+    _, program = lowered(OF_A_TOY["an even length"])
     (choice,) = choices(program)
     assert (choice.name, choice.refused) == ("halves", ())
     assert {kernel.name for kernel in program.kernels()} == {"halves_multiply"}
-    odd = check(lambda x, y: tb.exp(x) * y, x[1:], y[1:], target=TOY)
+    _, odd = lowered(OF_A_TOY["an odd length"])
     (choice,) = choices(odd)
     assert choice == ScheduleChoice(
         name="pointwise", reason=choice.reason,
@@ -128,7 +97,8 @@ def test_equal_groups_share_the_choice_and_other_targets_do_not() -> None:
 
 def test_a_schedule_that_cannot_be_written_hands_on_with_its_reason() -> None:
     lazy = replace(HALVES, name="lazy", build=lambda request, launches: "there is nothing to write it with")
-    program = check(lambda x: x * 3, np.ones(8, "f4"), target=replace(CPU, schedules=(lazy, HALVES)))
+    graph = record(lambda x: x * 3, spec(8))
+    _, program = program_of(graph, replace(CPU, schedules=(lazy, HALVES)))
     (choice,) = choices(program)
     assert choice.name == "halves"
     assert choice.refused == (("lazy", "there is nothing to write it with"),)
@@ -151,9 +121,6 @@ def test_choosing_builds_nothing() -> None:
         seen.append(choice.name)
         build_halves(request, launches)
 
-    check(
-        lambda x: x * 7 + 1,
-        np.ones(8, "f4"),
-        target=replace(CPU, schedules=(replace(HALVES, build=watched),)),
-    )
+    graph = record(lambda x: x * 7 + 1, spec(8))
+    program_of(graph, replace(CPU, schedules=(replace(HALVES, build=watched),)))
     assert seen == ["halves"]

@@ -5,34 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import tensorbus as tb
-from fused import CPU, THIN, check, program_of, record, spec
+from fused import CPU, THIN, program_of, record, spec
+from fused_programs import SIDE, trained
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.heuristics import Heuristics
 from tensorbus.lowering.program.program import Program, steps_of
 
-RNG = np.random.default_rng(0)
 F = tb.nn.functional
-SIDE = 512
 assert Heuristics().recompute_min_elements <= SIDE * SIDE
-
-
-def f(*shape: int) -> Any:
-    return (RNG.normal(size=shape) * 0.1).astype("f4")
-
-
-def trained(act: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a hidden layer whose gradient needs the result: its backward runs behind two products."""
-
-    def step(x: Any, w: Any) -> Any:
-        x.requires_grad_()
-        out = act(x) @ w
-        (out * out).sum().backward()
-        return out, x.grad
-
-    return step
 
 
 def kernels_of(program: Program) -> list[list[str]]:
@@ -79,8 +61,3 @@ def test_what_is_shown_stays() -> None:
     given = spec(SIDE, SIDE)
     _, program = program_of(record(step, given, given), THIN)
     assert len(kernels_of(program)[0]) == 2
-
-
-@pytest.mark.parametrize("act", [F.gelu, lambda x: F.gelu(x, approximate="tanh"), F.silu, F.mish])
-def test_results_are_the_same(act: Callable[[Any], Any]) -> None:
-    check(trained(act), f(SIDE, SIDE), f(SIDE, SIDE), target=THIN)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorbus as tb
-from fused import execute, program_of, record, steps_by_name
+from fused import program_of, record, steps_by_name
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.codegen.render import kernel_parts
 from tensorbus.lowering.ir.loop_ir import Const, Kernel, Let, Var
@@ -18,6 +18,8 @@ from tensorbus.lowering.ir.verify import verify
 from tensorbus.ops.definition import Spec
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.dialect import dialect
+
+from generated_c import execute
 
 RNG = np.random.default_rng(11)
 KINDS: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

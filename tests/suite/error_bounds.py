@@ -1,0 +1,75 @@
+"""Bounds of rounding errors, which tests take for tolerances: they hold whichever way a sum is added up.
+
+A sum of ``n`` terms in floats of unit roundoff ``u`` is off by at most ``gamma(n)`` times the sum of the
+magnitudes of its terms. ``gamma`` is the probabilistic bound, ``exp(8 sqrt(n) u) - 1``, which fails with a chance
+of ``2n exp(-32)`` (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput.
+41, 2019), where the certain one, ``n u``, would let wrong terms through.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+CONFIDENCE = 8.0
+UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53,
+         "complex64": 2.0**-24, "complex128": 2.0**-53}  # fmt: skip
+WORSE_THAN_EAGER = 4.0
+
+
+def unit(dtype: Any) -> float:
+    """Return the unit roundoff of a dtype, by its name: half the distance from 1 to the next number."""
+    return UNITS[getattr(dtype, "name", str(dtype)).removeprefix("tensorbus.")]
+
+
+def gamma(operations: int, dtype: Any) -> float:
+    """Return the relative error of so many roundings after each other."""
+    return math.expm1(CONFIDENCE * math.sqrt(max(operations, 1)) * unit(dtype))
+
+
+def of_sum(terms: Any, axis: Any, dtype: Any, *, extra: int = 2) -> Any:
+    """Return the bound for a sum over ``axis``; each term was rounded ``extra`` times before."""
+    size = np.abs(np.asarray(terms, "c16")).sum(axis)
+    return gamma(np.size(terms) // max(np.size(size), 1) + extra, dtype) * size
+
+
+def of_product(a: Any, b: Any, dtype: Any, *, extra: int = 2) -> Any:
+    """Return the bound for the matrix product of ``a`` and ``b``, and ``extra`` roundings of its elements."""
+    a, b = (np.abs(np.asarray(x, "c16")) for x in (a, b))
+    return gamma(a.shape[-1] + extra, dtype) * (a @ b)
+
+
+def assert_within(found: Any, exact: Any, bound: Any, message: str = "") -> None:
+    """Check that ``found`` is as far as ``bound`` from ``exact`` at most; no number is none in both."""
+    found, exact = np.asarray(found), np.asarray(exact)
+    assert found.shape == exact.shape, (message, found.shape, exact.shape)
+    kind = "c16" if np.iscomplexobj(found) or np.iscomplexobj(exact) else "f8"
+    found, exact = found.astype(kind), exact.astype(kind)
+    finite = np.isfinite(exact)
+    np.testing.assert_array_equal(found[~finite], exact[~finite], err_msg=message)
+    error = np.abs(found[finite] - exact[finite])
+    allowed = np.broadcast_to(bound, exact.shape)[finite]
+    if not (error <= allowed).all():
+        worst = int(np.argmax(np.where(np.isnan(error), np.inf, error - allowed)))
+        raise AssertionError(
+            f"{message}: {int((~(error <= allowed)).sum())} of {error.size} elements are off by more than"
+            f" rounding explains: {found[finite][worst]!r} instead of {exact[finite][worst]!r},"
+            f" {error[worst]:.3g} > {allowed[worst]:.3g}"
+        )
+
+
+def assert_as_exact_as_eager(
+    found: Any, eager: Any, exact: Any, operations: int, dtype: Any, message: str = ""
+) -> None:
+    """Check a result of many ops against the same ones in float64, ``exact``.
+
+    It may be four times as far from that as ``eager``, op by op in the same dtype, is at its worst element,
+    and as so many ``operations`` after each other explain in the largest.
+    """
+    found, eager, exact = (np.asarray(x) for x in (found, eager, exact))
+    finite = np.isfinite(exact)
+    size = float(np.abs(exact[finite]).max(initial=0.0))
+    off = float(np.abs(eager.astype(exact.dtype)[finite] - exact[finite]).max(initial=0.0))
+    assert_within(found, exact, WORSE_THAN_EAGER * off + gamma(operations, dtype) * size, message)
