@@ -29,16 +29,20 @@ demo: $(STAMP)
 	$(BIN)/python examples/train_digits.py --compile
 
 # Python's files are compiled once, not by each process that imports them. docs/testing.md says what the tiers are.
+# Unit tests, tests/core, are a run of their own: one without a C compiler.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q -n auto --dist worksteal
 SEED = $(eval SEED := $(shell od -An -N4 -tu4 /dev/urandom))$(SEED)
 
 test: lint
 	$(BIN)/python examples/train_digits.py --output $(VENV)/demo.png
-	TENSORBUS_TEST_PROFILE=fast $(PYTEST) -m 'not full'
+	TENSORBUS_TEST_PROFILE=fast $(PYTEST) -m 'not full' tests/core
+	TENSORBUS_TEST_PROFILE=fast $(PYTEST) -m 'not full' --ignore tests/core
+
+FULL = TENSORBUS_TEST_PROFILE=full $(PYTEST) --hypothesis-seed=$(strip $(SEED)) $(if $(SHARD),--suite-shard=$(SHARD))
 
 test-full: $(MLX)
-	TENSORBUS_TEST_PROFILE=full $(PYTEST) --hypothesis-seed=$(strip $(SEED)) --report $(VENV)/conformance.json \
-	    $(if $(SHARD),--suite-shard=$(SHARD))
+	$(FULL) tests/core
+	$(FULL) --ignore tests/core --report $(VENV)/conformance.json
 
 # One command a device: what fails on one is told after the others have run.
 conformance: $(STAMP)

@@ -19,6 +19,8 @@ from tensorbus.dtypes.definition import DType
 from tensorbus.errors import IndexingError
 from tensorbus.ops.definition import Spec, table
 
+from error_bounds import assert_within, gamma, of_product, of_sum
+
 RNG = np.random.default_rng(5)
 
 
@@ -47,6 +49,11 @@ def floats(*shape: int) -> Any:
     return RNG.normal(size=shape).astype("f4")
 
 
+def holds(found: Any, a: Any, b: Any) -> None:
+    """Hold a product of matrices against that in float64, which has an error of its own."""
+    assert_within(found, a.astype("f8") @ b.astype("f8"), 2 * of_product(a, b, found.dtype))
+
+
 def step() -> Any:
     """Return ``w - 0.5 * g``, which takes the place of ``w``."""
     w, g = given(0, 1000), given(1, 1000)
@@ -62,7 +69,7 @@ def test_results_are_those_of_numpy() -> None:
     a, b = floats(7, 5), floats(5)
     product, total = run([a, b])
     np.testing.assert_array_equal(product, (a + b) * b)
-    np.testing.assert_allclose(total, a.sum(1), rtol=1e-5, atol=1e-6)
+    assert_within(total, a.astype("f8").sum(1), of_sum(a, 1, "float32"))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +89,7 @@ def test_inputs_come_in_any_layout(view: Any) -> None:
     for _ in range(2):
         more, square = run([view(a)])
         np.testing.assert_array_equal(more, a + 1)
-        np.testing.assert_allclose(square, a @ a.T, rtol=1e-5, atol=1e-6)
+        holds(square, a, a.T)
         np.testing.assert_array_equal(run([a])[0], a + 1)
 
 
@@ -148,11 +155,9 @@ def test_products(m: int, k: int, n: int, dtype: DType, turned: tuple[int, ...])
     sides = [apply("permute_dims", v, axes=(1, 0)) if j in turned else v for j, v in enumerate((x, y))]
     run = compiled((x, y), apply("matmul", *sides))
     a, b = (RNG.normal(size=shape).astype(dtype.name) for shape in shapes)
-    wanted = (a.T if 0 in turned else a).astype("f8") @ (b.T if 1 in turned else b).astype("f8")
     (out,) = run([a, b])
     assert out.shape == (m, n)
-    bound = 1e-4 if dtype is dt.float32 else 1e-12
-    np.testing.assert_allclose(out, wanted, rtol=bound, atol=10 * bound)
+    holds(out, a.T if 0 in turned else a, b.T if 1 in turned else b)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +167,7 @@ def test_stacks_of_products_broadcast(x: tuple[int, ...], y: tuple[int, ...]) ->
     a, b = given(0, *x), given(1, *y)
     run = compiled((a, b), apply("matmul", a, b))
     left, right = floats(*x), floats(*y)
-    np.testing.assert_allclose(run([left, right])[0], left @ right, rtol=1e-4, atol=1e-5)
+    holds(run([left, right])[0], left, right)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,9 @@ def test_what_follows_a_product_goes_on_with_its_tiles(lead: Any, m: int, k: int
     inner = apply("maximum", apply("add", apply("matmul", x, y), bias), number(0.0))
     run = compiled((x, y, bias), apply("multiply", inner, inner))
     a, b, c = floats(*lead, m, k), floats(*lead, k, n), floats(n)
-    np.testing.assert_allclose(run([a, b, c])[0], np.maximum(a @ b + c, 0) ** 2, rtol=1e-3, atol=1e-3)
+    exact = np.maximum(a.astype("f8") @ b + c, 0)
+    off = of_product(a, b, "float32", extra=4) + gamma(2, "float32") * np.abs(c)
+    assert_within(run([a, b, c])[0], exact**2, off * (2 * exact + off) + gamma(1, "float32") * exact**2)
 
 
 def test_a_chain_of_products_in_one_arena() -> None:
@@ -183,11 +190,13 @@ def test_a_chain_of_products_in_one_arena() -> None:
         value = apply("tanh", apply("matmul", value, w))
     run = compiled((x, w), value)
     a, b = floats(256, 256), floats(256, 256) / 16
-    wanted = a
-    for _ in range(6):
-        wanted = np.tanh(wanted @ b)
+    exact, off = a.astype("f8"), np.zeros_like(a, "f8")
+    for _ in range(6):  # tanh lets no error grow, and adds its own
+        off = off @ np.abs(b) + of_product(np.abs(exact) + off, b, "float32")
+        exact = np.tanh(exact @ b)
+        off += gamma(2, "float32")
     for _ in range(5):
-        np.testing.assert_allclose(run([a, b])[0], wanted, rtol=1e-3, atol=1e-4)
+        assert_within(run([a, b])[0], exact, off)
 
 
 def test_a_weight_replaced_by_its_own_product() -> None:
@@ -196,9 +205,10 @@ def test_a_weight_replaced_by_its_own_product() -> None:
     run = compiled((w, x), new, replaces={0: 0})
     cell, b = [floats(300, 300)], floats(300, 300) / 30
     for _ in range(4):
-        wanted = b @ cell[0] + cell[0]
+        before = cell[0].copy()
         cell[0] = run([cell[0], b])[0]
-        np.testing.assert_allclose(cell[0], wanted, rtol=1e-3, atol=1e-3)
+        off = of_product(b, before, "float32") + gamma(1, "float32") * np.abs(before)
+        assert_within(cell[0], b.astype("f8") @ before + before, off)
 
 
 def test_kernels_of_python_stand_between_compiled_steps() -> None:
@@ -207,7 +217,10 @@ def test_kernels_of_python_stand_between_compiled_steps() -> None:
     run = compiled((x,), apply("multiply", inner, number(2.0)), inner)
     a = floats(4, 4) + 4 * np.eye(4, dtype="f4")
     doubled, plain = run([a])
-    np.testing.assert_allclose(plain, np.linalg.inv(a + 1), rtol=1e-4, atol=1e-5)
+    wide = a.astype("f8") + 1
+    inverse = np.linalg.inv(wide)
+    size = np.abs(inverse) @ np.abs(wide) @ np.abs(inverse)  # LU: Higham, Accuracy and Stability, chapter 14
+    assert_within(plain, inverse, gamma(3 * 4 + 1, "float32") * size)
     np.testing.assert_array_equal(doubled, plain * 2)
 
 
@@ -262,7 +275,9 @@ def test_a_bad_index_is_an_error_and_changes_no_state() -> None:
     with pytest.raises(IndexingError, match="50"):
         run([cell[0], table_, np.where(index == 31, 50, index)])
     np.testing.assert_array_equal(cell[0], before)
-    np.testing.assert_allclose(run([cell[0], table_, index])[0], before + table_.sum(1), rtol=1e-4, atol=1e-4)
+    terms = np.concatenate([before[:, None], table_], 1)
+    found = run([cell[0], table_, index])[0]
+    assert_within(found, terms.astype("f8").sum(1), of_sum(terms, 1, "float32"))
 
 
 def test_the_number_of_threads_changes_no_result() -> None:
@@ -288,7 +303,8 @@ def test_products_without_a_known_blas_go_through_numpy(monkeypatch: pytest.Monk
     x, y = given(0, 40, 50), given(1, 50, 60)
     program = compiled((x, y), apply("add", apply("matmul", x, y), number(1.0)))
     a, b = floats(40, 50), floats(50, 60)
-    np.testing.assert_allclose(program([a, b])[0], a @ b + 1, rtol=1e-4, atol=1e-4)
+    (found,) = program([a, b])
+    assert_within(found, a.astype("f8") @ b + 1, of_product(a, b, "float32") + gamma(1, "float32"))
 
 
 def test_blas_has_its_threads_back_after_a_run() -> None:
@@ -310,12 +326,13 @@ def test_programs_run_in_many_threads_at_once() -> None:
     x = given(0, 400, 400)
     runs = [compiled((x,), apply("matmul", apply("tanh", x), x)) for _ in range(4)]
     a = floats(400, 400)
-    wanted = runs[0]([a])[0]
+    wanted = np.tanh(a.astype("f8"))
+    exact, bound = wanted @ a, of_product(wanted, a, "float32", extra=4)
     wrong: list[int] = []
 
     def work(k: int) -> None:
         for _ in range(20):
-            if not np.allclose(runs[k]([a])[0], wanted, rtol=1e-4, atol=1e-4):
+            if not (np.abs(runs[k]([a])[0] - exact) <= bound).all():
                 wrong.append(k)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
@@ -337,6 +354,5 @@ def test_a_product_that_takes_the_place_of_its_operand() -> None:
     w, x = given(0, 30, 30), given(1, 30, 30)
     run = compiled((w, x), apply("matmul", x, w), replaces={0: 0})
     cell, b = [floats(30, 30)], floats(30, 30)
-    wanted = b @ cell[0]
-    cell[0] = run([cell[0], b])[0]
-    np.testing.assert_allclose(cell[0], wanted, rtol=1e-4, atol=1e-4)
+    before = cell[0].copy()
+    holds(run([cell[0], b])[0], b, before)

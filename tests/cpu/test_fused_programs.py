@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,15 @@ def test_moving_numbers_and_gradients_go_through() -> None:
         # The cosine is of a rounded argument: off by that times the sine.
         bound = gamma(6, "float32") * abs(a * v) * (abs(np.cos(wide)) + abs(wide * np.sin(wide)))
         assert_within(found.numpy(), np.cos(wide) * a * v, bound)
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
+def test_a_mode_changes_no_result(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: Any, w: Any) -> Any:
+        return tb.softmax(F.gelu(x @ w), axis=-1), (x * 2).sum(axis=0)
+
+    monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
+    x, w = (tb.asarray(RNG.normal(size=s).astype("f4")) for s in ((40, 30), (30, 50)))
+    exact = f(x.to("float64"), w.to("float64"))
+    for found, eager, right in zip(tb.compile(f, mode=mode)(x, w), f(x, w), exact, strict=True):
+        assert_as_exact_as_eager(found.numpy(), eager.numpy(), right.numpy(), 30 + 50, "float32")

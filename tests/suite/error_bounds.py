@@ -1,9 +1,9 @@
 """Bounds of rounding errors, which tests take for tolerances: they hold whichever way a sum is added up.
 
-A sum of ``n`` terms in floats of unit roundoff ``u`` is off by at most ``gamma(n)`` times the sum of the
-magnitudes of its terms. ``gamma`` is the probabilistic bound, ``exp(8 sqrt(n) u) - 1``, which fails with a chance
-of ``2n exp(-32)`` (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput.
-41, 2019), where the certain one, ``n u``, would let wrong terms through.
+A sum of ``n`` terms in floats of unit roundoff ``u`` is off by at most ``gamma(n)`` times the sum of their
+magnitudes. ``gamma`` is the probabilistic bound, ``exp(8 sqrt(n) u) - 1``, wrong with a chance of
+``2n exp(-32)`` (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci.
+Comput., 2019); the certain one, ``n u``, would let wrong terms through.
 """
 
 from __future__ import annotations
@@ -25,20 +25,31 @@ def unit(dtype: Any) -> float:
 
 
 def gamma(operations: int, dtype: Any) -> float:
-    """Return the relative error of so many roundings after each other."""
+    """Return the relative error of so many roundings in a row."""
     return math.expm1(CONFIDENCE * math.sqrt(max(operations, 1)) * unit(dtype))
 
 
-def of_sum(terms: Any, axis: Any, dtype: Any, *, extra: int = 2) -> Any:
+def of_sum(terms: Any, axis: Any, dtype: Any, *, extra: int = 2, keepdims: bool = False) -> Any:
     """Return the bound for a sum over ``axis``; each term was rounded ``extra`` times before."""
-    size = np.abs(np.asarray(terms, "c16")).sum(axis)
+    size = np.abs(_wide(terms)).sum(axis, keepdims=keepdims)
     return gamma(np.size(terms) // max(np.size(size), 1) + extra, dtype) * size
 
 
 def of_product(a: Any, b: Any, dtype: Any, *, extra: int = 2) -> Any:
     """Return the bound for the matrix product of ``a`` and ``b``, and ``extra`` roundings of its elements."""
-    a, b = (np.abs(np.asarray(x, "c16")) for x in (a, b))
+    a, b = np.abs(_wide(a)), np.abs(_wide(b))
     return gamma(a.shape[-1] + extra, dtype) * (a @ b)
+
+
+def stored(value: Any, dtype: Any) -> Any:
+    """Return the bound for storing a result in a dtype narrower than the one that it was computed in."""
+    smallest = {"float16": 2.0**-25, "bfloat16": 2.0**-134}.get(getattr(dtype, "name", str(dtype)), 0.0)
+    return unit(dtype) * np.abs(_wide(value)) + smallest
+
+
+def _wide(x: Any) -> Any:
+    x = np.asarray(x)
+    return x.astype("c16" if x.dtype.kind == "c" else "f8")
 
 
 def assert_within(found: Any, exact: Any, bound: Any, message: str = "") -> None:
