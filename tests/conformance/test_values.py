@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import tensorbus as tb
 from hypothesis import given
 from hypothesis import strategies as st
+from tensorbus import Tensor
+from tensorbus.dtypes.definition import FLOATING
 from tensorbus.ops.definition import table
+from tensorbus.ops.elementwise.where_cast import cast
 from tensorbus_conformance.checks.expected import expected
-from tensorbus_conformance.trial import array
+from tensorbus_conformance.trial import Trial, array
 
 from agreement import same
 from case import trial
@@ -54,8 +58,23 @@ def test_op(device: str, name: str, data: st.DataObject) -> None:
     assert [str(x.device) for x in outs] == [f"{device}:0"] * len(outs)
     problem = wanted.problem([array(x) for x in outs])
     assert problem is None, problem
+    if op.decompose is not None and op.operands and dtype not in FLOATING[:2]:
+        problem = wanted.problem([array(x) for x in _decomposed(call)])
+        assert problem is None, f"its decomposition: {problem}"
     for tensor, operand in zip(tensors, sample.operands, strict=True):
         assert not isinstance(tensor, tb.Tensor) or same(tensor.numpy(), operand), "an operand was changed"
+
+
+def _decomposed(call: Trial) -> Sequence[Tensor]:
+    """Return what a composite's decomposition gives, whatever kernel the device has for it."""
+    bound = call.bind(call.tensors())
+    operands = [
+        cast(x, c) if isinstance(x, Tensor) and c is not None else x
+        for x, c in zip(bound.operands, bound.plan.casts, strict=True)
+    ]
+    assert call.op.decompose is not None
+    out = call.op.decompose(*operands, **bound.attrs)
+    return out if call.op.results else (out,)
 
 
 def _make_scalars(tensors: list[Any], places: list[int]) -> None:
