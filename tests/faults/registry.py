@@ -42,8 +42,8 @@ _FAULTS: Final[dict[str, Fault]] = {}
 class Fault:
     """A fault: its name, ``subject.what``, and the function that does one trial.
 
-    ``trials`` are those of a test run; ``full``: in the full tier only; ``device``: the device type that it
-    needs, without which it is skipped.
+    ``trials`` are those of the fast tier, and a third of those of the full one; ``full``: in the full tier
+    only; ``device``: the device type that it needs, without which it is skipped.
     """
 
     name: str

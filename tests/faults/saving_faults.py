@@ -27,7 +27,7 @@ for k in range(1, 1_000_000):
 """
 
 
-@fault("saving.killed", trials=2)
+@fault("saving.killed", trials=2, full=True)
 def killed(draw: random.Random) -> None:
     """A process killed while it saves leaves a whole file, and the next save removes what it left beside.
 

@@ -22,7 +22,9 @@ def test_fault(fault: Fault) -> None:
     if fault.device is not None and not tb.Device(fault.device, 0).is_available():
         pytest.skip(f"{fault.device} is not available")
 
-    @settings(max_examples=fault.trials, phases=[Phase.generate])
+    trials_of_tier = fault.trials * settings.default.max_examples // settings.get_profile("fast").max_examples
+
+    @settings(max_examples=trials_of_tier, phases=[Phase.generate])
     @given(st.integers(0, 2**32 - 1))
     def trials(seed: int) -> None:
         fault.run(seed)

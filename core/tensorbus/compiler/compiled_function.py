@@ -23,6 +23,7 @@ from ..dispatch.modes import is_guarded, is_value_mode
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..system import fork_safe_locks
+from ..system.garbage_collection import without_collections
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue, wait_for_copies
@@ -35,7 +36,6 @@ from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
 from .dynamic.retrace_shapes import retrace_with_shapes
 from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
-from .programs.program_cache import gc_disabled
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
 from .state.mutations import Mutations, StateVaries
@@ -195,7 +195,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, observed, and keep a cache entry where one is possible."""
-        with gc_disabled():
+        with without_collections():
             return self._capture_observed(args, kwargs)
 
     def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:

@@ -130,8 +130,8 @@ def to(
         dtype = dt.dtype(target)
     elif target is not None:
         where = target
-        hint = suggest(target, dt.BY_NAME) if isinstance(target, str) else ""
-        if hint and target.partition(":")[0] not in known_types():
+        unknown = isinstance(target, str) and target.partition(":")[0] not in known_types()
+        if unknown and (hint := suggest(target, dt.BY_NAME)):
             raise DtypeError(f"to: {target!r} is neither a dtype nor an installed device type.{hint}")
     out = x
     there = x.device if where is None else device_of(where)

@@ -1,6 +1,6 @@
-"""The process: environment, locks, lazy imports, disk cache, user's stack frame.
+"""The process: environment, locks, lazy imports, garbage collector, disk cache, user's stack frame.
 
 In order: ``env``, ``lazy_import``, ``late_binding``, ``fork_safe_locks``, ``context_decorator``,
-``former_names``, ``user_frame``, ``private_folders``, ``cache_key``, ``shared_library``, ``build_folder``,
-``disk_cache``.
+``garbage_collection``, ``former_names``, ``user_frame``, ``private_folders``, ``cache_key``,
+``shared_library``, ``build_folder``, ``disk_cache``.
 """

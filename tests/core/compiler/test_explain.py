@@ -52,4 +52,4 @@ def test_guards_are_told_by_the_names_of_the_code() -> None:
     found = tb.compile.explain(Scale().of)(tb.ones((2,)))
     texts = " | ".join(guard.text for guard in found.guards)
     assert f"attribute 'factor' of class {Scale.__qualname__}, which was 2.0" in texts
-    assert "attribute 'sin' of module tensorbus" in texts
+    assert "what is looked up in tensorbus: attribute 'sin'" in texts

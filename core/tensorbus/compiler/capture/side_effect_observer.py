@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import builtins
 import dis
-import gc
 import sys
 from functools import _lru_cache_wrapper
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-from ..state.code_origin import is_own, is_pure, is_standard
+from ...system.garbage_collection import without_collections
+from ..state.code_origin import is_own, is_pure, is_standard, own_path
 
 _BUILTINS: Final = frozenset(
     """abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex id isinstance
@@ -35,6 +35,13 @@ _READS_ANY_NAME: Final = frozenset(
     """__dict__ __getattribute__ __setattr__ __delattr__ __getstate__ __reduce__ __reduce_ex__ attrgetter
     methodcaller""".split()
 )
+_IMPORTING: Final = "<frozen importlib._bootstrap>"
+"""The file of the import machinery."""
+_OPENING: Final = tuple(
+    own_path(*parts)
+    for parts in (("plugins", ""), ("dispatch", "candidates.py"), ("dispatch", "kernel_tables.py"))
+)
+"""Where tensorbus calls into plugins other than to compute something."""
 _REFUSED: Final = frozenset(
     {"print", "input", "open", "exec", "eval", "compile", "globals", "locals", "breakpoint"}
 )
@@ -43,7 +50,8 @@ _REFUSED: Final = frozenset(
 class SideEffectObserver:
     """The user code that ran, as ``codes``, and the first ``obstacle`` to a capture.
 
-    ``reads_any_name``: attributes were read by names that may not stand in the code.
+    ``own_code`` is tensorbus's code that ran, by id. ``reads_any_name``: attributes were read by names that
+    may not stand in the code.
     """
 
     def __init__(self) -> None:
@@ -51,17 +59,21 @@ class SideEffectObserver:
         self.obstacle: str | None = None
         self.reads_any_name = False
         self._before: Any = None
-        self._collects = False
-        self._own_code: dict[int, CodeType] = {}
+        self._root = 0
+        """The id of the frame that runs the function."""
+        self.own_code: dict[int, CodeType] = {}
+        self._user_code: dict[int, CodeType] = {}
+        """Code of the user's that ran, by id: code compares by its text, which takes long."""
         self._literal_calls: dict[int, tuple[CodeType, frozenset[int]]] = {}
 
     def __enter__(self) -> SideEffectObserver:
-        self._before, self._collects = sys.getprofile(), gc.isenabled()
-        gc.disable()  # what runs when garbage is found is not the function's
-        passed, see = self._own_code, self._observe
+        self._before, self._root = sys.getprofile(), id(sys._getframe(1))
+        self._collecting = without_collections()  # what runs when garbage is found is not the function's
+        self._collecting.__enter__()
+        passed, see = self.own_code, self._observe
 
         def seen(frame: FrameType, event: str, arg: Any) -> None:
-            if id(frame.f_code) not in passed:  # code compares by its text, which takes long
+            if id(frame.f_code) not in passed:
                 see(frame, event, arg)
 
         sys.setprofile(seen)
@@ -71,27 +83,41 @@ class SideEffectObserver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         restore_profiler(self._before)
-        if self._collects:
-            gc.enable()
+        self._collecting.__exit__(kind, error, trace)
 
     def _observe(self, frame: FrameType, event: str, arg: Any) -> None:
         if _is_own_frame(frame):
-            self._own_code[id(frame.f_code)] = frame.f_code
+            self.own_code[id(frame.f_code)] = frame.f_code
         elif event == "call":
-            self._on_call(frame)
-        elif event == "c_call":
+            if id(frame.f_code) not in self._user_code and not self._runs_to_open(frame):
+                self._on_call(frame)
+        elif event == "c_call" and not self._runs_to_open(frame):
             self._on_c_call(frame, arg)
+
+    def _runs_to_open(self, frame: FrameType) -> bool:
+        """Return whether code runs because tensorbus imports something, or opens or asks a plugin.
+
+        The function does not depend on it: the same happens in whichever call comes first.
+        """
+        imports = False
+        at: FrameType | None = frame
+        while at is not None and id(at) != self._root and id(at.f_code) not in self._user_code:
+            file = at.f_code.co_filename
+            if file.startswith(_OPENING) or (imports and _is_own_frame(at)):
+                return True
+            imports = imports or file == _IMPORTING
+            at = at.f_back
+        return False
 
     def _on_call(self, frame: FrameType) -> None:
         code = frame.f_code
-        if code in self.codes:
-            return
         if is_standard(code.co_filename):
             name = frame.f_globals.get("__name__", "")
             if not is_pure(name) and not _runs_on_our_behalf(frame):
                 self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute")
             return
         self.codes[code] = frame.f_globals
+        self._user_code[id(code)] = code
         if not _READS_ANY_NAME.isdisjoint(code.co_names):
             self.reads_any_name = True
 
@@ -117,6 +143,8 @@ class SideEffectObserver:
             return
         if owner is sys and name in ("setprofile", "getprofile"):
             return
+        if owner is sys and name == "_getframe" and frame.f_globals.get("__name__") == "inspect":
+            self.refuse(f"calls inspect.{frame.f_code.co_name}(), which depends on who calls")
         if isinstance(owner, _lru_cache_wrapper) and name.startswith("cache_"):
             self.refuse(f"calls {name}() of a function with a cache")
         if owner is None or isinstance(owner, _METHOD_OWNERS):

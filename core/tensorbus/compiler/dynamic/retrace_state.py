@@ -339,7 +339,7 @@ def _setter(owner: Any, ref: ChildRef) -> Callable[[Any], None]:
         )
     if kind == "default" and isinstance(owner, types.FunctionType):
         return partial(_set_default, owner, name)
-    if kind == "item" and isinstance(ref.access, KeyAccess):
+    if kind == "item" and isinstance(ref.access, KeyAccess) and isinstance(owner, dict):
         return partial(dict.__setitem__, owner, ref.access.key)
     if kind == "index" and type(owner) is list:
         return partial(list.__setitem__, owner, name)

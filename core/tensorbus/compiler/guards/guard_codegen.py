@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from ...amp.matmul_precision import get_matmul_precision
@@ -20,7 +20,7 @@ from ...nn.hooks import EVERYWHERE
 from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ...tensor.grad_mode import grad_enabled
-from ...tensor.tensor import Leaf
+from ...tensor.tensor import Leaf, Tensor
 from ...tracing.autocast_state import autocast_dtype
 from ...tracing.host_prologue import ARGUMENT, HostPrologue
 from ...tracing.sym_int import FUNCTIONS, ShapeEnv, integer
@@ -29,6 +29,7 @@ from ..state.object_view import KeyAccess, TensorState
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject, is_number, number_locations
 from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
+from .lookups import lookups
 
 GUARD_GLOBALS: Final = {
     "grad_enabled": grad_enabled.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
@@ -63,14 +64,16 @@ def _parameter_names(function: Any) -> tuple[str, ...]:
 class GuardCodegen:
     """Generates the guards of one capture, for the objects ``kept``, by id, that code which ``ran`` reaches.
 
-    ``grads``: the program reads gradients of tensors, except of those ``overwritten``, by id.
+    ``grads``: the program reads gradients of tensors, except of those ``overwritten``, by id. ``called`` are
+    the ids of tensorbus's own code that ran.
     """
 
     def __init__(
         self, reach: ReachableState, kept: Mapping[int, TrackedObject], ran: set[CodeType],
         prologue: HostPrologue, grads: bool, shape_env: ShapeEnv, overwritten: Container[int],
+        called: Container[int] = (),
     ) -> None:  # fmt: skip
-        self.ran = ran
+        self.ran, self.called = ran, called
         self.reach, self.kept, self.prologue, self.grads, self.shape_env = (
             reach,
             kept,
@@ -126,8 +129,14 @@ class GuardCodegen:
         for one, other in self.reach.aliases:
             self.add(f"{one} is {other}", f"which object {one} is")
         self._distinct()
+        library: list[TrackedObject] = []
         for tracked in list(self.kept.values()):
-            self._object(tracked)
+            if isinstance(tracked.obj, ModuleType) and tracked.before.kind == "counted":
+                library.append(tracked)
+            else:
+                self._object(tracked)
+        self._library(library)
+        self._lookups()
         if self._empty:
             code = f"not any({self.reach.name(tuple(tracked.obj for tracked in self._empty))})"
             first = ", ".join(map(describe_object, self._empty[:_MAX_NAMED]))
@@ -139,6 +148,34 @@ class GuardCodegen:
             )  # fmt: skip
             self.add(condition, f"the lengths of arguments: {condition}, where {where}")
         self.guards += added
+
+    def _library(self, modules: Sequence[TrackedObject]) -> None:
+        """Guard what is looked up in tensorbus by one condition, for which its mutation counter stands."""
+        others, self.guards = self.guards, []
+        for tracked in modules:
+            self._object(tracked)
+        merged = [guard for guard in self.guards if guard.on_mutation_only and not guard.locations]
+        self.guards = others + [guard for guard in self.guards if guard not in merged]
+        if merged:
+            names = [describe_ref(ref) for tracked in modules for ref, _ in tracked.children]
+            shown = ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
+            code = " and ".join(f"({guard.code})" for guard in merged)
+            self.add(code, f"what is looked up in tensorbus: {shown or 'nothing'}", True)
+
+    def _lookups(self) -> None:
+        """Guard what code looks up in modules and classes that are taken as they are."""
+        fixed = [tracked.obj for tracked in self.kept.values() if tracked.before.kind == "fixed"]
+        owners = [x for x in fixed if isinstance(x, (ModuleType, type))]
+        tensors = {type(tracked.obj) for tracked in self.kept.values() if tracked.before.kind == "tensor"}
+        name = self.reach.name
+        for found in lookups([*owners, Tensor, *tensors - {Tensor}], self.ran, self.called):
+            at = f"{name(found.table)}[{found.name!r}]"
+            kind = "class" if isinstance(found.owner, type) else "module"
+            text = f"attribute {found.name!r} of {kind} {found.owner.__name__}"
+            if found.absent:
+                self.add(f"{found.name!r} not in {name(found.table)}", f"that there is no {text}")
+            else:
+                self.add(f"{at} is {name(found.value)}", text)
 
     def _distinct(self) -> None:
         """Guard that no mutable object is reached by two expressions that were distinct objects."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from types import MappingProxyType
@@ -19,6 +17,7 @@ from ...dispatch import kernel_preference
 from ...executors.library_call import called
 from ...graph.verify import verify
 from ...system import env, fork_safe_locks
+from ...system.garbage_collection import without_collections
 from .compiled_program import CompiledProgram
 from .device_compile import compile_request, kernels_without_source, with_user_kernels_decomposed
 from .op_trace import OpTrace
@@ -131,7 +130,7 @@ def _lookup_or_compile(
     with _lock:
         if (found := _lookup(key)) is not None:
             return found
-    with gc_disabled():
+    with without_collections():
         made = _compile(trace.device, trace.graph(outputs, inputs, sizes), reused_inputs, mode)
     with _lock:
         found = _programs.setdefault(key, made)
@@ -193,18 +192,6 @@ def _program_key(
         defaults,
         wanted,
     )
-
-
-@contextmanager
-def gc_disabled() -> Iterator[None]:
-    """Disable garbage collection: a capture creates many objects that stay, which makes it slow."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def compile_single_use(

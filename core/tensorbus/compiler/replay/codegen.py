@@ -86,6 +86,7 @@ class ReplayCodegen:
             tracer.grads,
             tracer.shape_env,
             self.overwritten | self.unread,
+            observer.own_code.keys(),
         )
         self.guards.strict = self.strict
         self._passed_on: set[int] = set()

@@ -18,6 +18,11 @@ _PURE: Final = frozenset(
 """Modules whose functions compute and do nothing else."""
 
 
+def own_path(*parts: str) -> str:
+    """Return the path of a file or a folder of tensorbus, as code objects have it."""
+    return os.path.join(_OWN, *parts)
+
+
 def is_own(file: str) -> bool:
     """Return whether a file belongs to tensorbus."""
     return file.startswith(_OWN)

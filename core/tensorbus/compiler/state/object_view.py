@@ -205,7 +205,8 @@ def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
     if exact_isinstance(x, functools.partial):
         if _may_have_effects(x.func):
             return ObjectView("opaque", None)
-        children = tuple(ChildRef(n, f".{n}", getattr(x, n), True) for n in ("func", "args", "keywords"))
+        # not stable: __setstate__ replaces all three
+        children = tuple(ChildRef(n, f".{n}", getattr(x, n)) for n in ("func", "args", "keywords"))
         return _with_attributes("partial", x, None, children, names)
     if type(x) in WRAPPED_FUNCTIONS:
         name = WRAPPED_FUNCTIONS[type(x)]
