@@ -14,6 +14,7 @@ from .compat import torch_names
 from .dtypes import definition as dt
 from .dtypes.definition import DType
 from .errors import ArgumentError, DtypeError
+from .ops.call_errors import with_form
 from .ops.creation.creation import DeviceLike, zeros
 from .ops.definition import Shape
 from .ops.elementwise.arithmetic import abs, floor, maximum, minimum
@@ -65,6 +66,7 @@ def _as(x: Any, kind: DType) -> Tensor:
     return out
 
 
+@with_form
 def exponential(
     shape: int | tuple[int, ...], /, rate: Number = 1.0, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
@@ -80,6 +82,7 @@ def exponential(
     return _as(-log(open_unit(as_shape("exponential", shape), device, generator)) / rate, kind)
 
 
+@with_form
 def laplace(
     shape: int | tuple[int, ...], /, loc: Number = 0.0, scale: Number = 1.0, *,
     dtype: DType | str | None = None, device: DeviceLike = None, generator: Generator | None = None,
@@ -92,6 +95,7 @@ def laplace(
     return _as(where(less(side, 0), -size, size) * scale + loc, kind)
 
 
+@with_form
 def gumbel(
     shape: int | tuple[int, ...], /, loc: Number = 0.0, scale: Number = 1.0, *,
     dtype: DType | str | None = None, device: DeviceLike = None, generator: Generator | None = None,
@@ -102,6 +106,7 @@ def gumbel(
     return _as(-log(-log(open_unit(as_shape("gumbel", shape), device, generator))) * scale + loc, kind)
 
 
+@with_form
 def cauchy(
     shape: int | tuple[int, ...], /, loc: Number = 0.0, scale: Number = 1.0, *,
     dtype: DType | str | None = None, device: DeviceLike = None, generator: Generator | None = None,
@@ -113,6 +118,7 @@ def cauchy(
     return _as(tan(angle) * scale + loc, kind)
 
 
+@with_form
 def truncated_normal(
     shape: int | tuple[int, ...], /, mean: float = 0.0, std: float = 1.0, low: float = -2.0,
     high: float = 2.0, *, dtype: DType | str | None = None, device: DeviceLike = None,
@@ -133,6 +139,7 @@ def truncated_normal(
     return _as(minimum(maximum(drawn, low), high), kind)
 
 
+@with_form
 def geometric(
     p: Number, shape: int | tuple[int, ...], *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
@@ -150,6 +157,7 @@ def _probability(name: str, p: Number) -> None:
         raise ArgumentError(f"{name}: a probability lies in [0, 1], got {p!r}.")
 
 
+@with_form
 def binomial(
     count: int, p: Number, shape: int | tuple[int, ...], *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
@@ -177,6 +185,7 @@ def _spread(parameter: Number, shape: Shape, device: DeviceLike) -> Any:
     return broadcast_to(cast(parameter, dt.float32), shape)
 
 
+@with_form
 def gamma(
     shape: int | tuple[int, ...], /, concentration: Number, rate: Number = 1.0, *,
     dtype: DType | str | None = None, device: DeviceLike = None, generator: Generator | None = None,
@@ -205,6 +214,7 @@ def gamma(
     return _as(where(small, accepted * lift, accepted) / rate, kind)
 
 
+@with_form
 def beta(
     shape: int | tuple[int, ...], /, a: Number, b: Number, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
@@ -216,6 +226,7 @@ def beta(
     return _as(x / (x + y), _kind("beta", dtype))
 
 
+@with_form
 def dirichlet(
     concentration: Tensor, shape: int | tuple[int, ...] = (), *, dtype: DType | str | None = None,
     generator: Generator | None = None,
@@ -226,6 +237,7 @@ def dirichlet(
     return _as(parts / sum(parts, axis=-1, keepdims=True), _kind("dirichlet", dtype))
 
 
+@with_form
 def poisson(
     rate: Number, shape: int | tuple[int, ...] | None = None, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,

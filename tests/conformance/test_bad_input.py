@@ -71,13 +71,13 @@ SHAPES: dict[str, Refusal] = {
     ),
     "conv of a large kernel": (
         lambda t: tb.conv1d(t.x[None], tb.zeros((1, 2, 4), device=t.device)),
-        Shape, r"conv: a kernel of \(4,\)",
+        Shape, r"conv1d: a kernel of \(4,\)",
     ),
     "conv of wrong channels": (
         lambda t: tb.conv1d(t.x[None], tb.zeros((1, 3, 1), device=t.device)), Shape, "2 channels",
     ),
     "conv of wrong ranks": (lambda t: tb.conv2d(t.x, t.x), Shape, r"conv2d: an input of 4 dimensions"),
-    "pooling of a large window": (lambda t: tb.max_pool2d(t.x[None], 4), Shape, "max_pool: a window"),
+    "pooling of a large window": (lambda t: tb.max_pool2d(t.x[None], 4), Shape, "max_pool2d: a window"),
     "pooling without space": (lambda t: tb.max_pool2d(t.v, 1), Shape, "at least 3 dimensions"),
     "layer_norm": (lambda t: tb.layer_norm(t.x, 2), Shape, r"layer_norm.*\(2, 3\)"),
     "losses of wrong targets": (lambda t: tb.cross_entropy(t.x, t.n[:1]), Shape, "cross_entropy"),
@@ -145,7 +145,7 @@ DTYPES: dict[str, Refusal] = {
     ),
     "a padding that does not fit": (lambda t: movement.pad(t.u, (1,), (0,), 1.5), Dtype, "pad: 1.5"),
     "a range of bools": (
-        lambda t: tb.arange(3, dtype="bool", device=t.device), Dtype, "iota: not defined for bool",
+        lambda t: tb.arange(3, dtype="bool", device=t.device), Dtype, "arange: not defined for bool",
     ),
     "a fractional step": (
         lambda t: tb.arange(0, 1, 0.5, dtype="int32", device=t.device), Dtype, "0.5 is not a whole number",

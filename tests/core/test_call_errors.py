@@ -55,7 +55,7 @@ def test_it_names_the_op_and_how_it_is_called(call: Callable[[], Any], words: st
 
 def test_a_tensor_is_no_axis() -> None:
     for axis in (X, "rows", True):
-        with pytest.raises(tb.ShapeError, match="max: an axis is an integer, got"):
+        with pytest.raises(tb.ShapeError, match=r"max: .*axis.* an integer"):
             tb.max(X, axis)
 
 
@@ -80,9 +80,12 @@ def test_einsum_takes_its_operands_in_a_list() -> None:
     assert tb.einsum("ij,ij->i", [X, X]).tolist() == [14.0]
 
 
-def test_errors_inside_stay_as_they_are() -> None:
-    with pytest.raises(TypeError, match=r"^'int' object is not iterable$"):
-        tb.stack(3)
+def test_errors_of_what_a_caller_hands_over_stay_as_they_are() -> None:
+    def of_the_callers(x: tb.Tensor, y: tb.Tensor) -> tb.Tensor:
+        raise ValueError("matmul: of the caller's own")
+
+    with pytest.raises(ValueError, match=r"^matmul: of the caller's own$"):
+        tb.nn.functional.triplet_margin_with_distance_loss(X, X, X, distance_function=of_the_callers)
 
 
 def test_the_order_of_another_library_is_told() -> None:

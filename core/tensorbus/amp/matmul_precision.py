@@ -22,7 +22,7 @@ def set_matmul_precision(precision: str) -> None:
     'high'
     >>> tb.set_matmul_precision("highest")
     """
-    if precision not in PRECISIONS:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
             f"set_matmul_precision: the precision is one of {', '.join(PRECISIONS)}, got {precision!r}."
             f"{suggest(str(precision), PRECISIONS)}"

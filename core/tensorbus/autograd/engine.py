@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
@@ -175,7 +175,7 @@ def backward(
     """
     if active_modes:
         report_gradient_use()
-    outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    outputs = _tensors("backward", "tensors", tensors)
     seeds = _as_list(grad_tensors, len(outputs))
     for out, g in zip(outputs, seeds, strict=True):
         if isinstance(g, Tensor) and g.device != out.device and wraps(g.device, out.device):
@@ -183,7 +183,7 @@ def backward(
                 f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
             )
-    keep = None if inputs is None else retained_ids([inputs] if isinstance(inputs, Tensor) else inputs)
+    keep = None if inputs is None else retained_ids(_tensors("backward", "inputs", inputs))
     grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
@@ -217,8 +217,7 @@ def grad(
     >>> tb.grad(dx.sum(), x)[0].tolist()
     [12.0]
     """
-    results = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-    variables = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    results, variables = _tensors("grad", "outputs", outputs), _tensors("grad", "inputs", inputs)
     for place, x in enumerate(variables):
         if x._node is None:
             raise AutogradError(
@@ -233,6 +232,17 @@ def grad(
             f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None."
         )
     return tuple(gradients)
+
+
+def _tensors(function: str, parameter: str, given: Any) -> list[Tensor]:
+    """Return one tensor or several as a list. Raises ``DtypeError`` for anything else."""
+    if isinstance(given, Tensor):
+        return [given]
+    several: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(x, Tensor) for x in several):
+        got = type(given).__name__
+        raise DtypeError(f"{function}: {parameter!r} must be a tensor or a tuple of tensors, got {got}.")
+    return several
 
 
 def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:

@@ -85,6 +85,10 @@ def stream(chosen: Stream | None = None) -> Iterator[Stream]:
     >>> (y + 1).tolist()
     [3.0, 3.0]
     """
+    if chosen is not None and not isinstance(chosen, Stream):
+        raise DeviceError(
+            f"stream: 'chosen' must be a tensorbus.Stream or None, got {type(chosen).__name__}."
+        )
     if chosen is None:
         chosen, begun = Stream(), Event()
         begun.record()

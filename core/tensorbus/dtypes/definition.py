@@ -175,6 +175,19 @@ def check_scalar(name: str, value: Scalar, dtype: DType) -> Scalar:
         raise DtypeError(f"{name}: {_brief(value)} is too large for {dtype}.") from None
 
 
+def weak_operand(number: Scalar, dtype: DType) -> Scalar:
+    """Return a Python number as kernels of ``dtype`` take it: integers beyond 64 bits as floats.
+
+    Array libraries make objects of such integers, which their functions of floats refuse.
+
+    >>> weak_operand(1 << 64, float32), weak_operand(3, float32)
+    (1.8446744073709552e+19, 3)
+    """
+    if type(number) is int and dtype.is_inexact and not -_INT64 <= number < _INT64:
+        return check_scalar("a number", number, dtype)
+    return number
+
+
 def _brief(value: float) -> str:
     return (
         f"an integer of {value.bit_length()} bits"
@@ -188,6 +201,7 @@ def real_of(a: DType) -> DType:
     return {complex64: float32, complex128: float64}.get(a, a)
 
 
+_INT64: Final = 1 << 63
 _LARGEST: Final = {
     float8_e4m3fn: 448.0, float8_e5m2: 57344.0, float16: 65504.0, bfloat16: (2 - 2.0**-7) * 2.0**127,
     float32: (2 - 2.0**-23) * 2.0**127, float64: (2 - 2.0**-52) * 2.0**1023,

@@ -20,7 +20,7 @@ from ..dispatch.kernel_tables import fused_kernels
 from ..dispatch.modes import apply_modes, below_modes, is_value_mode
 from ..dispatch.plan import Plan, new_cache
 from ..dispatch.plan import plan as make_plan
-from ..dtypes.definition import check_scalar, plain
+from ..dtypes.definition import check_scalar, plain, weak_operand
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
 from ..ops import call_errors, fused_function
 from ..ops.definition import Op, Spec, table
@@ -199,11 +199,14 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
         try:
             operands, attrs = op.arguments(x, *args, **kwargs)
-        except (AttributeError, TypeError) as error:
+        except Exception as error:
             operands, attrs = _renamed_or_error(op, (x, *args), kwargs, error)
         if len(operands) != 1 or operands[0] is not x or x._vtype.materialized is not x._vtype:
             return None
-        plan = plan_for((x._vtype,), (x._value,), attrs)
+        try:
+            plan = plan_for((x._vtype,), (x._value,), attrs)
+        except Exception as error:
+            raise _error_of_call(op, (x, *args), kwargs, error) from None
         if plan.lift is not None or kernel_preference.active():
             return None
         if len(seen) >= _MAX_PLANS:
@@ -220,9 +223,15 @@ def _general(op: Op[...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             operands, attrs = arguments(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
+        except Exception as error:
             operands, attrs = _renamed_or_error(op, args, kwargs, error)
-        return run(operands, attrs)
+        try:
+            return run(operands, attrs)
+        except Exception as error:
+            misuse = _error_of_call(op, args, kwargs, error)
+            if misuse is error:
+                raise
+            raise misuse from None
 
     return call
 
@@ -234,9 +243,15 @@ def _with_several_results(op: Op[...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             operands, attrs = arguments(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
+        except Exception as error:
             operands, attrs = _renamed_or_error(op, args, kwargs, error)
-        return run(operands, attrs)
+        try:
+            return run(operands, attrs)
+        except Exception as error:
+            misuse = _error_of_call(op, args, kwargs, error)
+            if misuse is error:
+                raise
+            raise misuse from None
 
     return call
 
@@ -301,7 +316,9 @@ def _planner(
         try:
             plan = plans.get(key) or decomposing.get(key)
         except TypeError as error:
-            raise DtypeError(f"{op.name}: an argument of {attrs!r} cannot be used here: {error}.") from error
+            raise call_errors.UnhashableError(
+                f"{op.name}: an argument of {attrs!r} cannot be used here: {error}."
+            ) from error
         if plan is None:
             plan = _plan(op, kinds, values, attrs, shape_free)
             if plan.lift is None and preferring == kernel_preference.active():
@@ -368,9 +385,10 @@ def _plan(
 
 def _check_scalars(op: Op[...], plan: Plan, kinds: list[Any], values: list[Any]) -> None:
     """Weak integers must fit the dtype that they take, or they would wrap without a word."""
-    for kind, value, computed in zip(kinds, values, plan.computed, strict=True):
+    for place, (kind, computed) in enumerate(zip(kinds, plan.computed, strict=True)):
         if kind is int:
-            check_scalar(op.name, value, computed)
+            check_scalar(op.name, values[place], computed)
+            values[place] = weak_operand(values[place], computed)
 
 
 def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
@@ -387,7 +405,7 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
             elif like is not None and item is not None and getattr(x, "shape", None) == ():
                 x = like.tensor_like_device(x)
             else:
-                raise _not_tensors(op, operands, None)
+                raise _not_tensors(op, operands)
         result.append(x)
     return result
 
@@ -398,31 +416,37 @@ def operands_of(
     """Return what a call of ``op`` comes down to: its operands, tensors and scalars, and its attributes."""
     try:
         operands, attrs = op.arguments(*args, **kwargs)
-    except (AttributeError, TypeError) as error:
-        raise _misfit(op, args, error) from error
+    except Exception as error:
+        operands, attrs = _renamed_or_error(op, args, kwargs, error)
     return _as_operands(op, operands), attrs
 
 
 def _renamed_or_error(
-    op: Op[...], args: Sequence[Any], kwargs: dict[str, Any], error: Exception
+    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return operands and attributes of a call by an argument's second name; raise what else is wrong."""
-    renamed = call_errors.second_keywords(op.name, op.arguments, kwargs)
+    of_call = isinstance(error, (AttributeError, TypeError))
+    renamed = call_errors.second_keywords(op.name, op.arguments, kwargs) if of_call else None
     if renamed is None:
-        raise _misfit(op, args, error) from error
+        raise _error_of_call(op, args, kwargs, error, True) from None
     try:
         return op.arguments(*args, **renamed)
-    except (AttributeError, TypeError) as other:
-        raise _misfit(op, args, other) from other
+    except Exception as other:
+        raise _error_of_call(op, args, renamed, other, True) from None
 
 
-def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
-    """Say in the op's own name what its signature could not take; other errors stay as they are."""
-    if isinstance(error, AttributeError):
-        return _not_tensors(op, args, error)
-    message = call_errors.misfit(op.arguments, op.name, error)
-    if message is None:
-        return error
+def _error_of_call(
+    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception, by_arguments: bool = False
+) -> Exception:
+    """Return what a failed call raises: in the op's own name, with the argument at fault.
+
+    ``by_arguments``: it was raised where Python arguments become operands and attributes, by nothing else.
+    """
+    message = call_errors.error_of_call(op.arguments, op.name, args, kwargs, error)
+    if by_arguments and message is error:
+        return call_errors.of_arguments(op.name, args, kwargs, error)
+    if type(message) is not TypeError or type(error) is not TypeError or message is error:
+        return message
     # So numpy.sum and numpy.mean call the method of what is no array of theirs.
     if str(error).endswith(("'out'", "'dtype'")) and op.operands:
         return TypeError(
@@ -431,10 +455,10 @@ def _misfit(op: Op[...], args: Sequence[Any], error: Exception) -> Exception:
     return TypeError(f"{message}{torch_names.of_form(op.name, len(args))}")
 
 
-def _not_tensors(op: Op[...], args: Sequence[Any], error: Exception | None) -> Exception:
-    got = ", ".join(type(x).__name__ for x in args)
-    if error is not None and all(isinstance(x, Tensor) for x in args[: len(op.operands)]):
-        return error
+def _not_tensors(op: Op[...], operands: Sequence[Any]) -> Exception:
+    from ..ops.argument_kinds import type_name  # only where something is already wrong
+
+    got = ", ".join(map(type_name, operands))
     return DtypeError(f"{op.name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
 
 
@@ -460,7 +484,10 @@ def _decompose(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     own = tracked and op.vjp is not None
     args = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
     args = [x if c is None else cast(x, c) for x, c in zip(args, plan.casts, strict=True)]
-    out = op.decompose(*args, **attrs)
+    try:
+        out = op.decompose(*args, **attrs)
+    except TensorbusError as error:
+        raise call_errors.renamed(op.name, error) from None
     if own and op.results:
         engine.record_several(plan, operands, out)
     elif own:
@@ -471,14 +498,17 @@ def _decompose(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
 def explain(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
     """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
     op = plan.op
-    if isinstance(error, TensorbusError) and not isinstance(error, ShapeError):
+    if isinstance(error, TensorbusError) and not isinstance(error, (OutOfMemoryError, ShapeError)):
         return error
     specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
     if op.broadcasts and specs:
         try:
-            op.infer(tuple(specs) if len(specs) == len(op.operands) else tuple(specs * 3)[: len(op.operands)])
+            op.specs(
+                tuple(specs) if len(specs) == len(op.operands) else tuple(specs * 3)[: len(op.operands)], {}
+            )
         except ShapeError as wrong:
-            return ShapeError(f"{op.name}: {wrong}")
+            said = str(wrong)
+            return ShapeError(said if said.startswith(f"{op.name}:") else f"{op.name}: {said}")
         except TypeError:
             pass
     if isinstance(error, TensorbusError):

@@ -11,7 +11,7 @@ from ..devices.device import ValueType
 from ..dispatch.candidates import HostFallback
 from ..dispatch.decision_log import Decision, listening
 from ..dispatch.plan import invalidate, plan
-from ..errors import TensorbusError, UnsupportedOpError
+from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
 from ..ops.definition import Op, Spec, table
 from ..plugins import host_type
 from ..tensor.tensor import Tensor
@@ -78,7 +78,10 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
     if name is not None:
         explanation = _explain_op(table[name], args, kwargs)
     else:
-        assert callable(op)
+        if not callable(op):
+            raise ArgumentError(
+                f"explain: 'op' must be an op, its name or a function, got {type(op).__name__}."
+            )
         with listening() as heard:
             invalidate()
             op(*args, **kwargs)

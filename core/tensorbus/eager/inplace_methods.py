@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..dtypes.definition import bool_
 from ..errors import ArgumentError
 from ..interchange.host_array import as_assigned_value
+from ..ops.call_errors import error_of_call
 from ..ops.definition import InPlaceCall, table
 from ..ops.elementwise.activation import clip
 from ..ops.elementwise.arithmetic import add as _add
@@ -47,12 +48,12 @@ def _zero(x: Tensor) -> Tensor:
     return _fill(x, 0)
 
 
-def _plus(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def _plus(x: Tensor, other: Any, *, alpha: complex = 1) -> Tensor:
     """Add ``alpha * other``."""
     return _add(x, other if type(alpha) is int and alpha == 1 else other * alpha)
 
 
-def _minus(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+def _minus(x: Tensor, other: Any, *, alpha: complex = 1) -> Tensor:
     """Subtract ``alpha * other``."""
     return _plus(x, other, alpha=-alpha)
 
@@ -89,13 +90,13 @@ def _limited(x: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return limited
 
 
-def _plus_product(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+def _plus_product(x: Tensor, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Tensor:
     """Add ``value * tensor1 * tensor2``."""
     out: Tensor = addcmul(x, tensor1, tensor2, value=value)
     return out
 
 
-def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Tensor:
+def _plus_quotient(x: Tensor, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Tensor:
     """Add ``value * tensor1 / tensor2``."""
     out: Tensor = addcdiv(x, tensor1, tensor2, value=value)
     return out
@@ -133,7 +134,13 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
         large = len(args) == 1 and not kwargs and prod(self._value.shape) >= INPLACE_MIN_SIZE
         if op and large and table.run_in_place(InPlaceCall(op, (self, *args), {})):
             return self
-        out = function(self, *args, **kwargs)
+        try:
+            out = function(self, *args, **kwargs)
+        except Exception as error:
+            misuse = error_of_call(function, name, (self, *args), kwargs, error)
+            if misuse is error:
+                raise
+            raise misuse from None
         if out is self:
             return self
         if out.dtype is not self.dtype and out.dtype.kind == self.dtype.kind:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ..dispatch.modes import inner_device
 from ..dispatch.plan import new_cache
+from ..errors import TensorbusError
 from ..interchange.host_array import as_assigned_value
 from ..ops.definition import InPlaceCall, table
 from ..ops.indexing import indexing
@@ -30,7 +31,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
     elif type(value) in _NUMBERS and not active_modes and inner_device(self._vtype.device) is None:
         what = _of_number(self, key, value)
     if what is None:
-        assigned = as_assigned_value(value, self) if assigned is None else assigned
+        assigned = _assigned(self, key, value) if assigned is None else assigned
         what = indexing.assignment(self, key, assigned)
     while True:  # anew, where another thread has assigned to another part since: neither may be lost
         with _storing:
@@ -42,6 +43,15 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
             if self._value is seen:
                 self.rebind(out)
                 return
+
+
+def _assigned(x: Tensor, key: Any, value: Any) -> Tensor:
+    """Return the value as a tensor; a key that selects nothing of ``x`` is told first."""
+    try:
+        return as_assigned_value(value, x)
+    except TensorbusError:
+        indexing.parse(x, key)
+        raise
 
 
 def _of_number(x: Tensor, key: Any, number: Any) -> InPlaceCall | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..autograd import engine
 from ..dispatch.plan import Plan
-from ..errors import AutogradError
+from ..errors import ArgumentError, AutogradError
 from ..ops.definition import Op
 from ..random.generator import Tape
 from ..tensor.grad_mode import GradMode, is_grad_enabled
@@ -61,6 +61,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> [round(g, 3) for g in x.grad.tolist()]
     [5.437, 22.167]
     """
+    if not callable(function):
+        raise ArgumentError(f"checkpoint: 'function' must be a function, got {type(function).__name__}.")
     if not is_grad_enabled():
         return function(*args, **kwargs)
     start, tape = next(engine._order), Tape()

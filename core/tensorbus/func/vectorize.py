@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..backend_interface.protocols import Call
 from ..devices.device import Device, ValueType
 from ..dispatch.modes import Mode, lift_lazy, register_value_mode, stack_of
-from ..errors import DeviceError, ShapeError, UnsupportedOpError
+from ..errors import ArgumentError, DeviceError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
 from ..ops.movement.movement import broadcast_to, moveaxis, normalize_axis
 from ..tensor.tensor import Tensor, wrap
@@ -139,6 +139,10 @@ def vmap(
     >>> tb.vmap(lambda row: row / row.sum())(rows).sum(axis=1).tolist()
     [1.0, 1.0]
     """
+    if not callable(function):
+        raise ArgumentError(f"vmap: 'function' must be a function, got {type(function).__name__}.")
+    if chunk_size is not None and not hasattr(type(chunk_size), "__index__"):
+        raise ArgumentError(f"vmap: 'chunk_size' must be an integer or None, got {chunk_size!r}.")
     if chunk_size is not None and chunk_size < 1:
         raise ShapeError(f"vmap: chunk_size must be at least 1, got {chunk_size}.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from ..errors import ArgumentError
 from ..plugins import dlpack_types
 from ..tensor.tensor import Tensor, materialize
 from .host_array import host_device
@@ -29,6 +30,9 @@ def to_dlpack(
     On the host it is the tensor's memory where the host can read that in its place, else a copy. Raises
     ``BufferError`` for any other device, for ``copy=False`` where a copy is needed, and for recorded tensors.
     """
+    _check_pairs(max_version=max_version, dl_device=dl_device)
+    if not any(copy is known for known in (True, False, None)):
+        raise ArgumentError(f"__dlpack__: 'copy' must be True, False or None, got {type(copy).__name__}.")
     if x.requires_grad:
         raise BufferError("a tensor that requires a gradient is not exported; use .detach() first.")
     here = dlpack_device(x)
@@ -50,6 +54,20 @@ def to_dlpack(
     return _exporter(x.device).to_dlpack(
         materialize(x), x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
     )
+
+
+def _check_pairs(**options: Any) -> None:
+    """Raise ``ArgumentError`` for a version, or a device, that is no pair of integers."""
+    for name, given in options.items():
+        if given is None:
+            continue
+        parts = given if isinstance(given, (tuple, list)) and len(given) == 2 else (None,)
+        if not all(hasattr(type(part), "__index__") for part in parts):
+            from ..ops.argument_kinds import shown
+
+            raise ArgumentError(
+                f"__dlpack__: {name!r} must be None or a tuple of two integers, got {shown(given)}."
+            )
 
 
 def dlpack_device(x: Tensor) -> tuple[int, int]:

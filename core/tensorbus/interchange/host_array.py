@@ -18,7 +18,8 @@ from ..dispatch.kernel_tables import tables_of
 from ..dispatch.modes import base_device, inner_device, lift_to
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, check_scalar
-from ..errors import ArgumentError, DtypeError
+from ..errors import ArgumentError, DtypeError, TensorbusError
+from ..ops.call_errors import with_form
 from ..ops.definition import Shape, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import dlpack_types, host_backend
@@ -48,6 +49,7 @@ def _host_arrays(where: Device) -> capabilities.SupportsHostArrays | None:
     return host_runtime if isinstance(host_runtime, capabilities.SupportsHostArrays) else None
 
 
+@with_form
 def asarray(
     obj: Any,
     /,
@@ -124,6 +126,7 @@ def as_assigned_value(value: Any, x: Tensor) -> Tensor:
     return asarray(value, dtype=x.dtype, device=x.device)
 
 
+@with_form
 def astype(
     x: Tensor, dtype: DType | str, /, *, copy: bool = True, device: Device | str | None = None
 ) -> Tensor:
@@ -140,6 +143,7 @@ def astype(
     return x if not copy and out._vtype is x._vtype else out
 
 
+@with_form
 def tensor(
     data: Any,
     /,
@@ -342,6 +346,14 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
         raise BufferError(f"from_dlpack: {where} does not read DLPack.")
     if target is not None and target != where and copy is False:
         raise BufferError(f"from_dlpack: {where} to {target} needs a copy; drop copy=False.")
-    value, dtype = importer.from_dlpack(x, where.index, copy=copy)
+    try:
+        value, dtype = importer.from_dlpack(x, where.index, copy=copy)
+    except (BufferError, MemoryError, TensorbusError):
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"from_dlpack: {where} could not read what {type(x).__name__}.__dlpack__() returned: {error}."
+            f" A capsule can be read once; each call of __dlpack__ must make another."
+        ) from error
     out = wrap(value, ValueType.of(dtype, where))
     return out if target is None or target == where else to(out, target)

@@ -2,6 +2,6 @@
 
 An op's definition has its shapes, dtypes, derivative, batching and decomposition; nothing is run here.
 Folders: ``creation``, ``elementwise``, ``reduction``, ``movement``, ``indexing``, ``ordering``, ``matmul``,
-``linalg``, ``nn``. In order: ``definition``, ``call_errors``, ``batching_rules``, ``fused_function``,
-``fused_update``, ``lazy_families``, ``fft``.
+``linalg``, ``nn``. In order: ``definition``, ``call_errors``, ``argument_kinds``, ``batching_rules``,
+``fused_function``, ``fused_update``, ``lazy_families``, ``fft``.
 """

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from inspect import Parameter, signature, unwrap
 from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..errors import DtypeError
+from ..errors import ArgumentError, DeviceError, DtypeError, IndexingError, ShapeError, TensorbusError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_NO_TENSORS: Final = (bool, int, float, complex, str, list, tuple, dict, type(None))
-_ASKED: Final = ("shape", "dtype", "device", "ndim", "size")
+_RAW: Final = (AttributeError, ArithmeticError, LookupError, TypeError, ValueError)
+"""Errors of Python itself, which come out where a function met a value that it did not expect."""
+_NAMELESS: Final = (ShapeError, DtypeError, ArgumentError, IndexingError)
+"""Errors of arguments, some of which are raised where nobody knows for which function."""
+_OF_VALUES: Final = ("the truth of a tensor", "only a one-element tensor", "only an integer tensor")
+"""How the errors begin of a tensor in the place of a Python number, which name no op."""
+_NAMES: Final[set[str]] = set()
+"""The names of all functions that ``with_form`` made, which begin the errors of one inside of another."""
+
+
+class UnhashableError(DtypeError):
+    """An argument by which no plan can be looked up, an array mostly. What was needed is told instead."""
 
 
 def misfit(function: Callable[..., Any], name: str, error: Exception) -> Exception | None:
-    """Return the error of a call that ``function`` could not take, under ``name``; None: it is another.
+    """Return the error of a call with too many arguments or too few, under ``name``; None: it is another.
 
-    That is an argument too many or too few, or a Python value that was asked for its shape, as tensors are.
-
-    >>> told = misfit(lambda x, /, axis=0: x, "flip", TypeError("<lambda>() missing 1 argument"))
-    >>> print(told)
+    >>> misuse = misfit(lambda x, /, axis=0: x, "flip", TypeError("<lambda>() missing 1 argument"))
+    >>> print(misuse)
     flip() missing 1 argument. It is called as flip(x, /, axis=0).
     """
-    if isinstance(error, AttributeError):
-        if type(error.obj) not in _NO_TENSORS or error.name not in _ASKED:
-            return None
-        got = type(error.obj).__name__
-        return DtypeError(f"{name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
     said = str(error)
     for own in (function.__qualname__, function.__name__):
         if said.startswith(f"{own}()"):
@@ -76,8 +79,72 @@ def second_keywords(
     return None if renamed.keys() == kwargs.keys() else renamed
 
 
+def error_of_call(
+    function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> Exception:
+    """Return what a failed call of ``function`` is to raise: ``error`` itself where that says all.
+
+    An argument of another kind than the signature asks for is named with what is needed; an error of Python's
+    own from deep inside, and one that names an op that the caller did not call, are told under ``name``.
+    """
+    if not isinstance(error, (TensorbusError, *_RAW)):
+        return error
+    text = str(error)
+    if type(error) is TypeError and (misuse := misfit(function, name, error)) is not None:
+        return misuse
+    own = isinstance(error, TensorbusError)
+    raw = (not own and isinstance(error, _RAW)) or isinstance(error, UnhashableError)
+    raw = raw or text.startswith(_OF_VALUES)
+    if not raw and (not own or text.startswith((f"{name}:", f"{name}("))):
+        return error
+    nested = own and _names_another(text)
+    from .argument_kinds import misfit_of  # only where something is already wrong
+
+    try:
+        named = second_keywords(name, function, kwargs) or kwargs
+        wrong = misfit_of(function, args, named, error) if raw or nested else None
+    except TypeError:
+        return error
+    if wrong is not None and (raw or not wrong.is_of_a_name):
+        return wrong.error(name, None if raw else error)
+    if own and not any(map(callable, (*args, *kwargs.values()))):  # what those raise is the caller's own
+        if nested:
+            return renamed(name, error)
+        if (isinstance(error, _NAMELESS) or type(error) is DeviceError) and name not in text:
+            error.args = (f"{name}: {text}", *error.args[1:])
+    return error
+
+
+def renamed(name: str, error: Exception) -> Exception:
+    """Return ``error``, which begins with ``name`` where it began with another function's."""
+    text = str(error)
+    if _names_another(text):
+        error.args = (f"{name}: {text.partition(': ')[2]}", *error.args[1:])
+    return error
+
+
+def of_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception) -> Exception:
+    """Return ``error``, which turning arguments into what an op works on has raised, as tensorbus's own."""
+    if isinstance(error, TensorbusError) or not isinstance(error, _RAW):
+        return error
+    from .argument_kinds import shown
+
+    given = ", ".join([*map(shown, args), *(f"{key}={shown(value)}" for key, value in kwargs.items())])
+    return ArgumentError(f"{name}: the arguments ({given}) are not what it takes: {error}.")
+
+
+def _names_another(text: str) -> bool:
+    """Return whether a text begins with the name of a function or an op, and a colon."""
+    from .definition import table
+
+    word, colon, _ = text.partition(": ")
+    return bool(colon) and word.isidentifier() and (word in _NAMES or word in table)
+
+
 def with_form(function: Callable[P, R]) -> Callable[P, R]:
-    """Return ``function``, which takes ``SECOND_KEYWORDS`` too and says how it is called to who errs.
+    """Return ``function``, which takes ``SECOND_KEYWORDS`` too, and whose errors name it and what it takes.
+
+    What succeeds is not checked: the annotations are read once a call has failed (``error_of_call``).
 
     >>> @with_form
     ... def total(x, /, axis=None): ...
@@ -86,16 +153,18 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     TypeError: total() got an unexpected keyword argument 'out'. It is called as total(x, /, axis=None).
     """
-    tell, rename = misfit, second_keywords
+    tell, rename = error_of_call, second_keywords
+    _NAMES.add(function.__name__)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (AttributeError, TypeError) as error:
-            renamed = rename(function.__name__, function, kwargs) if kwargs else None
+        except Exception as error:
+            of_call = kwargs and isinstance(error, (AttributeError, TypeError))
+            renamed = rename(function.__name__, function, kwargs) if of_call else None
             if renamed is None:
-                misuse = tell(function, function.__name__, error)
-                if misuse is None:
+                misuse = tell(function, function.__name__, args, kwargs, error)
+                if misuse is error:
                     raise
                 raise misuse from None
         return form(*args, **renamed)  # type: ignore[no-any-return]
@@ -103,3 +172,19 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
     home: Any = unwrap(function)  # doctest runs the examples of functions with a module's own globals
     form = FunctionType(call.__code__, home.__globals__, closure=call.__closure__)
     return update_wrapper(form, function)
+
+
+def flags(name: str, **values: Any) -> dict[str, bool]:
+    """Return settings that are true or false. Raises ``ArgumentError`` for what is merely taken as one.
+
+    >>> flags("sum", keepdims=1)
+    {'keepdims': True}
+    """
+    for parameter, value in values.items():
+        if value is not True and value is not False:
+            from .argument_kinds import fits, shown
+
+            if not fits(value, bool):
+                raise ArgumentError(f"{name}: {parameter!r} must be True or False, got {shown(value)}.")
+            values[parameter] = bool(value)
+    return values

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Para
 from ..backend_interface.spec import Shape as Shape
 from ..backend_interface.spec import Spec as Spec
 from ..dtypes.definition import DType
-from ..errors import PluginError, UnsupportedOpError, suggest
+from ..errors import PluginError, ShapeError, UnsupportedOpError, suggest
 from ..system import fork_safe_locks
 
 if TYPE_CHECKING:
@@ -33,6 +33,25 @@ Autocast = Literal["narrow", "wide"]
 """The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
 """The family of the ops that a program brings its own kernels for."""
+
+
+_MAX_ELEMENTS: Final = 1 << 59
+"""Of 16 bytes each these are all that 63 bits count: no device and no array library has more."""
+
+
+def check_size(name: str, shape: Shape) -> None:
+    """Raise ``ShapeError`` for a shape whose lengths, those of 0 left out, no device can address.
+
+    Tensors without elements are no exception: strides, and results of other ops, are made of the lengths.
+    """
+    size = 1
+    for n in shape:
+        if type(n) is int and n > 1:  # an open length is bounded by the tensors that have it
+            size *= n
+    if size >= _MAX_ELEMENTS:
+        raise ShapeError(
+            f"{name}: shape {shape} has lengths for {size} elements, more than any device can hold."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,7 +132,10 @@ class Op(Generic[P]):
     def specs(self, operands: tuple[Spec, ...], attrs: Attrs) -> tuple[Spec, ...]:
         """Return the spec of each result: ``infer``, with one result as a tuple of one."""
         inferred = self.infer(operands, **attrs)
-        return inferred if self.results else (inferred,)
+        specs: tuple[Spec, ...] = inferred if self.results else (inferred,)
+        for spec in specs:
+            check_size(self.name, spec.shape)
+        return specs
 
     @property
     def is_prim(self) -> bool:

@@ -13,6 +13,7 @@ from ..dtypes import definition as dt
 from ..dtypes.definition import DType, real_of
 from ..errors import DtypeError, ShapeError
 from .batching_rules import shifted
+from .call_errors import flags
 from .creation.creation import full
 from .definition import Op, Shape, Spec, table
 from .elementwise.family import Operand
@@ -113,7 +114,7 @@ def _irfft_vjp(g: Any, n: int, axis: int, norm: str) -> tuple[Any, ...]:
 transform: Op[...] = _along_axis(
     "fft",
     arguments=lambda x, /, axis=-1, inverse=False, norm="backward": (
-        (x,), {"axis": axis, "inverse": bool(inverse), "norm": norm}
+        (x,), {"axis": axis, **flags("fft", inverse=inverse), "norm": norm}
     ),
     length=lambda m, **_: m, result=lambda d: d, compute=_complex("fft"), dtypes=dt.COMPLEX, vjp=_fft_vjp,
     doc="The Fourier transform of complex numbers along ``axis``, or its inverse.",

@@ -77,13 +77,14 @@ class Generator:
         """Return the seed and the first block of the next ``words`` words, and step over them."""
         with self._lock:
             first = self._position
-            self._position += -(-words // 4)
+            self._position = (self._position - -words // 4) & 0xFFFFFFFFFFFFFFFF
         return self._seed, first
 
 
 default_generator: Final = Generator(0)
 
 
+@with_form
 def manual_seed(seed: int) -> Generator:
     """Seed the stream that every random function draws from unless it is handed another generator."""
     return default_generator.manual_seed(seed)
@@ -91,7 +92,7 @@ def manual_seed(seed: int) -> Generator:
 
 def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
     """Return the state from which ``random_bits`` draws words of ``shape``, and step over them."""
-    source, words = generator or default_generator, prod(check_shape("random", shape))
+    source, words = generator or default_generator, prod(check_shape("random", as_shape("random", shape)))
     target = resolve(device)
     where = base_device(target)
 
@@ -287,6 +288,7 @@ def _share(high: Any, low: Any, span: int) -> Any:
     return high * upper + sum(bitwise_right_shift(part, 32) for part in (outer, inner, carried))
 
 
+@with_form
 def bernoulli(
     p: float | Tensor, shape: int | tuple[int, ...] | None = None, *, device: DeviceLike = None,
     generator: Generator | None = None,

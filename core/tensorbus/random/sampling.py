@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from ..ops.call_errors import with_form
 from ..ops.creation.creation import DeviceLike, asked, check_shape
 from ..ops.elementwise.comparison import (
     bitwise_left_shift,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
 
 
+@with_form
 def randperm(
     n: int, *, dtype: DType | str | None = None, device: DeviceLike = None, generator: Generator | None = None
 ) -> Tensor:
@@ -54,6 +56,7 @@ def randperm(
     return cast(argsort(keys), kind)
 
 
+@with_form
 def permutation(
     x: Tensor | int, /, *, axis: int = 0, device: DeviceLike = None, generator: Generator | None = None
 ) -> Tensor:
@@ -66,6 +69,7 @@ def permutation(
     return out
 
 
+@with_form
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -130,6 +134,7 @@ def _unless(wrong: Any, x: Tensor, error: ArgumentError) -> Tensor:
     return checked
 
 
+@with_form
 def rand_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None,
     generator: Generator | None = None, requires_grad: bool = False,
@@ -139,6 +144,7 @@ def rand_like(
     return asked(drawn, requires_grad)
 
 
+@with_form
 def randn_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None,
     generator: Generator | None = None, requires_grad: bool = False,
@@ -148,6 +154,7 @@ def randn_like(
     return asked(drawn, requires_grad)
 
 
+@with_form
 def randint_like(
     x: Tensor, low: int, high: int | None = None, /, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,

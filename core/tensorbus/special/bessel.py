@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from ..ops.call_errors import with_form
 from ..ops.elementwise.arithmetic import abs, maximum, minimum
 from ..ops.elementwise.comparison import equal, less
 from ..ops.elementwise.special import chebyshev
@@ -80,6 +81,7 @@ def _grown(scaled: Any, x: Any, sign: Any) -> Any:
     return where(equal(half, math.inf), sign * half, half * scaled * half)
 
 
+@with_form
 @real
 def i0e(x: Any, /) -> Any:
     """Return ``exp(-abs(x)) * i0(x)``, which overflows nowhere.
@@ -91,6 +93,7 @@ def i0e(x: Any, /) -> Any:
     return _zero(x)
 
 
+@with_form
 @real
 def i1e(x: Any, /) -> Any:
     """Return ``exp(-abs(x)) * i1(x)``, which overflows nowhere.
@@ -102,6 +105,7 @@ def i1e(x: Any, /) -> Any:
     return _one(x)
 
 
+@with_form
 @real
 def i0(x: Any, /) -> Any:
     """Return the modified Bessel function of the first kind, of order 0.
@@ -113,6 +117,7 @@ def i0(x: Any, /) -> Any:
     return _grown(_zero(x), x, 1)
 
 
+@with_form
 @real
 def i1(x: Any, /) -> Any:
     """Return the modified Bessel function of the first kind, of order 1.

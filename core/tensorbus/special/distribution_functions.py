@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..ops.call_errors import with_form
 from ..ops.elementwise.comparison import equal, less
 from ..ops.elementwise.where_cast import where
 from .arguments import real
@@ -12,6 +13,7 @@ from .incomplete_gamma_beta import beta_share, gammainc, gammaincc
 from .normal import ndtr
 
 
+@with_form
 @real
 def chdtr(v: Any, x: Any, /) -> Any:
     """Return the chance that a chi-squared number of ``v`` degrees of freedom is at most ``x``.
@@ -23,6 +25,7 @@ def chdtr(v: Any, x: Any, /) -> Any:
     return gammainc(0.5 * v, 0.5 * x)
 
 
+@with_form
 @real
 def chdtrc(v: Any, x: Any, /) -> Any:
     """Return the chance that a chi-squared number of ``v`` degrees of freedom is above ``x``.
@@ -34,6 +37,7 @@ def chdtrc(v: Any, x: Any, /) -> Any:
     return gammaincc(0.5 * v, 0.5 * x)
 
 
+@with_form
 @real
 def stdtr(df: Any, t: Any, /) -> Any:
     """Return the chance that Student's t of ``df`` degrees of freedom is at most ``t``.

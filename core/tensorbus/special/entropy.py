@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..ops.call_errors import with_form
 from ..ops.elementwise import special
 from ..ops.elementwise.arithmetic import abs
 from ..ops.elementwise.comparison import equal, less, less_equal
@@ -13,6 +14,7 @@ from ..ops.elementwise.where_cast import where
 from .arguments import real
 
 
+@with_form
 @real
 def xlogy(x: Any, y: Any, /) -> Any:
     """Return ``x * log(y)``, and 0 where ``x`` is 0 unless ``y`` is NaN.
@@ -24,6 +26,7 @@ def xlogy(x: Any, y: Any, /) -> Any:
     return special.xlogy(x, y)
 
 
+@with_form
 @real
 def xlog1py(x: Any, y: Any, /) -> Any:
     """Return ``x * log1p(y)``, and 0 where ``x`` is 0 unless ``y`` is NaN.
@@ -36,6 +39,7 @@ def xlog1py(x: Any, y: Any, /) -> Any:
     return where(still, 0.0, x * log1p(where(still, 0.0, y)))
 
 
+@with_form
 @real
 def rel_entr(x: Any, y: Any, /) -> Any:
     """Return ``x * log(x / y)``: 0 where ``x`` is 0, infinite where only ``y`` is, or either is below 0.
@@ -54,6 +58,7 @@ def rel_entr(x: Any, y: Any, /) -> Any:
     return where(equal(x, x) & equal(y, y), divergence, math.nan)
 
 
+@with_form
 @real
 def kl_div(x: Any, y: Any, /) -> Any:
     """Return ``x * log(x / y) - x + y``, which is never below 0; SciPy's, not the loss of that name.

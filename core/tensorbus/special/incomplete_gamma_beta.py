@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 from ..dtypes import definition as dt
+from ..ops.call_errors import with_form
 from ..ops.elementwise.arithmetic import abs, hypot, minimum
 from ..ops.elementwise.comparison import equal, less, less_equal
 from ..ops.elementwise.special import lgamma
@@ -125,6 +126,7 @@ def _gamma(a: Any, x: Any, which: int, at_zero: float) -> Any:
     return where(fine & low & ~high, at_zero, share)
 
 
+@with_form
 @real
 def gammainc(a: Any, x: Any, /) -> Any:
     """Return the regularized lower incomplete gamma function: 0 at ``x == 0``, 1 far out.
@@ -138,6 +140,7 @@ def gammainc(a: Any, x: Any, /) -> Any:
     return _gamma(a, x, 0, 0.0)
 
 
+@with_form
 @real
 def gammaincc(a: Any, x: Any, /) -> Any:
     """Return the regularized upper incomplete gamma function, ``1 - gammainc(a, x)``; precise in its tail.
@@ -188,6 +191,7 @@ def beta_share(a: Any, b: Any, x: Any, y: Any) -> Any:
     return where(upper, 1 - tail, tail)
 
 
+@with_form
 @real
 def betainc(a: Any, b: Any, x: Any, /) -> Any:
     """Return the regularized incomplete beta function: 0 at ``x == 0``, 1 at ``x == 1``, NaN outside.

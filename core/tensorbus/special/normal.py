@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from ..ops.call_errors import with_form
 from ..ops.elementwise.arithmetic import maximum, minimum
 from ..ops.elementwise.comparison import equal, less
 from ..ops.elementwise.special import ERFC, INVERSE_FAR, INVERSE_NEAR, chebyshev, erfc
@@ -23,6 +24,7 @@ _INVERSE_FARTHEST: Final = (
 """erfinv(y) / (y * r) in 1/r over [1/27.5, 1/6.2], where r = sqrt(-log(1 - y**2))."""
 
 
+@with_form
 @real
 def ndtr(x: Any, /) -> Any:
     """Return the chance that a standard normal number is at most ``x``; precise in the lower tail.
@@ -34,6 +36,7 @@ def ndtr(x: Any, /) -> Any:
     return 0.5 * erfc(x * -math.sqrt(0.5))
 
 
+@with_form
 @real
 def log_ndtr(x: Any, /) -> Any:
     """Return the logarithm of ``ndtr(x)``, also where that is too small for its dtype.
@@ -49,6 +52,7 @@ def log_ndtr(x: Any, /) -> Any:
     return where(far, below, log1p(-0.5 * erfc(where(far, 0.0, x) * math.sqrt(0.5))))
 
 
+@with_form
 @real
 def ndtri(p: Any, /) -> Any:
     """Return the number below which a standard normal one lies with probability ``p``: ``ndtr``'s inverse.

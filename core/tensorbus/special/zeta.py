@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from ..ops.call_errors import with_form
 from ..ops.elementwise.arithmetic import floor, round
 from ..ops.elementwise.comparison import equal, less, less_equal, not_equal
 from ..ops.elementwise.special import digamma, lgamma
@@ -74,6 +75,7 @@ def _zeta(s: Any, *q: Any) -> Any:
     return where(not_equal(s, s), s, where(equal(s, 1), math.inf, value))
 
 
+@with_form
 def zeta(s: Any, q: Any = None, /) -> Any:
     """Return the sum of ``(q + k) ** -s`` over k = 0, 1, 2 ...; without ``q`` Riemann's zeta function.
 
@@ -87,6 +89,7 @@ def zeta(s: Any, q: Any = None, /) -> Any:
     return _zeta(s) if q is None else _zeta(s, q)
 
 
+@with_form
 @real
 def polygamma(n: Any, x: Any, /) -> Any:
     """Return the ``n``-th derivative of ``digamma`` at ``x``; ``n`` is 0, 1, 2 ..., a number or a tensor.

@@ -20,7 +20,7 @@ from ...devices.device import Device, ValueType
 from ...dispatch import kernel_preference
 from ...dispatch.modes import Mode, is_value_mode
 from ...dispatch.plan import Plan, new_cache, plan
-from ...dtypes.definition import check_scalar, integer_range
+from ...dtypes.definition import check_scalar, integer_range, weak_operand
 from ...eager import call
 from ...errors import CaptureError, ShapeError
 from ...nn.parameter import Parameter
@@ -289,7 +289,7 @@ class Tracer(Mode):
         if not isinstance(x, Tensor):
             spec = Spec((), dtype)
             if type(x) is not SymNumber:
-                return trace.constant(x, spec)
+                return trace.constant(weak_operand(x, dtype), spec)
             place = self._places.get(id(x))
             if place is None or place[0] != device or trace.nodes[place[1]].spec != spec:
                 place = (device, trace.input(spec, x, x.plain, scalar=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...errors import ShapeError
+from ...ops.call_errors import with_form
 from ...ops.movement.movement import normalize_axis
 from ...tensor.tensor import Tensor
 from ...tracing.sym_int import ShapeEnv
@@ -39,6 +40,7 @@ def _marks_of(x: Tensor) -> _Marks:
     return found
 
 
+@with_form
 def mark_dynamic(x: Tensor, axis: int | Iterable[int], *, min: int = 2, max: int | None = None) -> None:
     """Leave the length of ``axis`` (or of several) of an argument open in compiled functions.
 
@@ -71,6 +73,7 @@ def mark_dynamic(x: Tensor, axis: int | Iterable[int], *, min: int = 2, max: int
         marks.static.discard(k)
 
 
+@with_form
 def mark_static(x: Tensor, axis: int | Iterable[int] | None = None) -> None:
     """Compile for the length of ``axis`` (None: all axes) of an argument as it is, also with ``dynamic``.
 

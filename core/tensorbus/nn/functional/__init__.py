@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
+from ...ops.call_errors import with_form
 from ...ops.elementwise.activation import gelu as gelu
 from ...ops.elementwise.activation import glu as glu
 from ...ops.elementwise.activation import hardshrink as hardshrink
@@ -124,22 +125,26 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
+@with_form
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """Return ``log(1 + exp(beta * input)) / beta``; ``input`` where ``beta * input > threshold``."""
     out: Tensor = softplus_scaled(input, beta, threshold)
     return out
 
 
+@with_form
 def softmax(input: Tensor, dim: int, dtype: DType | str | None = None) -> Tensor:
     """Return ``exp(input)`` divided by its sum along ``dim``, computed in ``dtype`` where one is given."""
     return _along(_softmax.softmax, _in(input, dtype), dim)
 
 
+@with_form
 def softmin(input: Tensor, dim: int, dtype: DType | str | None = None) -> Tensor:
     """Return the softmax of ``-input`` along ``dim``."""
     return _along(_softmax.softmax, -_in(input, dtype), dim)
 
 
+@with_form
 def log_softmax(input: Tensor, dim: int, dtype: DType | str | None = None) -> Tensor:
     """Return the logarithm of ``softmax``, without its loss of precision."""
     return _along(_softmax.log_softmax, _in(input, dtype), dim)

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from ...errors import ArgumentError, ShapeError
+from ...ops.call_errors import with_form
 from ...ops.creation.creation import zeros
 from ...ops.definition import Spec
 from ...ops.elementwise.where_cast import narrowed, where, widened
@@ -22,6 +23,7 @@ from ...tensor.tensor import Tensor
 from .dropout import dropout
 
 
+@with_form
 def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
@@ -48,6 +50,11 @@ def scaled_dot_product_attention(
         raise ShapeError(
             "scaled_dot_product_attention: is_causal makes its own mask; pass it or attn_mask, not both."
         )
+    if min(len(x.shape) for x in (query, key, value)) < 2:
+        raise ShapeError(
+            "scaled_dot_product_attention: query, key and value need at least 2 dimensions, got shapes"
+            f" {query.shape}, {key.shape}, {value.shape}."
+        )
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
     masks = () if attn_mask is None else (attn_mask,)
     specs = tuple([Spec(x.shape, x.dtype) for x in (query, key, value, *masks)])
@@ -57,6 +64,7 @@ def scaled_dot_product_attention(
     return thinned
 
 
+@with_form
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int,
     in_proj_weight: Tensor | None, in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None,

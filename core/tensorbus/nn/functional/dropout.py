@@ -10,6 +10,7 @@ import math
 from typing import Final
 
 from ...errors import ArgumentError, ShapeError
+from ...ops.call_errors import with_form
 from ...ops.creation.creation import iota, zeros_like
 from ...ops.elementwise.comparison import equal
 from ...ops.elementwise.transcendental import log
@@ -25,6 +26,7 @@ _ALPHA: Final = 1.7580993408473766
 """The negative limit of SELU, which ``alpha_dropout`` fills in (Klambauer et al. 2017)."""
 
 
+@with_form
 def dropout(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
@@ -37,6 +39,7 @@ def dropout(
     return _dropped("dropout", input, p, training, inplace, input.shape, generator)
 
 
+@with_form
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
@@ -45,6 +48,7 @@ def dropout1d(
     return _by_channel("dropout1d", input, p, training, inplace, (2, 3), generator)
 
 
+@with_form
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
@@ -53,6 +57,7 @@ def dropout2d(
     return _by_channel("dropout2d", input, p, training, inplace, (3, 4), generator)
 
 
+@with_form
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     generator: Generator | None = None,
@@ -103,6 +108,7 @@ def _put(x: Tensor, out: Tensor, inplace: bool) -> Tensor:
     return out
 
 
+@with_form
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *,
     generator: Generator | None = None,
@@ -111,6 +117,7 @@ def alpha_dropout(
     return _alpha("alpha_dropout", input, p, training, inplace, input.shape, generator)
 
 
+@with_form
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False, *,
     generator: Generator | None = None,
@@ -142,6 +149,7 @@ def _limited(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tenso
     return x * (keeps * scale) + shift
 
 
+@with_form
 def gumbel_softmax(
     logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     generator: Generator | None = None,

@@ -10,6 +10,7 @@ from typing import Any
 from ...autograd.engine import no_grad
 from ...dtypes.definition import int64
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ...ops.call_errors import with_form
 from ...ops.creation.creation import full, iota, zeros
 from ...ops.elementwise.arithmetic import maximum
 from ...ops.elementwise.comparison import equal, greater
@@ -22,6 +23,7 @@ from ...ops.reduction.segment import segment_max
 from ...tensor.tensor import Tensor
 
 
+@with_form
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
@@ -93,6 +95,7 @@ def _shorten(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -
         weight.rebind(where(long, table * (max_norm / (length + 1e-7)), table))
 
 
+@with_form
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False,

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...dtypes.definition import float32, float64, int64
 from ...errors import ArgumentError, ShapeError
+from ...ops.call_errors import with_form
 from ...ops.creation.creation import iota
 from ...ops.elementwise.arithmetic import floor
 from ...ops.elementwise.where_cast import cast
@@ -96,6 +97,7 @@ def _pool(
     return out, reshape(take_along_axis(flat, best, axis=2), out.shape)
 
 
+@with_form
 def fractional_max_pool2d(
     input: Tensor, kernel_size: Lengths, output_size: Lengths | None = None,
     output_ratio: Ratio | None = None, return_indices: bool = False, _random_samples: Tensor | None = None,
@@ -115,6 +117,7 @@ def fractional_max_pool2d(
     return _pool(2, input, kernel_size, output_size, output_ratio, return_indices, _random_samples)
 
 
+@with_form
 def fractional_max_pool3d(
     input: Tensor, kernel_size: Lengths, output_size: Lengths | None = None,
     output_ratio: Ratio | None = None, return_indices: bool = False, _random_samples: Tensor | None = None,

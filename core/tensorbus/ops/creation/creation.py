@@ -12,10 +12,10 @@ from ...dtypes.definition import ALL, DType, Scalar, as_scalar, check_scalar
 from ...dtypes.promotion import scalar_dtype
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ...tracing.active_tracer import active_tracer
-from ...tracing.sym_int import SymInt
+from ...tracing.sym_int import SymInt, index
 from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
-from ..definition import Op, Shape, Spec, table
+from ..definition import Op, Shape, Spec, check_size, table
 from ..elementwise.comparison import equal, greater_equal
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import cast, where
@@ -42,10 +42,7 @@ def check_shape(name: str, shape: Shape) -> Shape:
         raise ShapeError(f"{name}: a tensor has at most {MAX_RANK} dimensions, got {len(shape)}.")
     if any(n < 0 for n in shape):
         raise ShapeError(f"{name}: lengths must be >= 0, got shape {shape}.")
-    if math.prod(shape) >= 1 << 62:
-        raise ShapeError(
-            f"{name}: shape {shape} has {math.prod(shape)} elements, more than any device can hold."
-        )
+    check_size(name, shape)
     return shape
 
 
@@ -176,6 +173,7 @@ def empty(
     return _filled("empty", (shape, *more), 0, dtype, device, requires_grad)
 
 
+@with_form
 def full_like(
     x: Tensor, /, fill_value: Scalar, *, dtype: DType | str | None = None, device: DeviceLike = None,
     requires_grad: bool = False,
@@ -190,6 +188,7 @@ def full_like(
     return asked(out, requires_grad)
 
 
+@with_form
 def ones_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -197,6 +196,7 @@ def ones_like(
     return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@with_form
 def zeros_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -204,6 +204,7 @@ def zeros_like(
     return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
+@with_form
 def empty_like(
     x: Tensor, /, *, dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
@@ -301,14 +302,16 @@ def logspace(
     return table["power"](float(_real("logspace", base)), exponents)
 
 
+@with_form
 def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | str | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a matrix with ones on diagonal ``k`` and zeros elsewhere."""
     target = resolve(device)
+    n_rows, n_cols = (index(n) for n in (n_rows, n_rows if n_cols is None else n_cols))
     rows = reshape(iota(n_rows, device=target), (n_rows, 1))
-    columns = iota(n_rows if n_cols is None else n_cols, device=target)
+    columns = iota(n_cols, device=target)
     k = _within(k, rows.shape[0], columns.shape[0])
     kind = dt.default_float if dtype is None else dt.dtype(dtype)
     return asked(table["cast"](equal(columns - rows, k), kind), requires_grad)
@@ -339,6 +342,7 @@ def _lower(x: Tensor, k: int) -> Tensor:
     return greater_equal(rows + k, iota(x.shape[-1], device=x.device))
 
 
+@with_form
 def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors in the shape that they broadcast to.
 
@@ -352,6 +356,7 @@ def broadcast_arrays(*arrays: Tensor) -> tuple[Tensor, ...]:
     return tuple(broadcast_to(x, shape) for x in arrays)
 
 
+@with_form
 def meshgrid(*arrays: Tensor, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
     """Return the coordinates of all points of a grid: one tensor for each of the given axes.
 

@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 from ...dtypes import definition as dt
-from ...dtypes.definition import FLOATING, REAL
+from ...dtypes.definition import FLOATING, REAL, check_scalar
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..fused_function import fuse_in_eager
 from .arithmetic import abs, maximum, minimum
 from .comparison import equal, greater, greater_equal, isnan, less, less_equal, logical_and
@@ -216,6 +217,7 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
     return leaky_relu_op(x, negative_slope)
 
 
+@with_form
 @fuse_in_eager
 def prelu(input: Any, weight: Any) -> Any:
     """Return ``input`` above zero, ``weight * input`` below: one weight, or one for each channel (axis 1).
@@ -245,15 +247,18 @@ def hardtanh(x: Any, min_val: Any = -1.0, max_val: Any = 1.0) -> Any:
     Integers stay integers; what limits have behind the point is cut off for them.
     """
     if x.dtype.is_integer and all(isinstance(limit, (int, float)) for limit in (min_val, max_val)):
-        return clip(x, int(min_val), int(max_val))
+        low, high = (None if math.isinf(limit) else int(limit) for limit in (min_val, max_val))
+        return clip(x, low, high)
     return hardtanh_op(x, min_val, max_val)
 
 
+@with_form
 def hardshrink(input: Any, lambd: Any = 0.5) -> Any:
     """Return ``input``, or 0 where it is within ``lambd`` of zero."""
     return hardshrink_op(input, lambd)
 
 
+@with_form
 def softshrink(input: Any, lambd: Any = 0.5) -> Any:
     """Return ``input`` moved towards zero by ``lambd``, and 0 where it is nearer than that.
 
@@ -268,10 +273,11 @@ def softshrink(input: Any, lambd: Any = 0.5) -> Any:
 def threshold(x: Any, threshold: Any, value: Any) -> Any:
     """Return ``x`` where it is above ``threshold`` or NaN, ``value`` elsewhere; integers stay integers."""
     if x.dtype.is_integer and isinstance(value, float):
-        value = int(value)
+        value = check_scalar("threshold", math.trunc(value) if math.isfinite(value) else value, x.dtype)
     return where(less_equal(x, threshold), value, x)
 
 
+@with_form
 @fuse_in_eager
 def softplus_scaled(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """Return ``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above ``threshold``."""
@@ -281,6 +287,7 @@ def softplus_scaled(x: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     return where(above, x, smooth if beta == 1 else smooth / beta)
 
 
+@with_form
 @fuse_in_eager
 def glu(input: Any, dim: int = -1) -> Any:
     """Return the first half of ``input`` along an axis times the sigmoid of the second.
@@ -295,6 +302,7 @@ def glu(input: Any, dim: int = -1) -> Any:
     return input[(*lead, slice(half))] * sigmoid(input[(*lead, slice(half, None))])
 
 
+@with_form
 def gelu(input: Any, approximate: str = "none") -> Any:
     """Return the Gaussian error linear unit of ``input``: exact, or ``approximate="tanh"``.
 
@@ -307,6 +315,7 @@ def gelu(input: Any, approximate: str = "none") -> Any:
     return gelu_tanh(input) if approximate == "tanh" else gelu_erf(input)
 
 
+@with_form
 @fuse_in_eager
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Any:
     """Return ``x`` limited to ``min`` from below and ``max`` from above; NaN stays NaN.

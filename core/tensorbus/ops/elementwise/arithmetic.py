@@ -13,6 +13,20 @@ from .comparison import equal, greater, greater_equal, isinf, isnan, less, less_
 from .family import elementwise
 from .where_cast import cast, tensors, where
 
+
+@with_form
+def conj(x: Any, /) -> Any:
+    """Return the complex conjugate; of a real tensor or scalar, the same number.
+
+    >>> import tensorbus as tb
+    >>> tb.conj(tb.asarray(1 + 2j)).item()
+    (1-2j)
+    """
+    if not hasattr(x, "dtype"):
+        return x.conjugate()
+    return _conj(x) if x.dtype.is_complex else +x
+
+
 add = elementwise(
     "add", arity=2, dtypes=BOOL + NUMERIC, vjp=lambda g: (g, g), doc="``x + y``; of bools, if any is true.",
 )  # fmt: skip
@@ -95,18 +109,7 @@ fmin = elementwise(
 )  # fmt: skip
 
 
-def conj(x: Any, /) -> Any:
-    """Return the complex conjugate; of a real tensor or scalar, the same number.
-
-    >>> import tensorbus as tb
-    >>> tb.conj(tb.asarray(1 + 2j)).item()
-    (1-2j)
-    """
-    if not hasattr(x, "dtype"):
-        return x.conjugate()
-    return _conj(x) if x.dtype.is_complex else +x
-
-
+@with_form
 def real(x: Any, /) -> Any:
     """Return the real part; of a real tensor, the same number.
 
@@ -117,6 +120,7 @@ def real(x: Any, /) -> Any:
     return _real(x) if x.dtype.is_complex else +x
 
 
+@with_form
 def imag(x: Any, /) -> Any:
     """Return the imaginary part; of a real tensor, zeros."""
     if x.dtype.is_complex:
@@ -124,6 +128,7 @@ def imag(x: Any, /) -> Any:
     return table.function("full")(x.shape, 0, dtype=x.dtype, device=x.device)
 
 
+@with_form
 def positive(x: Any, /) -> Any:
     """Return ``x`` itself, as a new tensor: ``+x``."""
     return +x

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...dtypes.definition import FLOATING
 from ...errors import DtypeError, ShapeError
+from ..call_errors import with_form
 from ..movement.movement import stack
 from .arithmetic import complex, imag, real
 from .comparison import less, not_equal
@@ -19,6 +20,7 @@ from .transcendental import atan2, cos, sin
 from .where_cast import tensors, where
 
 
+@with_form
 def angle(x: Any, /) -> Any:
     """Return the angle of each number in the complex plane, in ``[-pi, pi]``; of a real one 0 or pi.
 
@@ -36,6 +38,7 @@ _angle = elementwise(
 )  # fmt: skip
 
 
+@with_form
 def polar(absolute: Any, angle: Any, /) -> Any:
     """Return the complex number of a magnitude and an angle.
 
@@ -47,6 +50,7 @@ def polar(absolute: Any, angle: Any, /) -> Any:
     return complex(absolute * cos(angle), absolute * sin(angle))
 
 
+@with_form
 def view_as_real(x: Any, /) -> Any:
     """Return real and imaginary parts along a new last axis of length 2: a copy, as tensors never alias.
 
@@ -57,6 +61,7 @@ def view_as_real(x: Any, /) -> Any:
     return stack([real(x), imag(x)], axis=-1)
 
 
+@with_form
 def view_as_complex(x: Any, /) -> Any:
     """Return the complex numbers whose parts lie along the last axis, of length 2.
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING
+from ..call_errors import with_form
 from ..definition import Op
 from .activation import clip
 from .arithmetic import abs, maximum, minimum, round
@@ -220,6 +221,7 @@ def _sinc_slope(out: Any, x: Any) -> Any:
     return where(still, -(math.pi**2) / 3 * x, (cos(math.pi * away) - out) / away)
 
 
+@with_form
 def logit(x: Any, /, eps: float | None = None) -> Any:
     """Return ``log(x / (1 - x))``, the inverse of ``sigmoid``; ``x`` is first kept ``eps`` away from 0 and 1.
 

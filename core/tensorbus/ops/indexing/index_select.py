@@ -100,6 +100,7 @@ def _check_mask(name: str, mask: Any) -> None:
         raise DtypeError(f"{name}: the mask must be bool, got {mask.dtype}; compare it with something.")
 
 
+@with_form
 def masked_select(x: Any, mask: Any, /) -> Any:
     """Return the elements of ``x`` where ``mask`` is true, in C order; the two broadcast together.
 
@@ -115,6 +116,7 @@ def masked_select(x: Any, mask: Any, /) -> Any:
     return gather(flat, flatnonzero(broadcast_to(mask, shape)))
 
 
+@with_form
 def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
     """Return ``x`` with ``value``, a number or a 0-dimensional tensor, where ``mask`` is true.
 
@@ -128,7 +130,7 @@ def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
     _check_mask("masked_fill", mask)
     if broadcast_shapes(x.shape, mask.shape) != x.shape:
         raise ShapeError(f"masked_fill: a mask of shape {mask.shape} does not broadcast to shape {x.shape}.")
-    if hasattr(value, "shape") and hasattr(value, "device"):
+    if hasattr(type(value), "_vtype"):
         if value.shape != ():
             raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
         return where(mask, value if value.dtype is x.dtype else value.to(x.dtype), x)

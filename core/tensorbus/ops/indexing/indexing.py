@@ -50,7 +50,7 @@ class Key:
 
 
 def _integer(item: Any) -> int | None:
-    if isinstance(item, bool) or not hasattr(item, "__index__") or getattr(item, "shape", ()) != ():
+    if isinstance(item, bool) or not hasattr(type(item), "__index__") or getattr(item, "shape", ()) != ():
         return None
     if hasattr(item, "dtype") and not isinstance(item, int):
         return None
@@ -152,7 +152,7 @@ def _tensor_item(x: Tensor, item: Any) -> Any:
         hasattr(item, "__array__") and not isinstance(item, type(x.detach()))
     ):
         item = _beside(x, item)
-    if not hasattr(item, "dtype") or not hasattr(item, "shape"):
+    if not hasattr(type(item), "_vtype"):
         raise IndexingError(
             f"{item!r} of type {type(item).__name__} is no index; use integers, slices, Ellipsis, None, or"
             f" integer and bool tensors."

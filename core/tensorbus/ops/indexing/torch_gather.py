@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ShapeError
+from ..call_errors import with_form
 from ..movement.movement import normalize_axis
 from . import gather_scatter
 from .take_along_axis import corner_of, into, take_along_axis
 
 
+@with_form
 def gather(x: Any, /, *places: Any) -> Any:
     """Return the elements of ``x`` at places: ``gather(x, axis, index)`` or ``gather(x, *indices)``.
 
@@ -38,6 +40,7 @@ def gather(x: Any, /, *places: Any) -> Any:
     return take_along_axis(corner, index, axis=place)
 
 
+@with_form
 def scatter(x: Any, value: Any, /, *indices: Any, mode: str = "set") -> Any:
     """Return ``x`` with values stored: ``scatter(x, axis, index, src)`` or ``scatter(x, value, *indices)``.
 

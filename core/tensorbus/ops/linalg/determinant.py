@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes.definition import real_of
+from ..call_errors import with_form
 from ..definition import Op, Spec
 from ..elementwise.arithmetic import complex, conj
 from ..elementwise.comparison import less
@@ -83,6 +84,7 @@ class SignAndLog(NamedTuple):
     logabsdet: Tensor
 
 
+@with_form
 def slogdet(x: Tensor, /) -> SignAndLog:
     """Return ``(sign, logabsdet)`` of square matrices: ``det(x) = sign * exp(logabsdet)``.
 
@@ -109,6 +111,7 @@ _det: Op[...] = of_matrices(
 )
 
 
+@with_form
 def det(x: Tensor, /) -> Tensor:
     """Return the determinants of square matrices. ``slogdet`` is for those too large or small for the dtype.
 
@@ -119,6 +122,7 @@ def det(x: Tensor, /) -> Tensor:
     return _det(x)
 
 
+@with_form
 def logdet(x: Tensor, /) -> Tensor:
     """Return the logarithms of the determinants of square matrices.
 

@@ -150,6 +150,7 @@ _eig: Op[...] = of_matrices(
 )
 
 
+@with_form
 def eig(x: Tensor, /) -> Eigen:
     """Return ``(eigenvalues, eigenvectors)`` of square matrices: complex numbers in any order, and columns.
 
@@ -172,6 +173,7 @@ _eigvals: Op[...] = of_matrices(
 )
 
 
+@with_form
 def eigvals(x: Tensor, /) -> Tensor:
     """Return the complex eigenvalues of square matrices, in any order.
 

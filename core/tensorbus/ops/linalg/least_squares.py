@@ -95,6 +95,7 @@ def _tolerance(name: str, x: Any, rtol: Any) -> Any:
     return reshape(cast(bound, kind), (*bound.shape, 1, 1))
 
 
+@with_form
 def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
     """Return pseudo-inverses, of shape ``(..., n, m)`` for matrices of shape ``(..., m, n)``.
 
@@ -140,6 +141,7 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
+@with_form
 def lstsq(a: Tensor, b: Tensor, /, rcond: float | Tensor | None = None) -> LeastSquares:
     """Return the smallest ``x`` of those for which ``a @ x`` is nearest to ``b``.
 

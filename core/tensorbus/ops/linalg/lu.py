@@ -6,6 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes import definition as dt
+from ...errors import ShapeError
+from ..call_errors import with_form
 from ..creation.creation import eye, full, iota, tril, triu
 from ..definition import Op, Spec
 from ..elementwise.comparison import equal
@@ -107,6 +109,7 @@ class PackedLU(NamedTuple):
     permutation: Tensor
 
 
+@with_form
 def lu_factor(x: Tensor, /) -> PackedLU:
     """Return ``(LU, permutation)``: the factors of ``x[permutation]`` in one matrix, for ``lu_solve``.
 
@@ -121,6 +124,7 @@ def lu_factor(x: Tensor, /) -> PackedLU:
     return PackedLU(*_lu_factor(x))
 
 
+@with_form
 def lu(x: Tensor, /) -> LU:
     """Return ``(P, L, U)`` with ``P @ L @ U = x``: see ``lu_factor``.
 
@@ -137,6 +141,7 @@ def lu(x: Tensor, /) -> LU:
     return LU(exchange, tril(columns(packed, 0, k), k=-1) + one, triu(rows(packed, 0, k)))
 
 
+@with_form
 def lu_solve(packed: Tensor, permutation: Tensor, b: Tensor, /) -> Tensor:
     """Return the ``x`` with ``a @ x = b``, given what ``lu_factor(a)`` returned for square matrices.
 
@@ -145,7 +150,13 @@ def lu_solve(packed: Tensor, permutation: Tensor, b: Tensor, /) -> Tensor:
     >>> tb.linalg.lu_solve(*factors, tb.asarray([[3.0], [4.0]])).tolist()
     [[1.0], [1.0]]
     """
+    check_matrix("lu_solve", packed.shape)
     check_matrix("lu_solve", b.shape)
+    if permutation.shape[-1:] != packed.shape[-1:]:
+        raise ShapeError(
+            f"lu_solve: factors of shape {packed.shape} need a permutation of {packed.shape[-1]} rows,"
+            f" got shape {permutation.shape}."
+        )
     lead = broadcast_shapes(permutation.shape[:-1], b.shape[:-2])
     order = broadcast_to(permutation, (*lead, permutation.shape[-1]))
     turned = _take_rows(broadcast_to(b, (*lead, *b.shape[-2:])), order)

@@ -14,6 +14,7 @@ from ...dtypes.definition import DType
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..batching_rules import aligned
+from ..call_errors import with_form
 from ..creation.creation import iota
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj
@@ -133,6 +134,7 @@ def diagonal_mask(n: int, like: Any) -> Any:
     return equal(reshape(places, (n, 1)), places)
 
 
+@with_form
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     """Return the diagonals of matrices; ``offset`` counts above the main one, below it where negative.
 
@@ -147,6 +149,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
     return movement_diagonal.diagonal(x, offset, -2, -1)  # type: ignore[no-any-return]
 
 
+@with_form
 def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) -> Tensor:
     """Return the sums of diagonals, in ``dtype``; without one, integers add up in 64 bits.
 
@@ -160,6 +163,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | str | None = None) ->
     return cast(sum(cast(elements, dtype), axis=-1), dtype)
 
 
+@with_form
 def outer(x: Tensor, y: Tensor, /) -> Tensor:
     """Return all products of an element of the vector ``x`` (rows) and one of ``y`` (columns).
 
@@ -177,6 +181,7 @@ def outer(x: Tensor, y: Tensor, /) -> Tensor:
     return as_column(x) * as_row(y)  # type: ignore[no-any-return]
 
 
+@with_form
 def cross(x: Tensor, y: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the cross products of vectors of 3 elements along ``axis``; other axes broadcast.
 

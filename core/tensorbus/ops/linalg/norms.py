@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...dtypes.definition import INEXACT, DType, as_scalar, real_of
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import shifted
-from ..call_errors import with_form
+from ..call_errors import flags, with_form
 from ..creation.creation import full
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.arithmetic import abs, conj, real, sign
@@ -45,7 +45,7 @@ def _arguments(
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
     return (x,), {
         "axis": tuple(axis) if isinstance(axis, list) else axis,
-        "keepdims": bool(keepdims),
+        **flags("vector_norm", keepdims=keepdims),
         "ord": _order("vector_norm", ord),
     }
 
@@ -139,6 +139,7 @@ def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord:
     return _vector_norm(x, axis=axis, keepdims=keepdims, ord=ord)
 
 
+@with_form
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Order = "fro") -> Tensor:
     """Return norms of matrices.
 
@@ -199,6 +200,7 @@ def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False
     return reshape(length, reduced_shape(x.shape, axes, True)) if keepdims else length
 
 
+@with_form
 def cond(x: Tensor, /, p: Order = None) -> Tensor:
     """Return condition numbers: by singular values, or the norm ``p`` of ``x`` times that of its inverse.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes.definition import real_of
 from ...errors import ArgumentError, AutogradError
+from ..call_errors import flags, with_form
 from ..creation.creation import triu
 from ..definition import Op, Spec
 from ..elementwise.where_cast import where
@@ -95,6 +96,7 @@ _qr: Op[...] = of_matrices(
 )
 
 
+@with_form
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR:
     """Return ``(Q, R)``: orthonormal columns and an upper triangle with ``Q @ R = x``.
 
@@ -150,13 +152,17 @@ def _svd_vjp(g: Any, out: Any, full_matrices: bool) -> tuple[Any, ...]:
 _svd: Op[...] = of_matrices(
     "svd",
     results=("U", "S", "Vh"),
-    arguments=lambda x, /, full_matrices=True: ((x,), {"full_matrices": bool(full_matrices)}),
+    arguments=lambda x, /, full_matrices=True: (
+        (x,),
+        {**flags("svd", full_matrices=full_matrices)},
+    ),
     infer=_svd_infer,
     vjp=_svd_vjp,
     doc="Orthonormal columns U, descending numbers S, orthonormal rows Vh: ``U @ diag(S) @ Vh = x``.",
 )
 
 
+@with_form
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD:
     """Return ``(U, S, Vh)``: orthonormal columns, descending singular values, orthonormal rows.
 
@@ -187,6 +193,7 @@ _svdvals: Op[...] = of_matrices(
 )
 
 
+@with_form
 def svdvals(x: Tensor, /) -> Tensor:
     """Return the descending singular values of matrices.
 

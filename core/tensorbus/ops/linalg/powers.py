@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import eye, full
 from ..definition import Op
 from ..matmul.matmul import matmul, product
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
+@with_form
 def matrix_power(x: Tensor, n: int, /) -> Tensor:
     """Return the product of ``n`` times ``x``; of its inverse where ``n`` is negative.
 
@@ -44,6 +46,7 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         squares = product(squares, squares)
 
 
+@with_form
 def multi_dot(matrices: Sequence[Tensor], /) -> Tensor:
     """Return the product of all, in the order that takes the fewest multiplications.
 
@@ -110,6 +113,7 @@ _matrix_exp: Op[...] = of_matrices(
 )
 
 
+@with_form
 def matrix_exp(x: Tensor, /) -> Tensor:
     """Return the exponentials of square matrices, the sums of ``x ** k / k!`` over all powers.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ShapeError
+from ..call_errors import flags, with_form
 from ..creation.creation import eye, tril, triu
 from ..definition import Op, Spec
 from ..elementwise.family import broadcast_shapes
@@ -62,6 +63,7 @@ _solve: Op[...] = of_matrices(
 )
 
 
+@with_form
 def solve(a: Tensor, b: Tensor, /) -> Tensor:
     """Return the ``x`` with ``a @ x = b``, for square matrices ``a``.
 
@@ -93,6 +95,7 @@ _inv: Op[...] = of_matrices(
 )
 
 
+@with_form
 def inv(x: Tensor, /) -> Tensor:
     """Return the inverses. ``solve`` is quicker and more exact where they are only multiplied by something.
 
@@ -127,7 +130,7 @@ triangular: Op[...] = of_matrices(
     "solve_triangular",
     operands=("a", "b"),
     arguments=lambda a, b, /, upper, unit_diagonal=False: (
-        (a, b), {"upper": bool(upper), "unit_diagonal": bool(unit_diagonal)}
+        (a, b), {**flags("solve_triangular", upper=upper, unit_diagonal=unit_diagonal)}
     ),
     infer=_system("solve_triangular"),
     vjp=_triangular_vjp,
@@ -135,6 +138,7 @@ triangular: Op[...] = of_matrices(
 )  # fmt: skip
 
 
+@with_form
 def solve_triangular(
     a: Tensor, b: Tensor, /, *, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
@@ -179,6 +183,7 @@ _cholesky: Op[...] = of_matrices(
 )
 
 
+@with_form
 def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     """Return the triangular ``L`` with ``L @ L.H = x``, or ``U`` with ``U.H @ U = x`` if ``upper``.
 
@@ -193,6 +198,7 @@ def cholesky(x: Tensor, /, *, upper: bool = False) -> Tensor:
     return adjoint(lower) if upper else lower
 
 
+@with_form
 def cholesky_solve(b: Tensor, factor: Tensor, /, *, upper: bool = False) -> Tensor:
     """Return the ``x`` with ``a @ x = b``, given the Cholesky factor of ``a``.
 

@@ -52,6 +52,7 @@ def vector_length(x: Tensor, axis: Any, keepdims: bool = False, p: float = 2.0) 
     return length
 
 
+@with_form
 @fuse_in_eager
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """Return ``input`` divided by its ``p``-norm along ``dim``, or by ``eps`` where that is larger.
@@ -63,6 +64,7 @@ def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -
     return input / maximum(vector_length(input, dim, True, p), eps)
 
 
+@with_form
 @fuse_in_eager
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """Return the cosine of the angle between vectors along ``dim``; lengths below ``eps`` count as it.
@@ -81,6 +83,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return cosine
 
 
+@with_form
 @fuse_in_eager
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
@@ -89,6 +92,7 @@ def pairwise_distance(
     return vector_length(x1 - x2 + eps, -1, keepdim, p)
 
 
+@with_form
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Return the ``p``-norm of the difference of each pair of rows: ``(n, m)`` gives ``n * (n - 1) / 2``.
 
@@ -172,6 +176,7 @@ def renorm(x: Tensor, /, p: float, axis: int, maxnorm: float) -> Tensor:
     return scaled
 
 
+@with_form
 @fuse_in_eager
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
@@ -185,6 +190,7 @@ def cosine_embedding_loss(
     return reduced("cosine_embedding_loss", losses, reduction)
 
 
+@with_form
 @fuse_in_eager
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, *, reduction: Reduction = "mean"
@@ -194,6 +200,7 @@ def hinge_embedding_loss(
     return reduced("hinge_embedding_loss", apart + where(not_equal(target, -1), input, 0.0), reduction)
 
 
+@with_form
 @fuse_in_eager
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, *, reduction: Reduction = "mean"
@@ -203,6 +210,7 @@ def margin_ranking_loss(
     return reduced("margin_ranking_loss", losses, reduction)
 
 
+@with_form
 @fuse_in_eager
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0,
@@ -219,6 +227,7 @@ def triplet_margin_loss(
     )  # fmt: skip
 
 
+@with_form
 def triplet_margin_with_distance_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, *,
     distance_function: Callable[[Tensor, Tensor], Tensor] | None = None, margin: float = 1.0,

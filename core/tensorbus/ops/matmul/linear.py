@@ -46,6 +46,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return out + beside(out, bias)
 
 
+@with_form
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return ``input1 @ weight[k] @ input2 + bias[k]`` for each output ``k``, over the last axes.
 

@@ -35,6 +35,7 @@ def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     return (fit("matmul", common_dtype(operand_dtypes), NUMERIC),) * 2
 
 
+@with_form
 def matrix_transpose(x: Any, /) -> Any:
     """Return ``x`` with its last two axes exchanged. Raises ``ShapeError`` for fewer than two."""
     rank = len(x.shape)
@@ -71,6 +72,7 @@ product = table.add(
 )
 
 
+@with_form
 def matmul(x: Tensor, y: Tensor, /) -> Tensor:
     """Return the matrix product; a 1-dimensional operand is a row on the left, a column on the right.
 
@@ -139,6 +141,7 @@ def _paired(x: Shape, y: Shape, axes: Any) -> tuple[Shape, Shape]:
     return over_x, over_y
 
 
+@with_form
 def vecdot(x: Tensor, y: Tensor, /, *, axis: int = -1) -> Tensor:
     """Return the dot products of vectors along ``axis``; those of ``x`` are conjugated.
 

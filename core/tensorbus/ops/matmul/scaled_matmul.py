@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.definition import DType, bfloat16, dtype, float8_e4m3fn, float8_e5m2, float16, float32, int8
 from ...errors import DtypeError, ShapeError
+from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import Operand, broadcast_in, broadcast_shapes
 from ..elementwise.where_cast import cast
@@ -86,6 +87,7 @@ _op = table.add(
 )  # fmt: skip
 
 
+@with_form
 def scaled_matmul(
     x: Tensor, y: Tensor, scale_x: Operand, scale_y: Operand, bias: Tensor | None = None, *,
     dtype: DType | str = float32,

@@ -50,6 +50,7 @@ def diagonal_box(
     return order, ((*none, start if length else 0), (*lead, length), (*one, columns + 1))
 
 
+@with_form
 def trace(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """Return the sum along a diagonal of the matrices that ``axis1`` and ``axis2`` span."""
     return sum(diagonal(x, offset, axis1, axis2), axis=-1)

@@ -82,7 +82,7 @@ def normalize_axis(name: str, axis: int, rank: int) -> int:
 def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
     shape_in = specs[0].shape
     pairs = zip(shape_in[::-1], shape[::-1], strict=False)
-    if len(shape_in) > len(shape) or any(a not in (1, b) for a, b in pairs):
+    if len(shape_in) > len(shape) or any(n < 0 for n in shape) or any(a not in (1, b) for a, b in pairs):
         raise ShapeError(
             f"broadcast_to: shape {shape_in} does not broadcast to {shape}: counted from the last, each of"
             f" its axes must have the length that is asked for, or 1."

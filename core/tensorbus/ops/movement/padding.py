@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from .movement import broadcast_to, concat, flip, slice
 from .movement import pad as pad_constant
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
+@with_form
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
     """Return ``input`` with more elements at the ends of its last axes; a negative length takes some away.
 

@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...errors import ShapeError
+from ..call_errors import with_form
 from ..nn.convolution import Lengths, columns_of, spread
 from .movement import fold as fold_windows
 from .movement import permute_dims, reshape, slice
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
+@with_form
 def unfold(
     input: Tensor, kernel_size: Lengths, dilation: Lengths = 1, padding: Lengths = 0, stride: Lengths = 1
 ) -> Tensor:
@@ -35,6 +37,7 @@ def unfold(
     return reshape(out, (out.shape[0], *out.shape[2:]))
 
 
+@with_form
 def fold(
     input: Tensor, output_size: Lengths, kernel_size: Lengths, dilation: Lengths = 1, padding: Lengths = 0,
     stride: Lengths = 1,
@@ -69,6 +72,7 @@ def fold(
     return slice(whole, (0, 0, *edge), (batch, channels, *space), (1,) * 4)
 
 
+@with_form
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """Return ``(*, channels * r * r, height, width)`` as ``(*, channels, height * r, width * r)``.
 
@@ -87,6 +91,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return reshape(permute_dims(apart, order), (*lead, depth, height * r, width * r))
 
 
+@with_form
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """Return ``(*, channels, height * r, width * r)`` as ``(*, channels * r * r, height, width)``."""
     r = downscale_factor
@@ -102,6 +107,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return reshape(permute_dims(apart, order), (*lead, channels * r * r, height // r, width // r))
 
 
+@with_form
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Return ``(batch, channels, *space)`` with the channels of ``groups`` groups interleaved."""
     if len(input.shape) < 3 or groups < 1 or input.shape[1] % groups:

@@ -20,6 +20,7 @@ def _given(name: str, xs: Sequence[Any], deepen: Callable[[Any], Any]) -> list[A
     return [deepen(x) for x in xs]
 
 
+@with_form
 def atleast_1d(x: Any, /) -> Any:
     """Return ``x``, a single number with an axis of length 1.
 
@@ -30,6 +31,7 @@ def atleast_1d(x: Any, /) -> Any:
     return x if x.shape else flatten(x)
 
 
+@with_form
 def atleast_2d(x: Any, /) -> Any:
     """Return ``x``, a vector or a single number as a matrix of one row.
 
@@ -40,6 +42,7 @@ def atleast_2d(x: Any, /) -> Any:
     return x if len(x.shape) > 1 else reshape(x, (1, x.size))
 
 
+@with_form
 def atleast_3d(x: Any, /) -> Any:
     """Return ``x``, a matrix with a third axis of length 1 and a vector with another before it as well.
 

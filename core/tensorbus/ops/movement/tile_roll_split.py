@@ -6,7 +6,7 @@ Array API standard 2025.12, section "Manipulation Functions"; other names are Py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, DtypeError, ShapeError
@@ -31,9 +31,12 @@ from .movement import (
     windows,
 )
 
+if TYPE_CHECKING:
+    from ...tensor.tensor import Tensor
+
 
 @with_form
-def repeat(x: Operand, repeats: Any, /, *, axis: int | None = None) -> Any:
+def repeat(x: Operand, repeats: int | Sequence[int] | Tensor, /, *, axis: int | None = None) -> Any:
     """Return ``x`` with each element along ``axis`` repeated; without an axis ``x`` is flattened first.
 
     ``repeats`` is one number for all, or a 1-dimensional integer tensor or sequence with one for each
@@ -47,10 +50,12 @@ def repeat(x: Operand, repeats: Any, /, *, axis: int | None = None) -> Any:
     place = normalize_axis("repeat", 0 if axis is None else axis, len(x.shape))
     length = x.shape[place]
     if hasattr(repeats, "__index__") and not getattr(repeats, "shape", ()):
-        return _repeated(x, index(repeats), place)
-    counts = repeats if hasattr(repeats, "shape") else x.tensor_like_device(list(repeats))
+        whole = getattr(getattr(repeats, "dtype", None), "is_integer", True)
+        return _repeated(x, index(repeats), place) if whole else _no_counts(repeats)
+    given: Any = repeats
+    counts = given if hasattr(given, "shape") else x.tensor_like_device(list(given))
     if not (counts.dtype.is_integer or counts.size == 0):
-        raise DtypeError(f"repeat: numbers of repeats must be integers, got {counts.dtype}.")
+        return _no_counts(counts)
     if counts.shape == (1,):
         return _repeated(x, int(counts), place)
     if counts.shape != (length,):
@@ -65,6 +70,10 @@ def repeat(x: Operand, repeats: Any, /, *, axis: int | None = None) -> Any:
     return index_select(x, place, search_op(sum_scan(counts), iota(total, device=x.device), side="right"))
 
 
+def _no_counts(repeats: Any) -> NoReturn:
+    raise DtypeError(f"repeat: numbers of repeats must be integers, got {repeats.dtype}.")
+
+
 def _repeated(x: Any, count: int, axis: int) -> Any:
     if count < 0:
         raise ArgumentError(f"repeat: a number of repeats must be >= 0, got {count}.")
@@ -75,7 +84,7 @@ def _repeated(x: Any, count: int, axis: int) -> Any:
 
 
 @with_form
-def repeat_interleave(x: Operand, repeats: Any, /, axis: int | None = None) -> Any:
+def repeat_interleave(x: Operand, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> Any:
     """Return ``x`` with each element along ``axis`` repeated: ``repeat`` under PyTorch's name."""
     return repeat(x, repeats, axis=axis)
 
@@ -108,6 +117,7 @@ def roll(x: Operand, /, shift: int | Sequence[int], *, axis: int | Sequence[int]
     return x
 
 
+@with_form
 def rot90(x: Operand, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """Return ``x`` turned ``k`` times by 90 degrees, from the first of ``axes`` towards the second.
 
@@ -204,6 +214,7 @@ def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
     return split(x, -(-length // chunks) if length else [0] * chunks, axis)
 
 
+@with_form
 def swapaxes(x: Operand, axis0: int, axis1: int, /) -> Any:
     """Return ``x`` with two axes exchanged."""
     rank = len(x.shape)

@@ -11,6 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ShapeError
+from ..call_errors import with_form
 from ..creation.creation import iota, zeros
 from ..definition import Shape
 from ..elementwise.comparison import equal, less
@@ -109,11 +110,13 @@ def _largest(rank: int, x: Tensor, output_size: OutputSize, return_indices: bool
     return out, reshape(moveaxis(place, -1, 0), (*lead, *sizes))
 
 
+@with_form
 def adaptive_avg_pool1d(input: Tensor, output_size: OutputSize) -> Tensor:
     """Return means over the last axis, so that ``output_size`` of them are left."""
     return _average(1, input, output_size)
 
 
+@with_form
 def adaptive_avg_pool2d(input: Tensor, output_size: OutputSize) -> Tensor:
     """Return means over the last two axes, so that ``output_size`` of them are left; None keeps a length.
 
@@ -124,21 +127,25 @@ def adaptive_avg_pool2d(input: Tensor, output_size: OutputSize) -> Tensor:
     return _average(2, input, output_size)
 
 
+@with_form
 def adaptive_avg_pool3d(input: Tensor, output_size: OutputSize) -> Tensor:
     """Return means over the last three axes, so that ``output_size`` of them are left."""
     return _average(3, input, output_size)
 
 
+@with_form
 def adaptive_max_pool1d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Any:
     """Return maxima over the last axis, so that ``output_size`` of them are left."""
     return _largest(1, input, output_size, return_indices)
 
 
+@with_form
 def adaptive_max_pool2d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Any:
     """Return maxima over the last two axes, so that ``output_size`` are left, and where they were found."""
     return _largest(2, input, output_size, return_indices)
 
 
+@with_form
 def adaptive_max_pool3d(input: Tensor, output_size: OutputSize, return_indices: bool = False) -> Any:
     """Return maxima over the last three axes, so that ``output_size`` are left."""
     return _largest(3, input, output_size, return_indices)
@@ -174,6 +181,7 @@ def _unpool(
     return reshape(flat, (*lead, *space))
 
 
+@with_form
 def max_unpool1d(
     input: Tensor, indices: Tensor, kernel_size: Lengths, stride: Lengths | None = None,
     padding: Lengths = 0, output_size: Sequence[int] | None = None,
@@ -182,6 +190,7 @@ def max_unpool1d(
     return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@with_form
 def max_unpool2d(
     input: Tensor, indices: Tensor, kernel_size: Lengths, stride: Lengths | None = None,
     padding: Lengths = 0, output_size: Sequence[int] | None = None,
@@ -194,6 +203,7 @@ def max_unpool2d(
     return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@with_form
 def max_unpool3d(
     input: Tensor, indices: Tensor, kernel_size: Lengths, stride: Lengths | None = None,
     padding: Lengths = 0, output_size: Sequence[int] | None = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING
 from ...errors import DtypeError, ShapeError
+from ..call_errors import flags
 from ..definition import Op, table
 from ..elementwise.where_cast import narrowed, widened
 from .attention_gradients import attention_gradients, gradients_and_masks
@@ -30,8 +31,8 @@ def _arguments(
         raise ShapeError(f"{NAME}: is_causal makes its own mask; pass it or attn_mask, and not both.")
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None and query.shape and query.shape[-1] else scale
     return (query, key, value, *masks), {
-        "is_causal": bool(is_causal), "scale": 1.0 if factor is None else float(factor),
-        "enable_gqa": bool(enable_gqa),
+        **flags(NAME, is_causal=is_causal), "scale": 1.0 if factor is None else float(factor),
+        **flags(NAME, enable_gqa=enable_gqa),
     }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import full
 from ..definition import Shape
 from ..elementwise.activation import relu
@@ -79,6 +80,7 @@ def _column(lengths: list[int], x: Tensor) -> Any:
     return concat([full((count,), n, dtype=dtype, device=x.device) for n, count in runs])
 
 
+@with_form
 def avg_pool1d(
     input: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
@@ -87,6 +89,7 @@ def avg_pool1d(
     return _average(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
+@with_form
 def avg_pool2d(
     input: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
@@ -99,6 +102,7 @@ def avg_pool2d(
     return _average(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
 
+@with_form
 def avg_pool3d(
     input: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
@@ -116,6 +120,7 @@ def _norms(
     return power(sign(means) * relu(abs(means)) * prod(size), 1.0 / norm_type)
 
 
+@with_form
 def lp_pool1d(
     input: Tensor, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None,
     ceil_mode: bool = False,
@@ -124,6 +129,7 @@ def lp_pool1d(
     return _norms(1, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+@with_form
 def lp_pool2d(
     input: Tensor, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None,
     ceil_mode: bool = False,
@@ -132,6 +138,7 @@ def lp_pool2d(
     return _norms(2, input, norm_type, kernel_size, stride, ceil_mode)
 
 
+@with_form
 def lp_pool3d(
     input: Tensor, norm_type: float, kernel_size: Lengths, stride: Lengths | None = None,
     ceil_mode: bool = False,

@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..definition import Shape
 from ..elementwise.transcendental import rsqrt
 from ..elementwise.where_cast import cast, narrowed, widened
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
+@with_form
 def batch_norm(
     input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
     bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
@@ -49,6 +51,7 @@ def batch_norm(
     return out
 
 
+@with_form
 def instance_norm(
     input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None,
     weight: Tensor | None = None, bias: Tensor | None = None, use_input_stats: bool = True,

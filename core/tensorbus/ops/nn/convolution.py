@@ -12,6 +12,7 @@ from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import convolved
+from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
 from ..matmul.linear import beside
@@ -199,6 +200,7 @@ def _padded(
     return pad(x, (0, 0, *low), (0, 0, *high)), 0
 
 
+@with_form
 def conv1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1,
     padding: Lengths | str = 0, dilation: Lengths = 1, groups: int = 1,
@@ -214,6 +216,7 @@ def conv1d(
     return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@with_form
 def conv2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1,
     padding: Lengths | str = 0, dilation: Lengths = 1, groups: int = 1,
@@ -226,6 +229,7 @@ def conv2d(
     return _convolution(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@with_form
 def conv3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1,
     padding: Lengths | str = 0, dilation: Lengths = 1, groups: int = 1,

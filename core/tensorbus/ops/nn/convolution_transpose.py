@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
+from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
 from ..matmul.matmul import matrix_transpose, product
@@ -152,6 +153,7 @@ def _transposed(
     return reshape(out, out.shape[1:]) if alone else out
 
 
+@with_form
 def conv_transpose1d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,
@@ -168,6 +170,7 @@ def conv_transpose1d(
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@with_form
 def conv_transpose2d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,
@@ -176,6 +179,7 @@ def conv_transpose2d(
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@with_form
 def conv_transpose3d(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Lengths = 1, padding: Lengths = 0,
     output_padding: Lengths = 0, groups: int = 1, dilation: Lengths = 1,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.definition import int64
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import full, iota
 from ..elementwise.activation import logaddexp
 from ..elementwise.arithmetic import maximum
@@ -30,6 +31,7 @@ _FLOOR: Final = -1e20
 """Where log probabilities end; whatever way takes one of these has no chance."""
 
 
+@with_form
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
     reduction: Reduction = "mean", zero_infinity: bool = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...dtypes.definition import int64
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import iota
 from ..elementwise.arithmetic import abs, floor, maximum, minimum, remainder, round
 from ..elementwise.comparison import equal, greater_equal, isfinite, less_equal, logical_and
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 
+@with_form
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,
@@ -120,6 +122,7 @@ def _read(rows: Any, spots: Sequence[Any], padding_mode: str) -> Any:
     return where(expand_dims(inside, -1), values, 0.0)
 
 
+@with_form
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """Return the places ``(batch, *space, 2 or 3)`` of affine maps, for ``grid_sample``.
 

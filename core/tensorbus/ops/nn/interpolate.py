@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import iota
 from ..elementwise.arithmetic import abs, floor, maximum, minimum
 from ..elementwise.comparison import less
@@ -30,6 +31,7 @@ _RANKS: Final = {
 _AREA: Final = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 
 
+@with_form
 def interpolate(
     input: Tensor, size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",

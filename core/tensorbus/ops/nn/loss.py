@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...dtypes.definition import int64
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import iota
 from ..elementwise.activation import softplus
 from ..elementwise.arithmetic import maximum
@@ -43,6 +44,7 @@ def reduced(name: str, losses: Tensor, reduction: str, total: Any = None) -> Ten
     return mean(losses) if total is None else sum(losses) / total
 
 
+@with_form
 @fuse_in_eager
 def cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100,
@@ -80,6 +82,7 @@ def cross_entropy(
     return reduced("cross_entropy", losses, reduction, sum(factors))
 
 
+@with_form
 @fuse_in_eager
 def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: int = -100,
@@ -138,6 +141,7 @@ def _chosen(logs: Tensor, index: Tensor) -> Tensor:
     return reshape(chosen, index.shape)
 
 
+@with_form
 @fuse_in_eager
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
@@ -152,6 +156,7 @@ def binary_cross_entropy(
     return _weighted("binary_cross_entropy", losses, weight, reduction)
 
 
+@with_form
 @fuse_in_eager
 def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean",
@@ -187,12 +192,14 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
     return reduced(name, losses, reduction)
 
 
+@with_form
 @fuse_in_eager
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return ``log(1 + exp(-target * input))`` for targets of 1 and -1."""
     return reduced("soft_margin_loss", softplus(-(target * input)), reduction)
 
 
+@with_form
 @fuse_in_eager
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: Reduction = "mean"
@@ -203,6 +210,7 @@ def multilabel_soft_margin_loss(
     return reduced("multilabel_soft_margin_loss", mean(losses, axis=-1), reduction)
 
 
+@with_form
 @fuse_in_eager
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None, *,
@@ -236,6 +244,7 @@ def multi_margin_loss(
     return reduced("multi_margin_loss", sum(where(others, gaps, 0.0), axis=-1) / classes, reduction)
 
 
+@with_form
 @fuse_in_eager
 def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the hinge loss between the scores of all classes that are named and those of all others.

@@ -14,6 +14,7 @@ from ...dtypes.definition import FLOATING
 from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import unchanged
+from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
 from ..elementwise.transcendental import power, rsqrt
@@ -95,6 +96,7 @@ to_unit_rms = _normalizer(
 _EPSILON: Final = {dt.float64: 2.0**-52}
 
 
+@with_form
 @fuse_in_eager
 def layer_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
@@ -114,6 +116,7 @@ def layer_norm(
     return out if bias is None else out + bias
 
 
+@with_form
 @fuse_in_eager
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None,
@@ -142,6 +145,7 @@ def _last_axes(
     return shape
 
 
+@with_form
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -189,6 +193,7 @@ def _check_channels(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | 
             )
 
 
+@with_form
 @fuse_in_eager
 def local_response_norm(
     input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
@@ -200,8 +205,8 @@ def local_response_norm(
     """
     if len(input.shape) < 3:
         raise ShapeError(f"local_response_norm: at least 3 dimensions are needed, got shape {input.shape}.")
-    if size < 1:
-        raise ArgumentError(f"local_response_norm: size must be >= 1, got {size!r}.")
+    if not hasattr(type(size), "__index__") or size < 1:
+        raise ArgumentError(f"local_response_norm: size must be an integer >= 1, got {size!r}.")
     batch, channels, *space = input.shape
     rest = prod(space)
     squares = reshape(input * input, (batch, channels, rest))

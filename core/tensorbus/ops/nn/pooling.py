@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...dtypes.definition import REAL, DType, float8_e4m3fn, int64, integer_range
 from ...errors import ShapeError
 from ..batching_rules import unchanged
+from ..call_errors import with_form
 from ..creation.creation import full, iota
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.comparison import equal, isnan, logical_and, logical_or
@@ -163,6 +164,7 @@ def max_over_windows(
     return out, flat
 
 
+@with_form
 def max_pool1d(
     input: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
     dilation: Lengths = 1, ceil_mode: bool = False, return_indices: bool = False,
@@ -171,6 +173,7 @@ def max_pool1d(
     return max_over_windows(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@with_form
 def max_pool2d(
     input: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
     dilation: Lengths = 1, ceil_mode: bool = False, return_indices: bool = False,
@@ -187,6 +190,7 @@ def max_pool2d(
     return max_over_windows(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
+@with_form
 def max_pool3d(
     input: Tensor, kernel_size: Lengths, stride: Lengths | None = None, padding: Lengths = 0,
     dilation: Lengths = 1, ceil_mode: bool = False, return_indices: bool = False,

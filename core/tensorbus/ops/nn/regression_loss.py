@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ..call_errors import with_form
 from ..elementwise.arithmetic import abs, maximum
 from ..elementwise.comparison import equal, greater
 from ..elementwise.transcendental import exp, log
@@ -32,6 +33,7 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None, reduction: str) 
     return reduced(name, losses * weight, reduction, sum(weight))
 
 
+@with_form
 @fuse_in_eager
 def mse_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
@@ -51,6 +53,7 @@ def mse_loss(
     return _weighted("mse_loss", difference * difference, weight, reduction)
 
 
+@with_form
 @fuse_in_eager
 def l1_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", weight: Tensor | None = None
@@ -59,6 +62,7 @@ def l1_loss(
     return _weighted("l1_loss", abs(input - target), weight, reduction)
 
 
+@with_form
 @fuse_in_eager
 def huber_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", delta: float = 1.0,
@@ -84,6 +88,7 @@ def huber_loss(
     return reduced("huber_loss", losses * weight, reduction)
 
 
+@with_form
 @fuse_in_eager
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: Reduction = "mean", beta: float = 1.0
@@ -101,6 +106,7 @@ def smooth_l1_loss(
     return reduced("smooth_l1_loss", losses, reduction)
 
 
+@with_form
 @fuse_in_eager
 def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """Return the divergence of ``target`` from the log probabilities ``input`` (Kullback and Leibler 1951).
@@ -118,6 +124,7 @@ def kl_div(input: Tensor, target: Tensor, *, reduction: str = "mean", log_target
     return reduced("kl_div", losses, reduction)
 
 
+@with_form
 @fuse_in_eager
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, eps: float = 1e-8, *,
@@ -135,6 +142,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", losses, reduction)
 
 
+@with_form
 @fuse_in_eager
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, *,

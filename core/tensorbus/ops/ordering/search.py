@@ -7,7 +7,7 @@ PyTorch's.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType, Scalar
@@ -26,6 +26,9 @@ from ..movement.movement import reshape
 from ..reduction.reduction import max, min, sum
 from ..reduction.scan import diff
 from .sorting import ORDERED
+
+if TYPE_CHECKING:
+    from ...tensor.tensor import Tensor
 
 SIDES = ("left", "right")
 
@@ -183,7 +186,7 @@ class Histogram(NamedTuple):
 
 @with_form
 def histogram(
-    x: Any, /, bins: int | Any = 100, *, range: tuple[Scalar, Scalar] | None = None, weight: Any = None,
+    x: Any, /, bins: int | Tensor = 100, *, range: tuple[Scalar, Scalar] | None = None, weight: Any = None,
     density: bool = False,
 ) -> Histogram:  # fmt: skip
     """Return how many elements of ``x``, or how much of ``weight``, fall into each bin, and the bins' edges.

@@ -13,7 +13,7 @@ from ...dtypes.definition import BOOL, REAL, DType
 from ...errors import ArgumentError, ShapeError
 from ...tracing.sym_int import index
 from ..batching_rules import shifted
-from ..call_errors import with_form
+from ..call_errors import flags, with_form
 from ..creation.creation import full, iota, zeros
 from ..definition import Op, Spec, table
 from ..elementwise.arithmetic import ceil, floor, maximum, round
@@ -43,7 +43,7 @@ def _sort_arguments(
     x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
     """Equal elements cannot be told apart, but for the signs of zeros: ``stable`` asks for nothing."""
-    return (x,), {"axis": axis, "descending": bool(descending)}
+    return (x,), {"axis": axis, **flags("sort", descending=descending)}
 
 
 def _sort_vjp(g: Any, x: Any, axis: int, descending: bool) -> tuple[Any, ...]:
@@ -73,7 +73,10 @@ sort: Op[...] = table.add(
 def _argsort_arguments(
     x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-    return (x,), {"axis": axis, "descending": bool(descending), "stable": bool(stable)}
+    return (x,), {
+        "axis": axis,
+        **flags("argsort", descending=descending, stable=stable),
+    }
 
 
 argsort: Op[...] = table.add(
@@ -97,7 +100,12 @@ argsort: Op[...] = table.add(
 def _part_arguments(
     x: Operand, /, axis: int = -1, *, start: int = 0, count: int, descending: bool = False
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-    return (x,), {"axis": axis, "start": start, "count": count, "descending": bool(descending)}
+    return (x,), {
+        "axis": axis,
+        "start": start,
+        "count": count,
+        **flags("argsort_part", descending=descending),
+    }
 
 
 def _part_infer(specs: tuple[Spec, ...], *, axis: int, start: int, count: int, descending: bool) -> Spec:

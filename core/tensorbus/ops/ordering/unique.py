@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...dtypes import definition as dt
+from ...dtypes.definition import plain
 from ...dtypes.promotion import promote, promote_scalar
+from ..call_errors import with_form
 from ..creation.creation import full, ones, zeros
 from ..definition import table
 from ..elementwise.arithmetic import minimum
@@ -70,6 +72,7 @@ def _starts(line: Any) -> Any:
     return concat([ones((1,), dtype=dt.bool_, device=line.device), changed])
 
 
+@with_form
 def unique_all(x: Any, /) -> UniqueAll:
     """Return the distinct elements, where each comes first, which one each element is, and how often each is.
 
@@ -94,18 +97,21 @@ def unique_all(x: Any, /) -> UniqueAll:
     return UniqueAll(gather(line, places), gather(order, places), reshape(inverse, x.shape), counts)
 
 
+@with_form
 def unique_counts(x: Any, /) -> UniqueCounts:
     """Return the distinct elements as ``values``, and how often each occurs as ``counts``."""
     result = unique_all(x)
     return UniqueCounts(result.values, result.counts)
 
 
+@with_form
 def unique_inverse(x: Any, /) -> UniqueInverse:
     """Return the distinct elements as ``values``, and which one each element is as ``inverse_indices``."""
     result = unique_all(x)
     return UniqueInverse(result.values, result.inverse_indices)
 
 
+@with_form
 def unique_values(x: Any, /) -> Any:
     """Return the distinct elements, in ascending order.
 
@@ -118,6 +124,7 @@ def unique_values(x: Any, /) -> Any:
     return gather(line, flatnonzero(_starts(line)))
 
 
+@with_form
 def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Any:
     """Return whether each element of ``x1`` is one of ``x2``; with ``invert`` whether it is not.
 
@@ -127,6 +134,7 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Any:
     >>> tb.isin(tb.asarray([1, 2, 3]), tb.asarray([3, 1])).tolist()
     [True, False, True]
     """
+    x1, x2 = plain(x1), plain(x2)
     if isinstance(x1, (bool, int, float, complex)):
         x1 = full((), x1, dtype=promote_scalar(x2.dtype, type(x1)), device=x2.device)
     member = equal(x1, x2) if isinstance(x2, (bool, int, float, complex)) else _among(x1, _flat(x2))

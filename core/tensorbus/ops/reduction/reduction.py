@@ -14,7 +14,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, INEXACT, NUMERIC, REAL, DType
 from ...errors import DtypeError, ShapeError
 from ..batching_rules import Rule, shifted
-from ..call_errors import with_form
+from ..call_errors import flags, with_form
 from ..definition import Autocast, Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj, divide, real
 from ..elementwise.comparison import equal
@@ -73,7 +73,8 @@ def reduction(
     def arguments(
         x: Operand, /, axis: Axis = None, keepdims: bool = False
     ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-        return (x,), {"axis": tuple(axis) if isinstance(axis, list) else axis, "keepdims": bool(keepdims)}
+        axis = tuple(axis) if isinstance(axis, list) else axis
+        return (x,), {"axis": axis, **flags(name, keepdims=keepdims)}
 
     def typed_arguments(
         x: Operand, /, axis: Axis = None, keepdims: bool = False, *, dtype: DType | str | None = None
@@ -218,6 +219,7 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
     def arguments(
         x: Operand, /, axis: int | None = None, keepdims: bool = False
     ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+        flags(name, keepdims=keepdims)
         rank = len(x.shape)
         if axis is None and rank != 1:
             ones = (1,) * (rank - 1) if keepdims and rank else ()

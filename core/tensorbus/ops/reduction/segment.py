@@ -11,6 +11,7 @@ from typing import Any
 
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, DtypeError, ShapeError
+from ..call_errors import with_form
 from ..creation.creation import full, iota, ones_like, zeros
 from ..elementwise.arithmetic import divide, floor_divide, maximum
 from ..elementwise.where_cast import cast
@@ -44,6 +45,7 @@ def _count(ids: Any) -> int:
     return int(max(ids)) + 1 if ids.shape[0] else 0
 
 
+@with_form
 def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Return the sum of the rows of each segment; 0 for a segment without rows.
 
@@ -57,21 +59,25 @@ def segment_sum(data: Any, segment_ids: Any, num_segments: int | None = None) ->
     return _reduced("segment_sum", data, segment_ids, num_segments, "add")
 
 
+@with_form
 def segment_prod(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Return the product of the rows of each segment; 1 for a segment without rows."""
     return _reduced("segment_prod", data, segment_ids, num_segments, "multiply")
 
 
+@with_form
 def segment_max(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Return the largest elements of the rows of each segment; the lowest value for one without rows."""
     return _reduced("segment_max", data, segment_ids, num_segments, "max")
 
 
+@with_form
 def segment_min(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Return the smallest elements of the rows of each segment; the highest value for one without rows."""
     return _reduced("segment_min", data, segment_ids, num_segments, "min")
 
 
+@with_form
 def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -> Any:
     """Return the mean of the rows of each segment; 0 for a segment without rows. Of integers rounded down."""
     total = _reduced("segment_mean", data, segment_ids, num_segments, "add")
@@ -81,6 +87,7 @@ def segment_mean(data: Any, segment_ids: Any, num_segments: int | None = None) -
     return (floor_divide if data.dtype.is_integer else divide)(total, each)
 
 
+@with_form
 def one_hot(x: Any, /, num_classes: int = -1) -> Any:
     """Return an int64 row for each integer of ``x``: 1 at its place, 0 elsewhere.
 

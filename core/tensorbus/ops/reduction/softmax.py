@@ -7,6 +7,7 @@ from typing import Any
 
 from ...dtypes.definition import FLOATING
 from ..batching_rules import shifted
+from ..call_errors import flags
 from ..definition import Op, Spec, table
 from ..elementwise.comparison import equal
 from ..elementwise.family import Operand, fit
@@ -84,7 +85,10 @@ def _logsumexp_vjp(g: Any, out: Any, x: Any, axis: tuple[int, ...]) -> tuple[Any
 def _logsumexp_arguments(
     x: Operand, /, axis: Axis = None, keepdims: bool = False
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-    return (x,), {"axis": tuple(axis) if isinstance(axis, list) else axis, "keepdims": bool(keepdims)}
+    return (x,), {
+        "axis": tuple(axis) if isinstance(axis, list) else axis,
+        **flags("logsumexp", keepdims=keepdims),
+    }
 
 
 logsumexp = table.add(
