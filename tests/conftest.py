@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 from hypothesis import HealthCheck, settings
 
 # pytest may read this file without the settings of pyproject.toml, as where --report names a file elsewhere.
@@ -43,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Start to measure, where that was asked for."""
     if path := config.getoption("--cpu-seconds"):
         config.pluginmanager.register(CpuSecondsPlugin(Path(path)), "cpu_seconds")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
+    """Look for examples in docstrings of the packages only: in those of the tests that takes seconds."""
+    found = yield
+    return [one for one in found if not isinstance(one, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,8 +12,6 @@ import pytest
 import tensorbus as tb
 from tensorbus.compiler.programs import program_cache as executables
 
-DEVICES = ("cpu", "refdev", "opencl")
-
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -50,8 +48,6 @@ class Balanced(HTMLParser):
 
 def dumped(folder: Path, device: str) -> tuple[str, Path]:
     """Return the page of a program that ran on a device, and its folder."""
-    if device not in {d.type for d in tb.devices()}:
-        pytest.skip(f"there is no {device} device here")
     compiled = tb.compile(lambda x: (tb.softmax(x * 2, axis=-1), tb.cumulative_sum(x, axis=0) < 7))
     x = tb.ones((40, 50), device=device)
     for _ in range(12):
@@ -61,7 +57,6 @@ def dumped(folder: Path, device: str) -> tuple[str, Path]:
     return (path / "index.html").read_text(), path
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_every_stage_is_written_with_a_page(device: str, tmp_path: Path) -> None:
     page, folder = dumped(tmp_path, device)
     assert "multiply" in (folder / "graph.txt").read_text()
@@ -74,7 +69,6 @@ def test_every_stage_is_written_with_a_page(device: str, tmp_path: Path) -> None
     assert "us  0 " in (folder / "times.txt").read_text()
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_groups_stand_beside_their_times_and_lead_to_their_code(device: str, tmp_path: Path) -> None:
     page, _ = dumped(tmp_path, device)
     read = Balanced(page)

@@ -94,6 +94,7 @@ def test_running_results_of_rows(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(sums, many.cumsum(1))
 
 
+@pytest.mark.full
 def test_more_pieces_of_a_row_than_a_group_has_items() -> None:
     many = RNG.integers(-9, 9, (1, 1_060_000)).astype("i4")
     sums, first = ran(
@@ -103,6 +104,7 @@ def test_more_pieces_of_a_row_than_a_group_has_items() -> None:
     np.testing.assert_array_equal(first, many.argmax(1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(100, 512), (5, 9001), *LONG], ids=str)
 def test_rows_of_many_walks(shape: tuple[int, int]) -> None:
     x = RNG.normal(size=shape)
@@ -116,6 +118,7 @@ def test_rows_of_many_walks(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(less, x - x.max(1, keepdims=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", LONG, ids=str)
 def test_places_in_rows_that_are_walked_again(shape: tuple[int, int]) -> None:
     """The first of equal elements is found, whichever way the walk before went."""
@@ -151,12 +154,14 @@ def test_pieces_of_rows(shape: tuple[int, int], language: Dialect) -> None:
     np.testing.assert_array_equal(first, x.argmax(1))
 
 
+@pytest.mark.full
 def test_pieces_of_rows_of_two_axes() -> None:
     x, y = RNG.integers(-9, 9, (2, 700, 300)).astype("i4"), RNG.integers(-9, 9, (2, 1, 300)).astype("i4")
     (total,) = ran(lambda x, y: tb.sum(x * y, axis=(1, 2)), x, y)
     np.testing.assert_array_equal(total, (x * y).sum((1, 2)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(2000, 64), (777, 33)], ids=str)
 def test_columns_in_vectors(shape: tuple[int, int]) -> None:
     """Of bfloat16, given as the bits that it has, which are the first ones of float32."""
@@ -200,6 +205,7 @@ def test_groups_go_down_columns(shape: tuple[int, ...], axis: int, language: Any
     np.testing.assert_array_equal(whole, x.sum(axis))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("of", ["f8", "i8", "u1"])
 def test_groups_have_fewer_items_where_states_are_wide(of: str) -> None:
     x = RNG.integers(0, 9, (3000, 48)).astype(of)
@@ -229,6 +235,7 @@ def test_indices_that_name_one_row_often(rows: int, wide: int, count: int) -> No
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("of", ["f4", "f2", "f8", "i4", "u1", "c8"])
 @pytest.mark.parametrize(("shape", "count"), [((5, 40), 300), ((2, 1, 3, 33), 7), ((3, 6000), 5000)], ids=str)
 def test_indices_along_rows(shape: tuple[int, ...], count: int, of: str) -> None:
@@ -251,6 +258,7 @@ def test_indices_along_rows(shape: tuple[int, ...], count: int, of: str) -> None
         np.testing.assert_array_equal(one, wanted, mode)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("of", ["f2", "f8", "c8", "c16", "u1", "i8"])
 def test_sums_of_other_dtypes(of: str) -> None:
     x = RNG.integers(0, 3, (6, 1000)).astype(of)
@@ -278,6 +286,7 @@ def test_everything_is_reduced_by_one_kernel(shape: tuple[int, ...], language: D
     assert least == 60_000
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("of", ["f2", "c8", "u1", "i8"])
 def test_sums_of_everything_in_other_dtypes(of: str) -> None:
     x = RNG.integers(0, 3, (4, 10_000)).astype(of)

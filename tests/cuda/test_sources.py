@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fused import program_of, record
+from fused_programs import EPILOGUES, FUSION
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.codegen.render import render
@@ -20,8 +21,6 @@ from tensorbus_conformance.sources import planned
 from tensorbus_cuda.attention import attention_mask as masks
 from tensorbus_cuda.dialect import OPTIONS, dialect
 from tensorbus_cuda.sort import kernels_sort as sorting
-from test_fusion import CASES as FUSIONS
-from test_last_block_epilogue import CASES as ENDINGS
 
 pytestmark = pytest.mark.full
 
@@ -89,11 +88,10 @@ def test_prims_compile_in_the_other_dtypes(arch: str, tmp_path: Path) -> None:
 def test_kernels_of_many_ops_assemble(arch: str, tmp_path: Path) -> None:
     """Whole programs: rows in registers, gradients, losses, updates, in four dtypes."""
     found: dict[str, str] = {}
-    for name, (function, arrays, *_) in {**FUSIONS, **ENDINGS}.items():
+    for name, case in {**FUSION, **EPILOGUES}.items():
         for kind in (dt.float32, dt.float16, dt.bfloat16, dt.float64):
-            kinds = (kind if x.dtype.kind == "f" else dt.dtype(str(x.dtype)) for x in arrays)
-            specs = [Spec(x.shape, kind) for x, kind in zip(arrays, kinds, strict=True)]
-            for kernel in program_of(record(function, *specs), CUDA.target)[1].kernels():
+            specs = [Spec(x.shape, kind if x.dtype.is_floating else x.dtype) for x in case.specs]
+            for kernel in program_of(record(case.function, *specs), CUDA.target)[1].kernels():
                 source = render(kernel, CUDA)
                 found.setdefault(source, f"{name} {kind} {kernel.name}")
     assert len(found) > 100
