@@ -115,8 +115,8 @@ class CCompiler:
 
     def _known(self) -> str:
         folder = private_folder("cpu", "libraries")
-        asked = ("half lanes f16c gnu", *self.command, _identity(self.command))
-        name = sha256("\0".join(asked).encode()).hexdigest()
+        identity = ("half lanes f16c gnu", *self.command, _identity(self.command))
+        name = sha256("\0".join(identity).encode()).hexdigest()
         known = cache_load(folder / f"{name}.txt") if folder is not None else None
         if known is None:
             known = ask(self.command).encode()
@@ -134,13 +134,13 @@ class CCompiler:
     def library(self, source: str, *options: str) -> ctypes.CDLL:
         """Return the shared library of ``source``, made once; ``DeviceError`` shows the source numbered."""
         key = (source, *options)
-        found = self._libraries.get(key)
-        if found is None:
+        loaded = self._libraries.get(key)
+        if loaded is None:
             with self._locks.setdefault(key, threading.RLock()):
-                found = self._libraries.get(key)
-                if found is None:
-                    found = self._libraries[key] = self._load(source, options)
-        return found
+                loaded = self._libraries.get(key)
+                if loaded is None:
+                    loaded = self._libraries[key] = self._load(source, options)
+        return loaded
 
     def after_fork(self) -> None:
         """Make locks anew that another thread of the parent may have held."""
@@ -314,13 +314,13 @@ class CCompiler:
         call = self.call
 
         def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
-            given = params
+            packed = params
             if late:
                 filled = list(fixed)
                 for k, value in zip(late, values, strict=True):
                     filled[k] = value
-                given = form.pack(*filled)
-            call(entry, [0 if b is None else b.ctypes.data for b in buffers], given, grid, piece)
+                packed = form.pack(*filled)
+            call(entry, [0 if b is None else b.ctypes.data for b in buffers], packed, grid, piece)
 
         return run
 
@@ -333,13 +333,13 @@ def pieces(grid: Sequence[int], least: int, *, tiled: bool = False) -> tuple[int
     """
     if tiled:
         return (min(grid[0], _TILE_SIDE), min(grid[1], _TILE_SIDE), *(1,) * (len(grid) - 2))
-    wanted = max(min(_MAX_PIECES, prod(grid) // least), 1)
+    remaining = max(min(_MAX_PIECES, prod(grid) // least), 1)
     piece = list(grid)
     for axis in reversed(range(len(grid))):
-        cut = min(wanted, grid[axis])
+        cut = min(remaining, grid[axis])
         piece[axis] = -(-grid[axis] // cut)
-        wanted //= cut
-        if wanted <= 1:
+        remaining //= cut
+        if remaining <= 1:
             break
     return tuple(piece)
 
@@ -353,11 +353,11 @@ def entry_source(launch: Launch, name: str = "tb_entry") -> str:
     """Return the function that takes buffers and parameters as arrays."""
     field = {"d": "f", "Q": "u", "q": "i"}
     kernel = launch.kernel
-    given = [f"b[{k}]" for k in range(len(kernel.buffers))]
-    given += [f"p[{k}].{field[slot(v.dtype)]}" for k, v in enumerate(kernel.params)]
+    arguments = [f"b[{k}]" for k in range(len(kernel.buffers))]
+    arguments += [f"p[{k}].{field[slot(v.dtype)]}" for k, v in enumerate(kernel.params)]
     return (
         f"void {name}(void *const *b, const tb_slot *p, const int64_t *range) {{\n"
-        f"  {kernel.name}({', '.join(['range', *given])});\n}}\n"
+        f"  {kernel.name}({', '.join(['range', *arguments])});\n}}\n"
     )
 
 
@@ -370,15 +370,15 @@ def c_source(name: str) -> str:
 @cache
 def _identity(command: tuple[str, ...]) -> str:
     """Return what tells compilers and processors apart: a cache may be shared between machines."""
-    found = shutil.which(command[0])
-    stamp = os.stat(found) if found else None
+    program = shutil.which(command[0])
+    stamp = os.stat(program) if program else None
     try:
         with open("/proc/cpuinfo") as file:  # the first processor is as the others, of which there are many
             lines = file.read(1 << 13).splitlines()
     except OSError:
         lines = []
     own = [next((x for x in lines if x.startswith(key)), "") for key in ("model name", "flags", "Features")]
-    return repr((found, stamp and (stamp.st_size, stamp.st_mtime_ns), platform.machine(), own))
+    return repr((program, stamp and (stamp.st_size, stamp.st_mtime_ns), platform.machine(), own))
 
 
 def find() -> tuple[str, ...] | None:
@@ -452,14 +452,14 @@ class NativeCode:
             self.reason = _MISSING
             return None
         try:
-            found = tools or CCompiler(command)
-            runtime = found.runtime
+            compiler = tools or CCompiler(command)
+            runtime = compiler.runtime
         except DeviceError as error:
             self.reason = _broken(str(error))
             return None
         use_pool(runtime, (physical_memory() or 1 << 32) // 8)
         runtime.tb_set_threads(self.threads)
-        return found
+        return compiler
 
     def answers(self, tools: CCompiler) -> bool:
         """Return whether a compiler says what it is; one that does not counts as none."""
@@ -473,9 +473,9 @@ class NativeCode:
 
     def give_up(self, why: str) -> None:
         """Do without a compiler from now on, and say so, once."""
-        told = bool(self.reason)
+        reported = bool(self.reason)
         self.found, self._tools, self._tried, self.reason = None, None, True, _broken(why)
-        if not told:
+        if not reported:
             warnings.warn(self.reason, RuntimeWarning, stacklevel=2)
 
     def describe(self) -> dict[str, object]:

@@ -44,7 +44,7 @@ def _table() -> KernelTable:
             assert op not in candidates, f"two groups have kernels for {op}"
             candidates[op] = (entry,) if isinstance(entry, Kernel) else entry
     rest = {op: (kernel,) for op, kernel in numpy.items() if op not in candidates}
-    table = {op: tuple(map(retried, found)) for op, found in (candidates | rest).items()}
+    table = {op: tuple(map(retried, kernels)) for op, kernels in (candidates | rest).items()}
     return {**table, **linalg_from_namespace(np, quiet)}
 
 

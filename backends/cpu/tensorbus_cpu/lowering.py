@@ -143,10 +143,10 @@ class CpuExecutable:
         driver = self._programs.driver
         if driver is None:
             return {}
-        found = driver.times(self._program, len(self._labels))
+        each = driver.times(self._program, len(self._labels))
         self.run(held[: len(values)])
         names = [part.name for part in self.parts()]
-        return {name: seconds / 1e9 for name, seconds in zip(names, found.tolist(), strict=True) if seconds}
+        return {name: seconds / 1e9 for name, seconds in zip(names, each.tolist(), strict=True) if seconds}
 
 
 class _Programs:
@@ -183,11 +183,11 @@ class _Programs:
 
     def packed(self) -> list[Layout | None]:
         """Return the layouts of inputs that lie in C order."""
-        found: list[Layout | None] = []
+        layouts: list[Layout | None] = []
         for k, node in enumerate(self._graph.inputs):
             plain = Layout(k, node.spec.shape, _row_major(node.spec.shape))
-            found.append(None if "scalar" in node.attrs else plain)
-        return found
+            layouts.append(None if "scalar" in node.attrs else plain)
+        return layouts
 
     def other(self, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Return the program for the layouts of these values, and the values, copied where need be."""
@@ -203,11 +203,11 @@ class _Programs:
             else:
                 layouts[k] = Layout(k, x.shape, tuple(s // size for s in x.strides))
         key = tuple(None if x is None else x.strides for x in layouts)
-        found = self._known.get(key)
-        if found is None:
+        program = self._known.get(key)
+        if program is None:
             assert self.driver is not None
-            found = self._known[key] = self.driver.program(self.bytecode(layouts))
-        return found, values
+            program = self._known[key] = self.driver.program(self.bytecode(layouts))
+        return program, values
 
     def bytecode(self, layouts: Sequence[Layout | None]) -> BytecodeProgram:
         """Return the program for these layouts, its kernels compiled."""
@@ -224,11 +224,11 @@ class _Programs:
         if any(isinstance(step, LibraryCall) and step.op == "matmul" for step in program.steps):
             start_compiling_products(self._units.compiler)
         names: list[str] = []
-        made = BytecodeProgram(graph, program, layouts, self._units, begun, error_raiser(names), chosen)
-        names += made.names
+        listing = BytecodeProgram(graph, program, layouts, self._units, begun, error_raiser(names), chosen)
+        names += listing.names
         if self._shown is None:
-            self._shown = program, made.source
-        return made
+            self._shown = program, listing.source
+        return listing
 
 
 def _row_major(shape: Sequence[int]) -> tuple[int, ...]:

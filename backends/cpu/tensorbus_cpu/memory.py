@@ -61,8 +61,8 @@ def _place() -> int | None:
     if sys.implementation.name != "cpython":
         return None
     words = range(2 * word, np.ndarray.__basicsize__, word)
-    wanted = array.ctypes.data
-    return next((at for at in words if ctypes.c_void_p.from_address(id(array) + at).value == wanted), None)
+    data = array.ctypes.data
+    return next((at for at in words if ctypes.c_void_p.from_address(id(array) + at).value == data), None)
 
 
 _PLACE: Final = _place()
@@ -71,8 +71,8 @@ _PLACE: Final = _place()
 def address(array: Any) -> int:
     """Return where the elements begin: as ``array.ctypes.data``, which takes ten times as long."""
     if _PLACE is None:
-        found: int = array.ctypes.data
-        return found
+        pointer: int = array.ctypes.data
+        return pointer
     return ctypes.c_void_p.from_address(id(array) + _PLACE).value or 0
 
 
@@ -119,15 +119,15 @@ def to_bytes(value: Any) -> memoryview:
 
 def share(array: Any, dtype: DType, copy: bool) -> Any:
     """Return ``array`` as a value: native byte order, and a copy unless told otherwise."""
-    given = np.asarray(array)
+    shared = np.asarray(array)
     native = DTYPES[dtype]
-    if given.dtype != native:
+    if shared.dtype != native:
         if not copy:
             raise ValueError(
-                f"asarray: an array of {given.dtype} in foreign byte order cannot be shared; copy it."
+                f"asarray: an array of {shared.dtype} in foreign byte order cannot be shared; copy it."
             )
-        return run(given.astype, native)
-    return run(given.copy, "C") if copy else given
+        return run(shared.astype, native)
+    return run(shared.copy, "C") if copy else shared
 
 
 def from_producer(producer: Any, copy: bool | None) -> tuple[Any, DType]:

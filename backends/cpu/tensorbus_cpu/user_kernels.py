@@ -55,10 +55,10 @@ def compile_kernel(call: SourceCall) -> Callable[[Sequence[Any]], tuple[Any, ...
     results = [(shape, DTYPES[dtype]) for _, dtype, shape in call.results]
 
     def launched(values: Sequence[Any]) -> tuple[Any, ...]:
-        given = [x if x.flags.c_contiguous and x.flags.aligned else run(x.copy, "C") for x in values]
+        packed = [x if x.flags.c_contiguous and x.flags.aligned else run(x.copy, "C") for x in values]
         outs = tuple([empty(shape, native) for shape, native in results])
         if items:
-            share(function, addresses(*[x.ctypes.data for x in (*given, *outs)]), params, lengths, boxes)
+            share(function, addresses(*[x.ctypes.data for x in (*packed, *outs)]), params, lengths, boxes)
         return outs
 
     return launched
@@ -78,10 +78,10 @@ def _source(call: SourceCall, compiler: CCompiler) -> str:
     arrays = [(f"const TB_{name} *", k) for k, (name, _, _) in enumerate(call.operands)]
     arrays += [(f"TB_{name} *", k) for k, (name, _, _) in enumerate(call.results, len(arrays))]
     field = {"d": "f", "Q": "u", "q": "i"}
-    given = [f"({kind})b[{k}]" for kind, k in arrays]
-    given += [f"p[{k}].{field[slot(p.dtype)]}" for k, p in enumerate(launch_of(call).kernel.params)]
+    arguments = [f"({kind})b[{k}]" for kind, k in arrays]
+    arguments += [f"p[{k}].{field[slot(p.dtype)]}" for k, p in enumerate(launch_of(call).kernel.params)]
     return (
         f"{_HEAD}{source_head(call, storage)}{call.code}\n{SLOT}\n"
         "void tb_entry(void *const *b, const tb_slot *p, const int64_t *range) {\n"
-        f"  {call.name}({', '.join([*given, 'range[0]', 'range[1]'])});\n}}\n"
+        f"  {call.name}({', '.join([*arguments, 'range[0]', 'range[1]'])});\n}}\n"
     )

@@ -111,6 +111,6 @@ class Watch:
     ) -> None:
         self._inner.__exit__(kind, error, trace)
         if error is not None and hasattr(error, "status"):
-            found = self._failures.error(error)
-            if found is not None:
-                raise found from error
+            late_error = self._failures.error(error)
+            if late_error is not None:
+                raise late_error from error

@@ -70,17 +70,17 @@ class CudaCompiler:
             Knob(name="tasks_to_fill", usual=usual, values=(usual // 4, usual, usual * 4), what=parts),
         )
 
-    def row_stride(self, node: Node, given: Sequence[Layout | None]) -> int:
+    def row_stride(self, node: Node, layouts: Sequence[Layout | None]) -> int:
         """Return how far apart the rows of a matrix are best; 0: packed."""
         from .gemm import kernels_matmul
 
-        return kernels_matmul.apart(node, given)
+        return kernels_matmul.apart(node, layouts)
 
-    def axis_orders(self, node: Node, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
+    def axis_orders(self, node: Node, layouts: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
         """Return in which order the axes of a call's results are best; None where they must be in C order."""
         from .attention import kernels_attention
 
-        return kernels_attention.orders(node.op, given)
+        return kernels_attention.orders(node.op, layouts)
 
     def side_output(self, node: Node, reader: Node) -> int:
         """Return how many float32 a call can leave for another that reads its result."""
@@ -117,16 +117,16 @@ class CudaCompiler:
 
     def _function(self, unit: Unit, source: str, name: str) -> Any:
         key = (unit.index, source, name)
-        found = self._functions.get(key)
-        if found is None:
+        function = self._functions.get(key)
+        if function is None:
             with self._lock:
-                found = self._functions.get(key)
-                if found is None:
+                function = self._functions.get(key)
+                if function is None:
                     module = cupy.cuda.function.Module()
                     with unit.current():
                         self._load(module, unit, source)
-                        found = self._functions[key] = _entry(module, name, source)
-        return found
+                        function = self._functions[key] = _entry(module, name, source)
+        return function
 
     def _load(self, module: Any, unit: Unit, source: str) -> None:
         options = (*OPTIONS, f"--gpu-architecture=sm_{unit.architecture}")

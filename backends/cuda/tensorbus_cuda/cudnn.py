@@ -81,12 +81,12 @@ class Library:
         )
 
     def result(
-        self, made: Any, number: int, shape: Sequence[int], dtype: dt.DType, strides: Sequence[int] = ()
+        self, tensor: Any, number: int, shape: Sequence[int], dtype: dt.DType, strides: Sequence[int] = ()
     ) -> None:
         """Have what a graph makes stored, in C order or by strides, at the address given as ``number``."""
         strides = strides or StridedArray.contiguous(None, tuple(shape), dtype).strides
-        made.set_output(True).set_dim(list(shape)).set_stride(list(strides))
-        made.set_data_type(self.kind(dtype)).set_uid(number)
+        tensor.set_output(True).set_dim(list(shape)).set_stride(list(strides))
+        tensor.set_data_type(self.kind(dtype)).set_uid(number)
 
     def built(self, graph: Any, avoided: Sequence[Any] = ()) -> Plan:
         """Return the plan of a graph. Raises the library's error where it has no kernel for it."""

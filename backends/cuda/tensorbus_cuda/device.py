@@ -185,8 +185,8 @@ class Unit:
 
         ``problem`` is the exception, or a number of the driver's.
         """
-        found = self.failures.error(problem)
-        return found or DeviceError(f"{self.name}: {what} failed: {problem}.")
+        late_error = self.failures.error(problem)
+        return late_error or DeviceError(f"{self.name}: {what} failed: {problem}.")
 
     def refused(self, what: str, code: int) -> DeviceError:
         """Return the error of a library that returned ``code``: that of earlier work, if that has failed."""
@@ -264,10 +264,10 @@ class Unit:
         place = self.workplace(stream)
         if place not in self._counts:
             self._counts[place] = self.pool.zeros(self.counting)
-        found = self._counts[place]
+        block = self._counts[place]
         if stream is not self.silent:
-            self._counted = stream, found
-        return found
+            self._counted = stream, block
+        return block
 
     def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it.
@@ -282,9 +282,9 @@ class Unit:
         if self._running:  # the kernel that reported may not have written all of it
             self.wait()
             self._unread = False
-        found = [*self._reported]
+        report = [*self._reported]
         ctypes.memset(self._reported, 0, ctypes.sizeof(_Report))
-        raise reports.error(self.name, *found)
+        raise reports.error(self.name, *report)
 
     def room(self) -> Any:
         """Return this thread's own few bytes of pinned memory, for values that are read at once."""

@@ -46,12 +46,12 @@ _PAIR: Final = 16
 
 def kernels() -> dict[str, Kernel | tuple[Kernel, Kernel]]:
     """Return the kernels, those of the host among them."""
-    host, made = host_kernels("cuda"), linalg_from_namespace(_namespace())
-    made["solve_triangular"] = _triangular(made["solve_triangular"])
-    made["lu_factor"] = _factors(made["lu_factor"])
-    table: dict[str, Kernel | tuple[Kernel, Kernel]] = {op: _over(op, made[op]) for op in host}
+    host, functions = host_kernels("cuda"), linalg_from_namespace(_namespace())
+    functions["solve_triangular"] = _triangular(functions["solve_triangular"])
+    functions["lu_factor"] = _factors(functions["lu_factor"])
+    table: dict[str, Kernel | tuple[Kernel, Kernel]] = {op: _over(op, functions[op]) for op in host}
     for op, supports in (("lu_factor", _are_few), ("svd", _are_quick), ("svdvals", _are_quick)):
-        table[op] = (_over(op, made[op], supports=supports), host[op])
+        table[op] = (_over(op, functions[op], supports=supports), host[op])
     return table | {op: host[op] for op in ON_HOST}
 
 
@@ -119,10 +119,10 @@ def _over(op: str, kernel: Kernel, supports: Callable[[Call], bool | str] | None
                 if value.buffer.stream is not stream:
                     value.buffer.used_by(stream)
             with unit.current(), errstate(linalg="raise"):
-                found = unit.pool.within(lambda: compute(*[array(v) for v in values]))
-                if isinstance(found, tuple):
-                    return tuple([value_of(x, index) for x in found])
-                return value_of(found, index)
+                result = unit.pool.within(lambda: compute(*[array(v) for v in values]))
+                if isinstance(result, tuple):
+                    return tuple([value_of(x, index) for x in result])
+                return value_of(result, index)
 
         return run
 
@@ -136,7 +136,7 @@ def _constant(op: str, call: Call) -> Callable[..., Any]:
     assert kernel.prepare is not None
     kinds = [np.dtype(dtype.name.removesuffix("_")) for dtype in call.dtypes]
     operands = [_identity(shape, kind) for shape, kind in zip(call.shapes, kinds, strict=True)]
-    found, unit = kernel.prepare(call)(*operands), runtime().units[call.index]
+    result, unit = kernel.prepare(call)(*operands), runtime().units[call.index]
 
     def put(x: Any) -> StridedArray:
         return value_of(unit.pool.within(lambda: cupy.asarray(x)), call.index)
@@ -144,7 +144,7 @@ def _constant(op: str, call: Call) -> Callable[..., Any]:
     def run(*_: StridedArray) -> Any:
         unit.failures.note(op)
         with unit.current():
-            return tuple([put(x) for x in found]) if isinstance(found, tuple) else put(found)
+            return tuple([put(x) for x in result]) if isinstance(result, tuple) else put(result)
 
     return run
 
@@ -222,8 +222,8 @@ def _factors(by_column: Kernel) -> Kernel:
         again = by_column.prepare(call)
 
         def run(a: Any) -> tuple[Any, Any]:
-            found = [one(matrix, again) for matrix in a.reshape((-1, *a.shape[-2:]))]
-            factors, orders = (cupy.stack(each) for each in zip(*found, strict=True))
+            pairs = [one(matrix, again) for matrix in a.reshape((-1, *a.shape[-2:]))]
+            factors, orders = (cupy.stack(each) for each in zip(*pairs, strict=True))
             return factors.reshape(a.shape), orders.reshape(a.shape[:-1])
 
         return run

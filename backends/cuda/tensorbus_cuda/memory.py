@@ -192,8 +192,8 @@ class Pool:
 
     def trim(self) -> None:
         """Give what is kept for reuse back to the driver."""
-        for kept in list(self._kept.values()):
-            kept.clear()
+        for blocks in list(self._kept.values()):
+            blocks.clear()
         with self.unit.current():
             cupy.get_default_memory_pool().free_all_blocks()
 

@@ -67,12 +67,12 @@ def _triton_kernel(compiler: CudaCompiler, call: SourceCall, index: int) -> Run:
             f" {function!r}."
         )
     constants = {k: v for k, v in call.constants.items() if k in names}
-    given = [name for name in names if name not in constants]
+    params = [name for name in names if name not in constants]
     passed = [k for k, *_ in (*call.operands, *call.results, *call.scalars)]
     passed += [f"size {k}" for k in range(len(call.sizes))]
-    if len(given) != len(passed):
+    if len(params) != len(passed):
         raise DeviceError(
-            f"{call.name}: the Triton function takes {', '.join(given)} beside its constants, and is passed"
+            f"{call.name}: the Triton function takes {', '.join(params)} beside its constants, and is passed"
             f" {', '.join(passed)}: as many are needed, in this order. Constants are for tl.constexpr."
         )
     pointers = [f"*{_type(call, dtype)}" for _, dtype, _ in (*call.operands, *call.results)]
@@ -82,11 +82,11 @@ def _triton_kernel(compiler: CudaCompiler, call: SourceCall, index: int) -> Run:
     numbers += [
         np.int32(n) if kind == "i32" else np.int64(n) for n, kind in zip(call.sizes, wide, strict=True)
     ]
-    signature = tuple((n, "constexpr" if n in constants else kinds[given.index(n)]) for n in names)
+    signature = tuple((n, "constexpr" if n in constants else kinds[params.index(n)]) for n in names)
     even = frozenset(
-        names.index(given[k]) for k, n in enumerate(call.sizes, len(kinds) - len(wide)) if n % _ALIGNED == 0
+        names.index(params[k]) for k, n in enumerate(call.sizes, len(kinds) - len(wide)) if n % _ALIGNED == 0
     )
-    aligned = even | {names.index(name) for name in given[: len(pointers)]}
+    aligned = even | {names.index(name) for name in params[: len(pointers)]}
     options = tuple(sorted((k, v) for k, v in call.constants.items() if k not in constants))
     results = [(shape, dtype, prod(shape) * dtype.itemsize) for _, dtype, shape in call.results]
     blocks = (*call.grid, 1, 1)[:3]
@@ -151,22 +151,22 @@ def _built(
     try:
         source = ASTSource(function, dict(signature), constexprs=dict(constants), attrs=attrs)
         target = GPUTarget("cuda", int(unit.architecture), 32)
-        made = triton.compile(source, target=target, options=dict(options))
+        compiled = triton.compile(source, target=target, options=dict(options))
     except Exception as error:  # Triton has no class that all its errors are of
         raise DeviceError(
             f"{unit.name}: the Triton function {function.__name__!r} does not compile:"
             f" {type(error).__name__}: {error}"
         ) from error
-    about = made.metadata
+    about = compiled.metadata
     _check(function, about._asdict() if hasattr(about, "_asdict") else vars(about))
     module = cupy.cuda.function.Module()
     with unit.current():
-        module.load(made.asm["cubin"])
+        module.load(compiled.asm["cubin"])
         entry = module.get_function(about.name)
         if about.shared > 48 << 10:
             cupy.cuda.driver.funcSetAttribute(entry.ptr, _SHARED, about.shared)
     passed = sum(kind != "constexpr" for _, kind in signature)
-    head = made.asm["ptx"].partition(".entry")[2].partition(")")[0]
+    head = compiled.asm["ptx"].partition(".entry")[2].partition(")")[0]
     return entry, 32 * about.num_warps, about.shared, len(re.findall(r"\.param\b", head)) - passed
 
 

@@ -67,13 +67,13 @@ class MetalCompiler:
                     f"metal: {launch.kernel.name} has {longest:,} items on one axis; MLX has {_MOST:,} at"
                     f" most. Work in smaller pieces."
                 )
-            given = params
+            packed_params = params
             if late:
                 filled = list(fixed)
                 for k, value in zip(late, values, strict=True):
                     filled[k] = value
-                given = packed(kinds, filled)
-            queue(buffers, given)
+                packed_params = packed(kinds, filled)
+            queue(buffers, packed_params)
 
         return run
 
@@ -104,12 +104,12 @@ class MetalCompiler:
 
         def queue(buffers: Sequence[Any], params: bytes) -> None:
             pairs = list(zip(writes, buffers, strict=True))
-            made = tuple(w and b is not None and b.array is None for w, b in pairs)
-            placed = any(w and not m for w, m in zip(writes, made, strict=True))
-            kernel = self._kernel(source, launch, made)
-            read = [b for b, m in zip(buffers, made, strict=True) if not m]
+            new = tuple(w and b is not None and b.array is None for w, b in pairs)
+            placed = any(w and not m for w, m in zip(writes, new, strict=True))
+            kernel = self._kernel(source, launch, new)
+            read = [b for b, m in zip(buffers, new, strict=True) if not m]
             inputs = [_nothing() if b is None else b.array for b in read]
-            outs = [b for b, m in zip(buffers, made, strict=True) if m]
+            outs = [b for b, m in zip(buffers, new, strict=True) if m]
             if placed:
                 self.runtime.wait()  # kernels that still read what is written here
                 mx.eval(*inputs)
@@ -131,26 +131,26 @@ class MetalCompiler:
 
         return queue
 
-    def _kernel(self, source: str, launch: Launch, made: tuple[bool, ...]) -> Any:
-        """Return MLX's kernel for a source, where ``made`` says which buffers are new.
+    def _kernel(self, source: str, launch: Launch, new: tuple[bool, ...]) -> Any:
+        """Return MLX's kernel for a source, where ``new`` says which buffers are new.
 
         MLX keeps one library of a name: another source by that name would be compiled again at each turn.
         """
-        key = (source, made)
-        found = self._kernels.get(key)
-        if found is None:
+        key = (source, new)
+        metal_kernel = self._kernels.get(key)
+        if metal_kernel is None:
             kernel = launch.kernel
             written = not kernel.body  # by the user
             header, body = called(source, kernel, self._dialect) if written else framed(kernel, self._dialect)
             names = [f"tb_{b.name}" for b in kernel.buffers]
-            found = self._kernels[key] = mx.fast.metal_kernel(
-                name=f"{kernel.name}_{sha256(f'{header}{body}{made}'.encode()).hexdigest()[:16]}",
-                input_names=[*(n for n, m in zip(names, made, strict=True) if not m), "tb_params"],
-                output_names=[*(n for n, m in zip(names, made, strict=True) if m), "tb_done"],
+            metal_kernel = self._kernels[key] = mx.fast.metal_kernel(
+                name=f"{kernel.name}_{sha256(f'{header}{body}{new}'.encode()).hexdigest()[:16]}",
+                input_names=[*(n for n, m in zip(names, new, strict=True) if not m), "tb_params"],
+                output_names=[*(n for n, m in zip(names, new, strict=True) if m), "tb_done"],
                 source=body,
                 header=header,
             )
-        return found
+        return metal_kernel
 
 
 def _nothing() -> Any:

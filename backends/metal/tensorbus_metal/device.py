@@ -109,11 +109,11 @@ class MetalRuntime:
         """Let MLX begin to compute blocks; ``synchronize`` waits for those that are still there."""
         import mlx.core as mx
 
-        made = list(blocks)
+        listed = list(blocks)
         start: Any = mx.async_eval  # its annotations are incomplete
-        start(*(block.array for block in made))
+        start(*(block.array for block in listed))
         with self._lock:
-            self._started.update(made)
+            self._started.update(listed)
 
     def wait(self) -> None:
         """Wait for what was started, in all streams of all threads."""
@@ -165,9 +165,9 @@ class MetalRuntime:
         for block in reports:
             if block.array is None:  # its launch was never queued
                 continue
-            found = block.content[:24].cast("q").tolist()
-            if found[0]:
-                raise self.reports.error(self.name, *found)
+            report = block.content[:24].cast("q").tolist()
+            if report[0]:
+                raise self.reports.error(self.name, *report)
 
     def compile_kernel(
         self, call: SourceCall, index: int

@@ -73,14 +73,14 @@ class Shim:
 
     def entry(self, source: str, kernel: LoopKernel, dialect: Dialect) -> Entry:
         """Return what runs a kernel, compiled once. Raises ``DeviceError`` with the source numbered."""
-        found = self._entries.get(source)
-        if found is None:
+        known = self._entries.get(source)
+        if known is None:
             within_limits(kernel)
             with self._lock:
                 expected, self._expected = self._expected, {}
             self.compile([*expected.items(), (source, kernel)], dialect)
-            found = self._entries[source]
-        return found
+            known = self._entries[source]
+        return known
 
     def compile(self, kernels: Iterable[tuple[str, LoopKernel]], dialect: Dialect) -> None:
         """Compile sources, with the kernels that they were rendered from, into one library."""
@@ -147,10 +147,10 @@ def within_language(name: str, source: str) -> None:
             f"metal: {name} has threadgroup memory and does not compile on Metal: it is declared in kernels"
             f" only, and this is a function that one calls.\n{with_line_numbers(source)}"
         )
-    for found in _POINTER.finditer(code):
-        if not _SPACE.search(found[0]):
+    for match in _POINTER.finditer(code):
+        if not _SPACE.search(match[0]):
             raise DeviceError(
-                f"metal: {name} does not compile on Metal: {found[0].strip()!r} does not say where it points;"
+                f"metal: {name} does not compile on Metal: {match[0].strip()!r} does not say where it points;"
                 f" put device, constant or thread before it.\n{with_line_numbers(source)}"
             )
 
@@ -182,11 +182,11 @@ def _joined(todo: dict[str, LoopKernel], dialect: Dialect) -> str:
     """Return one source: each kernel with its helpers in a namespace, and a function that takes arrays."""
     parts = [dialect.prologue]
     for number, (source, kernel) in enumerate(todo.items()):
-        given = [f"({storage(b.dtype, dialect)} *)b[{k}]" for k, b in enumerate(kernel.buffers)]
-        given += [
+        arguments = [f"({storage(b.dtype, dialect)} *)b[{k}]" for k, b in enumerate(kernel.buffers)]
+        arguments += [
             f"*(const {storage(p.dtype, dialect)} *)(p + {SLOT * k})" for k, p in enumerate(kernel.params)
         ]
-        call = f"k{number}::{kernel.name}({', '.join([*given, 'at'])})"
+        call = f"k{number}::{kernel.name}({', '.join([*arguments, 'at'])})"
         parts += [
             f"namespace k{number} {{\n{source.removeprefix(dialect.prologue)}}}\n",
             f'extern "C" void tb_entry_{number}'
@@ -198,15 +198,15 @@ def _joined(todo: dict[str, LoopKernel], dialect: Dialect) -> str:
 
 
 def _single(command: Sequence[str]) -> Sequence[str]:
-    told = run_compiler([*command, "--version"]).stdout
-    return _SINGLE["clang" in told]
+    version = run_compiler([*command, "--version"]).stdout
+    return _SINGLE["clang" in version]
 
 
 @cache
 def shim() -> Shim:
     """Return the process's. Raises ``DeviceError`` where there is no C++ compiler."""
     for name in ("c++", "g++", "clang++"):
-        found = shutil.which(name)
-        if found is not None:
-            return Shim((found,))
+        compiler = shutil.which(name)
+        if compiler is not None:
+            return Shim((compiler,))
     raise DeviceError("metal: no C++ compiler was found to run MSL on the host; install g++ or clang++.")

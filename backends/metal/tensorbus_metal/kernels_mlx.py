@@ -61,10 +61,10 @@ def _queued(call: Call, function: Function) -> Function:
 
     def run(*values: StridedArray) -> StridedArray:
         stream = owner.stream
-        given = [elements(owner, v, kind) for v, kind in zip(values, kinds, strict=True)]
-        made = owner.pool.of(function(*given, stream=stream), stream)
-        owner.start([made])
-        return StridedArray.contiguous(made, shape, dtype)
+        operands = [elements(owner, v, kind) for v, kind in zip(values, kinds, strict=True)]
+        block = owner.pool.of(function(*operands, stream=stream), stream)
+        owner.start([block])
+        return StridedArray.contiguous(block, shape, dtype)
 
     return run
 
@@ -133,8 +133,8 @@ def _conv_transpose(call: Call) -> Function:
 
 def _turned(function: Function, x: Any, weight: Any, stream: Any) -> Any:
     """Return a convolution by MLX, which has channels last."""
-    made = function(mx.moveaxis(x, 1, -1, stream=stream), weight, stream=stream)
-    return mx.moveaxis(made, -1, 1, stream=stream)
+    out = function(mx.moveaxis(x, 1, -1, stream=stream), weight, stream=stream)
+    return mx.moveaxis(out, -1, 1, stream=stream)
 
 
 def _attends(call: Call) -> bool | str:

@@ -27,8 +27,8 @@ def framed(kernel: LoopKernel, language: Dialect) -> tuple[str, str]:
 
 def called(source: str, kernel: LoopKernel, language: Dialect) -> tuple[str, str]:
     """Return the same two for a function that somebody wrote, ``kernel`` saying what its arguments are."""
-    given = [*(b.name for b in kernel.buffers), *(p.name for p in kernel.params)]
-    lines = [*_arguments(kernel, language), f"{kernel.name}({', '.join([*given, 'tb_at'])});", ""]
+    arguments = [*(b.name for b in kernel.buffers), *(p.name for p in kernel.params)]
+    lines = [*_arguments(kernel, language), f"{kernel.name}({', '.join([*arguments, 'tb_at'])});", ""]
     return f"{language.prologue}{source}\n", "\n".join(lines)
 
 

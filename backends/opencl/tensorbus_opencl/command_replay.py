@@ -67,7 +67,7 @@ class Replay:
                 buffers[slot] = allocate(nbytes[slot], bit)
         enqueue = cl.enqueue_nd_range_kernel
         for one in known[0]:
-            kernel, given = one.kernel, one.given
+            kernel, set_blocks = one.kernel, one.given
             for k, (at, slot) in enumerate(one.slots):
                 block = unit.error_block() if slot == ERROR_SLOT else buffers[slot]
                 memory = None
@@ -75,9 +75,9 @@ class Replay:
                     memory = block.memory
                     if block.users != bit:
                         block.users |= bit
-                if given[k] is not memory:
+                if set_blocks[k] is not memory:
                     kernel.set_arg(at, memory)
-                    given[k] = memory
+                    set_blocks[k] = memory
             for k, (at, read) in enumerate(one.late):
                 number = read(values)
                 if one.numbers[k] != number:
@@ -98,17 +98,17 @@ class Replay:
         assert step.what is not None
         launch = step.what
         kernel, grid, group, packs = self._compiler.bound(step.source, launch, self._script.index)
-        made = _Bound(kernel, grid, group, launch.kernel.name)
+        bound = _Bound(kernel, grid, group, launch.kernel.name)
         for at, slot in enumerate(step.slots):
             if slot in self._room:
                 kernel.set_arg(at, blocks[self._room[slot]].memory)
             else:
-                made.slots.append((at, slot))
-        made.given = [self] * len(made.slots)
+                bound.slots.append((at, slot))
+        bound.given = [self] * len(bound.slots)
         for (at, pack), read in zip(packs, step.late, strict=True):
-            made.late.append((at, _packed(pack, read)))
-        made.numbers = [b""] * len(made.late)
-        return made
+            bound.late.append((at, _packed(pack, read)))
+        bound.numbers = [b""] * len(bound.late)
+        return bound
 
 
 def _packed(

@@ -149,11 +149,11 @@ class Unit:
         """Raise the first error that a kernel reported since the last look, and forget it."""
         while self._unread:
             memory = self._errors[self._unread.pop()].memory
-            found = np.zeros(3, np.int64)
-            blocking(cl.enqueue_copy, self.default, found, memory)
-            if found[0]:
+            report = np.zeros(3, np.int64)
+            blocking(cl.enqueue_copy, self.default, report, memory)
+            if report[0]:
                 blocking(cl.enqueue_copy, self.default, memory, np.zeros(3, np.int64))
-                raise reports.error(self.name, *found)
+                raise reports.error(self.name, *report)
 
 
 class OpenclRuntime:
@@ -240,9 +240,9 @@ class OpenclRuntime:
         """Return an array over the value's memory, where host and device share theirs."""
         from .dlpack import host_view
 
-        found = host_view(self.units[index], value)
+        view = host_view(self.units[index], value)
         self.units[index].check(self.reports)
-        return found
+        return view
 
     def to_dlpack(
         self, value: StridedArray, index: int, *, max_version: tuple[int, int] | None = None,
@@ -254,9 +254,9 @@ class OpenclRuntime:
         unit = self.units[index]
         if copy:
             value = self.from_host(self.to_host(value, value.dtype, index), value.shape, value.dtype, index)
-        found = export(unit, value, max_version)
+        capsule = export(unit, value, max_version)
         unit.check(self.reports)
-        return found
+        return capsule
 
     def dlpack_device(self, value: StridedArray, index: int) -> tuple[int, int]:
         """Return OpenCL's number in DLPack, and the unit's."""
@@ -338,7 +338,7 @@ def _devices() -> list[cl.Device]:
         platforms = cl.get_platforms()
     except cl.Error as error:
         raise DeviceUnavailableError(_nothing(str(error))) from error
-    found: list[cl.Device] = []
+    usable: list[cl.Device] = []
     drivers_seen = set()
     for platform in platforms:
         driver = (platform.name, platform.vendor, platform.version)
@@ -346,13 +346,13 @@ def _devices() -> list[cl.Device]:
             continue
         drivers_seen.add(driver)
         try:
-            found += platform.get_devices()
+            usable += platform.get_devices()
         except cl.Error:
             continue
-    found = [d for d in found if d.available and d.compiler_available]
-    if not found:
+    usable = [d for d in usable if d.available and d.compiler_available]
+    if not usable:
         raise DeviceUnavailableError(_nothing(f"{len(platforms)} platform(s), none with a device"))
-    return sorted(found, key=lambda d: not d.type & cl.device_type.GPU)
+    return sorted(usable, key=lambda d: not d.type & cl.device_type.GPU)
 
 
 def _version(device: cl.Device) -> tuple[int, ...]:

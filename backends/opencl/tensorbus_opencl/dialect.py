@@ -226,14 +226,14 @@ _LONG_ATOMICS: Final = """\
 
 def _combined(long: bool, space: str = "__global") -> dict[tuple[str, dt.DType], str | Helper]:
     """Return what is joined with memory in one step: numbers of 32 bits, and ``long`` ones of 64."""
-    found: dict[tuple[str, dt.DType], str | Helper] = {}
+    atomics: dict[tuple[str, dt.DType], str | Helper] = {}
     for op, name in (("add", "add"), ("minimum", "min"), ("maximum", "max")):
         joined = f"_{name}((volatile {space} {{T}} *){{p}} + ({{i}}), {{v}})"
-        found |= dict.fromkeys([(op, dt.int32), (op, dt.uint32)], f"atomic{joined}")
+        atomics |= dict.fromkeys([(op, dt.int32), (op, dt.uint32)], f"atomic{joined}")
         if long:
             helper = Helper("long_atomics", f"atom{joined}", _LONG_ATOMICS)
-            found |= dict.fromkeys([(op, dt.int64), (op, dt.uint64)], helper)
-    return found
+            atomics |= dict.fromkeys([(op, dt.int64), (op, dt.uint64)], helper)
+    return atomics
 
 
 # Intel's compiler makes vectors of items that are alone in their group as well: code that is never run, which

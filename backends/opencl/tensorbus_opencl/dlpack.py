@@ -64,11 +64,11 @@ def borrow(unit: Unit, producer: Any) -> tuple[StridedArray, DType]:
 
     Raises ``BufferError`` for a buffer of another context, or elements that no tensor has.
     """
-    taken = from_capsule(producer, unit.dialect.types)
-    if prod(taken.shape) == 0 or taken.address is None:
-        return StridedArray.contiguous(None, taken.shape, taken.dtype), taken.dtype
-    memory: Any = cl.Buffer.from_int_ptr(taken.address, retain=True)
+    capsule = from_capsule(producer, unit.dialect.types)
+    if prod(capsule.shape) == 0 or capsule.address is None:
+        return StridedArray.contiguous(None, capsule.shape, capsule.dtype), capsule.dtype
+    memory: Any = cl.Buffer.from_int_ptr(capsule.address, retain=True)
     if memory.context != unit.context:
         raise BufferError(f"from_dlpack: the buffer belongs to another context than that of {unit.name}.")
-    block = Borrowed(memory, taken.owner)
-    return StridedArray(block, taken.shape, taken.strides, taken.offset, taken.dtype), taken.dtype
+    block = Borrowed(memory, capsule.owner)
+    return StridedArray(block, capsule.shape, capsule.strides, capsule.offset, capsule.dtype), capsule.dtype

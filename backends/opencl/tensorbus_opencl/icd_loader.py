@@ -31,12 +31,12 @@ def set_up(environment: MutableMapping[str, str] | None = None) -> None:
     environment = os.environ if environment is None else environment
     if any(environment.get(name) for name in _CHOICES) or sys.platform != "linux":
         return
-    found = {file.name: _resolved(file) for file in _system_files()}
+    drivers = {file.name: _resolved(file) for file in _system_files()}
     library = intel_library()
     if library is not None:
         _preload(library.parent)
-        found["tensorbus-intel.icd"] = str(library)
-    folder = str(_folder(found))
+        drivers["tensorbus-intel.icd"] = str(library)
+    folder = str(_folder(drivers))
     for name in _CHOICES[:2]:
         environment[name] = folder
 
@@ -84,24 +84,24 @@ def _resolved(file: Path) -> str:
     return str(beside.absolute()) if beside.exists() else name
 
 
-def _folder(found: dict[str, str]) -> Path:
-    text = repr(sorted(found.items()))
-    kept = private_folder("opencl", f"icd-{sha256(text.encode()).hexdigest()[:16]}")
+def _folder(drivers: dict[str, str]) -> Path:
+    text = repr(sorted(drivers.items()))
+    cached = private_folder("opencl", f"icd-{sha256(text.encode()).hexdigest()[:16]}")
     # The loader opens what the files name, by their paths: nobody else may put other files there.
-    if kept is not None and safe_by_path(kept) and _name_all(found, kept):
-        return kept
+    if cached is not None and safe_by_path(cached) and _name_all(drivers, cached):
+        return cached
     folder = Path(tempfile.mkdtemp(prefix="tensorbus-opencl-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if not _name_all(found, folder):
+    if not _name_all(drivers, folder):
         raise OSError(
             f"the list of OpenCL drivers cannot be written to {folder}; make room there, or set TMPDIR."
         )
     return folder
 
 
-def _name_all(found: dict[str, str], folder: Path) -> bool:
+def _name_all(drivers: dict[str, str], folder: Path) -> bool:
     """Write a file for each driver where it is not there or damaged; say whether all are there."""
-    lines = {folder / name: f"{library}\n".encode() for name, library in found.items()}
+    lines = {folder / name: f"{library}\n".encode() for name, library in drivers.items()}
     return all(_content(file) == line or write_whole(file, line) for file, line in lines.items())
 
 

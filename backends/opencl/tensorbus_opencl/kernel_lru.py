@@ -68,13 +68,13 @@ class Loaded:
         """
         key = (unit.index, source)
         with self._lock:
-            found = self._known.get(key)
-            if found is None:
-                found = self._known[key] = Handle(unit, source, name)
-        with found.lock:
-            if found.kernel is None:
-                self.load(found)
-        return found
+            loaded = self._known.get(key)
+            if loaded is None:
+                loaded = self._known[key] = Handle(unit, source, name)
+        with loaded.lock:
+            if loaded.kernel is None:
+                self.load(loaded)
+        return loaded
 
     def load(self, handle: Handle) -> cl.Kernel:
         """Bring a kernel into memory, in the place of one that was not used for longest. Needs its lock."""

@@ -61,9 +61,9 @@ class Pool:
         """
         size = rounded(nbytes)
         with self.lock:
-            kept = self._free.get((bit, size)) or self._settled(bit, size)
-            if kept:
-                memory = kept.pop()
+            free = self._free.get((bit, size)) or self._settled(bit, size)
+            if free:
+                memory = free.pop()
                 self.reserved -= size
             else:
                 memory = self._create(nbytes, size)
@@ -123,8 +123,8 @@ class Pool:
     def trim(self) -> None:
         """Give what is kept for reuse back to the driver."""
         with self.lock:
-            for kept in self._free.values():
-                for memory in kept:
+            for free in self._free.values():
+                for memory in free:
                     memory.release()
             for _, memory, _ in self._busy:
                 memory.release()

@@ -108,10 +108,10 @@ def _cheapest_tile(dtype: DType, rows: int, axes: Axes, channels: int) -> tuple[
 
 def params_of(rows: int, channels: int, tile: Tile, axes: Axes, *rest: int) -> list[int]:
     """Return the parameters as ``implicit_gemm.c`` knows them."""
-    found = [rows, channels, tile.block, tile.high, tile.wide, int(tile.flat), *rest]
+    params = [rows, channels, tile.block, tile.high, tile.wide, int(tile.flat), *rest]
     for a in axes:
-        found += [a.length, a.count, a.step, a.taps, a.first, a.apart, a.out]
-    return found
+        params += [a.length, a.count, a.step, a.taps, a.first, a.apart, a.out]
+    return params
 
 
 def covering_of(tile: Tile, axes: Axes) -> int:
@@ -167,30 +167,30 @@ class WeightGradient:
     axes: Axes
 
 
-def windows(launches: Launches, given: ImplicitGemm) -> None:
+def windows(launches: Launches, problem: ImplicitGemm) -> None:
     """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0."""
-    z, y, x = given.axes
-    batch, groups, rows = given.batch, given.groups, given.rows
-    made, tile = _cheapest_tile(given.dtype, rows, given.axes, given.channels * z.taps)
-    row_panels, depth = -(-rows // made.tall), given.channels * z.taps * y.taps * x.taps
-    covering = covering_of(tile, given.axes)
+    z, y, x = problem.axes
+    batch, groups, rows = problem.batch, problem.groups, problem.rows
+    functions, tile = _cheapest_tile(problem.dtype, rows, problem.axes, problem.channels * z.taps)
+    row_panels, depth = -(-rows // functions.tall), problem.channels * z.taps * y.taps * x.taps
+    covering = covering_of(tile, problem.axes)
     count = covering * z.count * batch * groups
     parts = max(min(row_panels, MIN_PIECES // count), 1)
-    image = given.channels * z.length * y.length * x.length
-    lead = given.lead if made.tall <= _MAX_UNPACKED_ROWS else 0
+    image = problem.channels * z.length * y.length * x.length
+    lead = problem.lead if functions.tall <= _MAX_UNPACKED_ROWS else 0
     params = params_of(
-        rows, given.channels * z.taps, tile, given.axes,
-        parts, groups, image, rows * given.out_channel, given.out_channel, given.out_first, lead, 0,
+        rows, problem.channels * z.taps, tile, problem.axes,
+        parts, groups, image, rows * problem.out_channel, problem.out_channel, problem.out_first, lead, 0,
     )  # fmt: skip
     if not lead:
-        lined = launches.scratch(groups * row_panels * depth * made.tall * given.dtype.itemsize)
-        w, grid = given.weights, (row_panels, groups)
-        taken = (rows, given.channels, z.taps, y.taps, x.taps, w.group, w.row, *w.steps, w.first)
-        piece = pieces(grid, MIN_STRIDED_MOVES // (depth * made.tall) + 1)
-        launches.add(made.launch("pack_rows", (1, lined), taken, grid, piece), 0)
+        lined = launches.scratch(groups * row_panels * depth * functions.tall * problem.dtype.itemsize)
+        w, grid = problem.weights, (row_panels, groups)
+        strides = (rows, problem.channels, z.taps, y.taps, x.taps, w.group, w.row, *w.steps, w.first)
+        piece = pieces(grid, MIN_STRIDED_MOVES // (depth * functions.tall) + 1)
+        launches.add(functions.launch("pack_rows", (1, lined), strides, grid, piece), 0)
     places = z.count * y.count * x.count * batch * groups // count
-    moved = rows // parts + given.channels * z.taps * y.phases * x.phases
+    moved = rows // parts + problem.channels * z.taps * y.phases * x.phases
     work = places * (rows * depth // parts + _MOVE_COST * moved) + 1
     tiling = (covering, z.count * parts, batch * groups)
     piece = pieces(tiling, MIN_PART_WORK // work + 1)
-    launches.add(made.launch("convolve", (1 if lead else lined, 0, 2), params, tiling, piece), 1)
+    launches.add(functions.launch("convolve", (1 if lead else lined, 0, 2), params, tiling, piece), 1)

@@ -59,11 +59,11 @@ def _axes(space: Sequence[int], kernel: Sequence[int], out: Sequence[int], attrs
         return flat, flat, Axis(n, n, 1, 1, 0, 1, 1)
     counts = _three(out, 1)
     rest = (_three(space, 1), counts, _three(stride, 1), _three(kernel, 1), _three(padding, 0))
-    made = [
+    axes = [
         Axis(n, c, s, k, -p, d, o)
         for n, c, s, k, p, d, o in zip(*rest, _three(dilation, 1), _strides(counts), strict=True)
     ]
-    return made[0], made[1], made[2]
+    return axes[0], axes[1], axes[2]
 
 
 def _conv_axes(call: Call, kernel: Sequence[int]) -> Axes:
@@ -79,7 +79,7 @@ def _phases(length: int, count: int, step: int, taps: int, padding: int, apart: 
 
     Each comes with its first output, and with its first tap and the distance of its taps.
     """
-    found = []
+    phases = []
     for phase in range(min(step, count)):
         own = [t for t in range(taps) if (phase + padding - t * apart) % step == 0]
         every = step // gcd(step, apart)
@@ -87,8 +87,8 @@ def _phases(length: int, count: int, step: int, taps: int, padding: int, apart: 
         axis = Axis(
             length, -(-(count - phase) // step), 1, len(own), first, -every * apart // step, step * out
         )
-        found.append((axis, phase * out, own[0] if own else 0, every))
-    return found
+        phases.append((axis, phase * out, own[0] if own else 0, every))
+    return phases
 
 
 def convolve(call: Call) -> Callable[..., Any]:
@@ -191,7 +191,7 @@ def _planes(call: Call) -> Launch | None:
     turned = call.op == "conv_transpose"
     if rank > 2 or call.attrs["groups"] != w_shape[0] or w_shape[1] != 1:
         return None
-    made, lead = tiles(_computed(call.dtypes[0]), *_PLANE_TILE), 2 - rank
+    functions, lead = tiles(_computed(call.dtypes[0]), *_PLANE_TILE), 2 - rank
     (rows, columns), (high, wide), taps = ((1,) * lead + tuple(s[2:]) for s in (x_shape, out_shape, w_shape))
     stride, padding, apart = (
         (fill,) * lead + tuple(call.attrs[key])
@@ -201,7 +201,7 @@ def _planes(call: Call) -> Launch | None:
     width, (step, along) = (wide // 2 if turned else wide), stride
     if prod(taps) > MAX_DEPTH or (turned and (along != 2 or 2 * step > _MAX_PHASES)):
         return None
-    pitch = width + (reach[1] + padding[1]) // along + 2 * made.lanes + 2
+    pitch = width + (reach[1] + padding[1]) // along + 2 * functions.lanes + 2
     if turned:
         band = MAX_READ // pitch - (reach[0] + padding[0]) // step - 2
     else:
@@ -212,7 +212,7 @@ def _planes(call: Call) -> Launch | None:
     params = (x_shape[1], high, wide, rows, columns, *taps, *stride, *padding, *apart, band)
     piece = pieces((planes,), MIN_CONTIGUOUS_MOVES // (high * wide) + 1)
     name = "planes_transposed" if turned else "planes_each"
-    return made.launch(name, (1, 0, 2), params, (planes,), piece)
+    return functions.launch(name, (1, 0, 2), params, (planes,), piece)
 
 
 def _single_launch(call: Call, launch: Launch) -> Callable[..., Any]:
@@ -237,7 +237,7 @@ def _all_phases(call: Call) -> list[tuple[Any, Any, Any]]:
         return [(alone, alone, _phases(n, n, 1, 1, 0, 1, 1)[0])]
     outs = _three(counts, 1)
     rest = (_three(stride, 1), _three(kernel, 1), _three(padding, 0), _three(dilation, 1), _strides(outs))
-    z, y, x = (_phases(*given) for given in zip(_three(space, 1), outs, *rest, strict=True))
+    z, y, x = (_phases(*sizes) for sizes in zip(_three(space, 1), outs, *rest, strict=True))
     return [(a, b, c) for a in z for b in y for c in x]
 
 
@@ -246,39 +246,39 @@ def weight_gradient(call: Call) -> Callable[..., Any]:
     assert call.shapes is not None
     assert call.out_shape is not None
     shape, groups = call.out_shape, call.attrs["groups"]
-    given = WeightGradient(
+    problem = WeightGradient(
         dtype=_computed(call.dtypes[0]), batch=call.shapes[0][0], groups=groups, rows=shape[0] // groups,
         channels=shape[1], axes=_conv_axes(call, shape[2:]),
     )  # fmt: skip
-    exact = cache(lambda: _correlated(call, given))
-    if not weights_are_quicker(given):
+    exact = cache(lambda: _correlated(call, problem))
+    if not weights_are_quicker(problem):
         return _widened(call, exact())
-    launches = Launches(2, (DTYPES[given.dtype], shape), (np.dtype(np.int64), ()))
+    launches = Launches(2, (DTYPES[problem.dtype], shape), (np.dtype(np.int64), ()))
     launches.clear(3, 8, 0)
-    winograd_weights(launches, given)
+    winograd_weights(launches, problem)
     return _widened(call, _repacking(launches.repacking(packed), exact))
 
 
-def _correlated(call: Call, given: WeightGradient) -> Callable[..., Any]:
+def _correlated(call: Call, problem: WeightGradient) -> Callable[..., Any]:
     """Return what gives the gradient: channels of what it is of turned to lie side by side, then summed."""
     assert call.shapes is not None
     assert call.out_shape is not None
-    (x_shape, g_shape), w_shape, dtype, axes = call.shapes, call.out_shape, given.dtype, given.axes
-    batch, groups, rows, channels = given.batch, given.groups, given.rows, given.channels
+    (x_shape, g_shape), w_shape, dtype, axes = call.shapes, call.out_shape, problem.dtype, problem.axes
+    batch, groups, rows, channels = problem.batch, problem.groups, problem.rows, problem.channels
     z, y, x = axes
-    made = tiles(dtype, 6, 2)
-    if rows <= made.lanes:
-        made = tiles(dtype, 12, 1)
-    tile = tile_of(axes, channels * z.taps, made.lanes, MAX_DEPTH // 2)
+    functions = tiles(dtype, 6, 2)
+    if rows <= functions.lanes:
+        functions = tiles(dtype, 12, 1)
+    tile = tile_of(axes, channels * z.taps, functions.lanes, MAX_DEPTH // 2)
     assert tile is not None
     blocks, units = -(-channels * z.taps // tile.block), batch * z.count * covering_of(tile, axes)
     chunk = -(-units // max(-(-MIN_PIECES // (blocks * groups)), 1))
-    wide, places = made.lanes * made.vectors, prod(g_shape[2:])
+    wide, places = functions.lanes * functions.vectors, prod(g_shape[2:])
     lanes = 1 if rows == 1 else -(-rows // wide) * wide
     work = places // covering_of(tile, axes) * lanes * tile.block * y.taps * x.taps + 1
     chunk = min(max(chunk, MIN_PART_WORK // work), units)
     chunks = -(-units // chunk)
-    row_panels, down = -(-rows // wide), -(-tile.block * y.taps * x.taps // made.tall) * made.tall
+    row_panels, down = -(-rows // wide), -(-tile.block * y.taps * x.taps // functions.tall) * functions.tall
     image = channels * prod(x_shape[2:])
     params = params_of(rows, channels * z.taps, tile, axes, batch, groups, image, 0, 0, 0, 0, chunk)
     launches = Launches(2, (DTYPES[dtype], w_shape))
@@ -287,14 +287,14 @@ def _correlated(call: Call, given: WeightGradient) -> Callable[..., Any]:
         g = launches.scratch(batch * groups * row_panels * places * wide * dtype.itemsize)
         grid: tuple[int, ...] = (row_panels, batch * groups)
         piece = pieces(grid, MIN_CONTIGUOUS_MOVES // (places * wide) + 1)
-        launches.add(made.launch("turn", (1, g), (rows, places), grid, piece))
+        launches.add(functions.launch("turn", (1, g), (rows, places), grid, piece))
     grid = (blocks, chunks, groups)
     piece = pieces(grid, MIN_PART_WORK // (work * chunk) + 1)
-    launches.add(made.launch("correlate", (g, 0, parts), params, grid, piece))
+    launches.add(functions.launch("correlate", (g, 0, parts), params, grid, piece))
     moved = chunks * channels * prod(w_shape[2:]) * wide
     grid = (row_panels, groups)
     piece = pieces(grid, MIN_CONTIGUOUS_MOVES // moved + 1)
-    launches.add(made.launch("collect", (parts, 2), [*params, chunks], grid, piece))
+    launches.add(functions.launch("collect", (parts, 2), [*params, chunks], grid, piece))
     return launches.repacking(packed)
 
 
@@ -310,13 +310,13 @@ def takes_windows(call: Call) -> bool | str:
     if NATIVE.compiler() is None:
         return NATIVE.reason
     if call.op == "conv_transpose":
-        found = _all_phases(call)
-        if len(found) > _MAX_PHASES:
+        phases = _all_phases(call)
+        if len(phases) > _MAX_PHASES:
             return f"steps of up to {_MAX_PHASES} places in all only"
-        given = [(z[0], y[0], x[0]) for z, y, x in found]
+        every = [(z[0], y[0], x[0]) for z, y, x in phases]
     else:
-        given = [_conv_axes(call, kernel)]
-    fits = all(0 in (a.taps for a in axes) or tile_of(axes, 1, 16) for axes in given)
+        every = [_conv_axes(call, kernel)]
+    fits = all(0 in (a.taps for a in axes) or tile_of(axes, 1, 16) for axes in every)
     return fits or "windows that fit into the cache only"
 
 

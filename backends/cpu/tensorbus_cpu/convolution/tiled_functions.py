@@ -33,14 +33,14 @@ _FUSED: Final = "-ffp-contract=fast"
 class SourceFunctions:
     """The functions of one of the package's C sources, with definitions put before it."""
 
-    def __init__(self, name: str, given: Mapping[str, object]) -> None:
+    def __init__(self, name: str, macros: Mapping[str, object]) -> None:
         compiler = NATIVE.compiler()
         assert compiler is not None
         lines = [
             "#include <stdint.h>",
             "#include <string.h>",
             _BYTES,
-            *(f"#define {k} {v}" for k, v in given.items()),
+            *(f"#define {k} {v}" for k, v in macros.items()),
         ]
         self._library = compiler.library("\n".join([*lines, c_source(name)]), _FUSED)
         self._prepared = compiler.prepared
@@ -78,12 +78,12 @@ class GemmFunctions:
     """
 
     def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
-        given = {
+        macros = {
             "T": _FLOATS.get(dtype, f"int{8 * dtype.itemsize}_t"), "BITS": f"int{8 * dtype.itemsize}_t",
             "TALL": tall, "VECTORS": vectors,
             "DEEP": MAX_DEPTH, "COLUMNS": MAX_COLUMNS, "ROOM": MAX_READ,
         }  # fmt: skip
-        functions = SourceFunctions("implicit_gemm", given)
+        functions = SourceFunctions("implicit_gemm", macros)
         self.tall, self.vectors, self.lanes = tall, vectors, functions.lanes
         self.launch, self.run = functions.launch, functions.run
 

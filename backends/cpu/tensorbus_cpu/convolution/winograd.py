@@ -37,91 +37,91 @@ _MAX_LANES = 16
 
 @cache
 def _functions() -> SourceFunctions:
-    given = {"ROOM": _ROOM, "COLUMNS": _COLUMNS, "SIDE": _SIDE, "TALL": _TALL, "VECTORS": _VECTORS}
-    return SourceFunctions("winograd", given)
+    macros = {"ROOM": _ROOM, "COLUMNS": _COLUMNS, "SIDE": _SIDE, "TALL": _TALL, "VECTORS": _VECTORS}
+    return SourceFunctions("winograd", macros)
 
 
-def is_quicker(given: ImplicitGemm) -> bool:
+def is_quicker(problem: ImplicitGemm) -> bool:
     """Return whether ``winograd`` serves a convolution and saves time."""
-    (_, y, x), rows, channels = given.axes, given.rows, given.channels
-    images = given.batch * given.groups
-    if not _serves(given.dtype, given.axes) or x.out != 1 or _max_tiles(channels) < _MIN_CHANNELS:
+    (_, y, x), rows, channels = problem.axes, problem.rows, problem.channels
+    images = problem.batch * problem.groups
+    if not _serves(problem.dtype, problem.axes) or x.out != 1 or _max_tiles(channels) < _MIN_CHANNELS:
         return False
     tiles, own = images * _half(y.count) * _half(x.count), rows * channels
     direct = images * y.count * x.count * 9 * own
     return tiles * (_PLACES * own + _TRANSFORM_COST * (rows + channels)) + _FILTER_COST * own < direct
 
 
-def winograd(launches: Launches, given: ImplicitGemm) -> None:
+def winograd(launches: Launches, problem: ImplicitGemm) -> None:
     """Add what computes buffer 2 of buffers 0 and 1, images and weights, in stage 1 after stage 0.
 
     What is not finite spreads over a tile: where a result is such, buffer 3, one integer, becomes 1.
     """
-    _, y, x = given.axes
-    functions, rows, channels, groups = _functions(), given.rows, given.channels, given.groups
-    row_panels, matrices = -(-rows // _TALL), given.batch * groups
-    high, wide = _block(given.axes, channels, matrices, functions.lanes)
+    _, y, x = problem.axes
+    functions, rows, channels, groups = _functions(), problem.rows, problem.channels, problem.groups
+    row_panels, matrices = -(-rows // _TALL), problem.batch * groups
+    high, wide = _block(problem.axes, channels, matrices, functions.lanes)
     blocks = -(-_half(y.count) // high) * -(-_half(x.count) // wide)
     parts = max(min(row_panels // _SIDE, MIN_PIECES // (blocks * matrices)), 1)
-    weights = given.weights
+    weights = problem.weights
     by_channel, _, by_y, by_x = weights.steps
     first = weights.first + sum(2 * s for s, a in ((by_y, y), (by_x, x)) if a.apart < 0)
     by_y, by_x = (s if a.apart > 0 else -s for s, a in ((by_y, y), (by_x, x)))
-    taken = [rows, channels, weights.group, weights.row, by_channel, by_y, by_x, first]
+    strides = [rows, channels, weights.group, weights.row, by_channel, by_y, by_x, first]
     each = (row_panels, groups)
-    turned = launches.scratch(groups * row_panels * _PLACES * channels * _TALL * given.dtype.itemsize)
+    turned = launches.scratch(groups * row_panels * _PLACES * channels * _TALL * problem.dtype.itemsize)
     piece = pieces(each, MIN_STRIDED_MOVES // (channels * _TALL * _PLACES) + 1)
-    launches.add(functions.launch("filters", (1, turned), taken, each, piece), 0)
+    launches.add(functions.launch("filters", (1, turned), strides, each, piece), 0)
     grid = (blocks, parts, matrices)
     params = [
         rows, channels, high, wide, parts, groups, channels * y.length * x.length,
-        rows * given.out_channel, given.out_channel, y.out, given.out_first, *_span(y), *_span(x),
+        rows * problem.out_channel, problem.out_channel, y.out, problem.out_first, *_span(y), *_span(x),
     ]  # fmt: skip
     work = high * wide * (_PLACES * channels * rows // parts + _TRANSFORM_COST * channels)
     piece = pieces(grid, MIN_PART_WORK // work + 1)
     launches.add(functions.launch("winograd", (turned, 0, 2, 3), params, grid, piece), 1)
 
 
-def weights_are_quicker(given: WeightGradient) -> bool:
+def weights_are_quicker(problem: WeightGradient) -> bool:
     """Return whether ``winograd_weights`` serves the gradient of weights and saves time."""
-    if not _serves(given.dtype, given.axes):
+    if not _serves(problem.dtype, problem.axes):
         return False
-    _, y, x = given.axes
-    images, channels, lanes = given.batch * given.groups, given.channels, _functions().lanes
-    own = _row_panels(given.rows) * _row_lanes() * channels  # what fills up a panel is multiplied too
+    _, y, x = problem.axes
+    images, channels, lanes = problem.batch * problem.groups, problem.channels, _functions().lanes
+    own = _row_panels(problem.rows) * _row_lanes() * channels  # what fills up a panel is multiplied too
     count = images * _half(y.count) * _half(x.count)
     cost = (
-        count * (_PLACES * own + _TRANSFORM_COST * (given.rows + channels))
-        + images * _units(given) * _PLACES * _SUM_COST * own
+        count * (_PLACES * own + _TRANSFORM_COST * (problem.rows + channels))
+        + images * _units(problem) * _PLACES * _SUM_COST * own
     )
-    direct = own if given.rows > lanes else lanes * channels
+    direct = own if problem.rows > lanes else lanes * channels
     return cost < images * y.count * x.count * 9 * direct
 
 
-def winograd_weights(launches: Launches, given: WeightGradient) -> None:
+def winograd_weights(launches: Launches, problem: WeightGradient) -> None:
     """Add what computes buffer 2, the gradient of weights, of buffers 0 and 1, images and gradients.
 
     As for ``winograd``: where a result is not finite, buffer 3 becomes 1.
     """
-    (_, y, x), rows, channels = given.axes, given.rows, given.channels
-    groups, matrices = given.groups, given.batch * given.groups
+    (_, y, x), rows, channels = problem.axes, problem.rows, problem.channels
+    groups, matrices = problem.groups, problem.batch * problem.groups
     functions, row_panels, places = _functions(), _row_panels(rows), y.count * x.count
-    block, (high, wide) = _channels(channels), _unit(given)
-    blocks, units = -(-channels // block), given.batch * _units(given)
+    block, (high, wide) = _channels(channels), _unit(problem)
+    blocks, units = -(-channels // block), problem.batch * _units(problem)
     work = high * wide * (_PLACES * block * row_panels * _row_lanes() + _TRANSFORM_COST * (block + rows))
     chunk = min(max(-(-units // max(-(-MIN_PIECES // (blocks * groups)), 1)), MIN_PART_WORK // work), units)
     chunks = -(-units // chunk)
     part = _PLACES * row_panels * -(-block // _TALL) * _TALL * _row_lanes()
-    itemsize = given.dtype.itemsize
+    itemsize = problem.dtype.itemsize
     turned = launches.scratch(matrices * row_panels * places * _row_lanes() * itemsize)
     parts = launches.scratch(chunks * groups * blocks * part * itemsize)
     grid: tuple[int, ...] = (row_panels, matrices)
     piece = pieces(grid, MIN_CONTIGUOUS_MOVES // (places * _row_lanes()) + 1)
-    turning = tiles(given.dtype, _TALL, _VECTORS)
+    turning = tiles(problem.dtype, _TALL, _VECTORS)
     launches.add(turning.launch("turn", (1, turned), (rows, places), grid, piece), 0)
     params = [
         rows, channels, high, wide, 1, groups, channels * y.length * x.length, 0, 0, 0, 0,
-        *_span(y), *_span(x), given.batch, block, chunk, chunks,
+        *_span(y), *_span(x), problem.batch, block, chunk, chunks,
     ]  # fmt: skip
     grid = (blocks, chunks, groups)
     piece = pieces(grid, MIN_PART_WORK // (work * chunk) + 1)
@@ -152,17 +152,17 @@ def _channels(channels: int) -> int:
     return -(-channels // -(-channels // _BLOCK))
 
 
-def _unit(given: WeightGradient) -> tuple[int, int]:
+def _unit(problem: WeightGradient) -> tuple[int, int]:
     """Return the tiles of a unit along both axes: all of a row where that is possible."""
-    most = min((_ROOM - _MAX_LANES) // _channels(given.channels) - _MAX_LANES, _TILES)
-    tall, across = _half(given.axes[1].count), _half(given.axes[2].count)
+    most = min((_ROOM - _MAX_LANES) // _channels(problem.channels) - _MAX_LANES, _TILES)
+    tall, across = _half(problem.axes[1].count), _half(problem.axes[2].count)
     wide = -(-across // -(-across // most))
     return -(-tall // -(-tall // min(most // wide, tall))), wide
 
 
-def _units(given: WeightGradient) -> int:
-    high, wide = _unit(given)
-    return -(-_half(given.axes[1].count) // high) * -(-_half(given.axes[2].count) // wide)
+def _units(problem: WeightGradient) -> int:
+    high, wide = _unit(problem)
+    return -(-_half(problem.axes[1].count) // high) * -(-_half(problem.axes[2].count) // wide)
 
 
 def _half(n: int) -> int:

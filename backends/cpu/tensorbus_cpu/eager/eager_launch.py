@@ -83,21 +83,21 @@ class Launches:
         if routine is None:
             return self._in_python(other, repacks)
         words = np.array(self._words(), np.int64)
-        made: Callable[..., Any] = routine(words.ctypes.data, len(words), other, repacks)
-        return made
+        launch: Callable[..., Any] = routine(words.ctypes.data, len(words), other, repacks)
+        return launch
 
     def _words(self) -> list[int]:
         steps = [(s, len(stage)) for stage in self._stages for s in stage]
-        found = [self.arrays, len(self.results), len(self._scratch), len(steps), *self._scratch]
+        words = [self.arrays, len(self.results), len(self._scratch), len(steps), *self._scratch]
         for dtype, shape in self.results:
-            found += [id(dtype), prod(shape) * dtype.itemsize, len(shape), *shape]
+            words += [id(dtype), prod(shape) * dtype.itemsize, len(shape), *shape]
         for s, group in steps:
-            grid, piece = ((*given, *(1,) * (_AXES - len(given))) for given in (s.grid, s.piece))
-            found += [ctypes.cast(s.function, ctypes.c_void_p).value or 0, group]
-            found += [length for pair in zip(grid, piece, strict=True) for length in pair]
+            grid, piece = ((*sides, *(1,) * (_AXES - len(sides))) for sides in (s.grid, s.piece))
+            words += [ctypes.cast(s.function, ctypes.c_void_p).value or 0, group]
+            words += [length for pair in zip(grid, piece, strict=True) for length in pair]
             params = unpack(f"{len(s.params)}q", slots(s.params))
-            found += [len(s.buffers), *s.buffers, len(params), *params]
-        return found
+            words += [len(s.buffers), *s.buffers, len(params), *params]
+        return words
 
     def _in_python(self, other: Callable[..., Any], repacks: bool) -> Callable[..., Any]:
         compiler = NATIVE.compiler()
@@ -108,13 +108,13 @@ class Launches:
             for s in stage
         ]
 
-        def run(*given: Any) -> Any:
-            if not all(map(_is_packed, given)):
+        def run(*values: Any) -> Any:
+            if not all(map(_is_packed, values)):
                 if not repacks:
-                    return other(*given)
-                given = tuple(x if _is_packed(x) else other(x) for x in given)
+                    return other(*values)
+                values = tuple(x if _is_packed(x) else other(x) for x in values)
             out = [empty(shape, dtype) for dtype, shape in self.results]
-            memory = [address(x) for x in (*given, *out)]
+            memory = [address(x) for x in (*values, *out)]
             scratch = [empty((size,), np.uint8) for size in self._scratch]
             memory += map(address, scratch)
             for launch, buffers in steps:
@@ -143,7 +143,7 @@ def _routine() -> Any:
         return None
     if library is None:
         return None
-    made = library.tb_routine
-    made.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.py_object, ctypes.c_int64)
-    made.restype = ctypes.py_object
-    return made
+    function = library.tb_routine
+    function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.py_object, ctypes.c_int64)
+    function.restype = ctypes.py_object
+    return function

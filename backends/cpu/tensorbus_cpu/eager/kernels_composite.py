@@ -73,12 +73,12 @@ def _supports(call: Call) -> bool | str:
 def _in_a_row(call: Call, table: Mapping[str, Kernel]) -> Run:
     """Return a function of one call for each op of the decomposition, which serves every shape."""
     graph = trace(call.op, [Spec((), d) for d in call.dtypes], call.attrs)
-    given = {id(x): k for k, x in enumerate(graph.inputs)}
+    inputs = {id(x): k for k, x in enumerate(graph.inputs)}
     numbers = [(k, DTYPES[d]) for k, d in enumerate(call.dtypes) if call.weak[k]]
     fixed = [node for node in graph if node.op == "constant"]
-    computed = [node for node in graph if node.op != "constant" and id(node) not in given]
+    computed = [node for node in graph if node.op != "constant" and id(node) not in inputs]
     constants = [node.attrs["value"] for node in fixed]
-    places = {**given, **{id(node): len(given) + k for k, node in enumerate((*fixed, *computed))}}
+    places = {**inputs, **{id(node): len(inputs) + k for k, node in enumerate((*fixed, *computed))}}
     (out,) = (places[id(x)] for x in graph.outputs)
     last = {places[id(x)]: node for node in computed for x in node.inputs}
     steps = []
@@ -88,32 +88,32 @@ def _in_a_row(call: Call, table: Mapping[str, Kernel]) -> Run:
         steps.append((_step(node, table), operands, ended))
 
     def run(*values: Any) -> Any:
-        found = [*values, *constants]
+        slots = [*values, *constants]
         for k, dtype in numbers:
-            found[k] = np.asarray(found[k], dtype)
+            slots[k] = np.asarray(slots[k], dtype)
         for function, operands, ended in steps:
-            found.append(function(*[found[k] for k in operands]))
+            slots.append(function(*[slots[k] for k in operands]))
             for k in ended:
-                found[k] = None
-        return found[out]
+                slots[k] = None
+        return slots[out]
 
     return run
 
 
 def _step(node: Node, table: Mapping[str, Kernel]) -> Run:
     """Return what runs a node on its operands. Numbers are for the kernel, unless there is nothing else."""
-    kernel, given, attrs = table[node.op], node.inputs, node.attrs
+    kernel, operands, attrs = table[node.op], node.inputs, node.attrs
     if kernel.function is not None:
         return partial(kernel.function, **attrs)
-    weak = tuple(x.op == "constant" for x in given)
-    bare = bool(given) and all(weak)
+    weak = tuple(x.op == "constant" for x in operands)
+    bare = bool(operands) and all(weak)
     call = Call(
-        op=node.op, dtypes=tuple(x.spec.dtype for x in given), shapes=None, attrs=attrs,
-        out_dtype=node.spec.dtype, out_shape=None, index=0, weak=(False,) * len(given) if bare else weak,
+        op=node.op, dtypes=tuple(x.spec.dtype for x in operands), shapes=None, attrs=attrs,
+        out_dtype=node.spec.dtype, out_shape=None, index=0, weak=(False,) * len(operands) if bare else weak,
     )  # fmt: skip
     assert kernel.prepare is not None
     run = kernel.prepare(call)
     if not bare:
         return run
-    own = [DTYPES[x.spec.dtype] for x in given]
+    own = [DTYPES[x.spec.dtype] for x in operands]
     return lambda *xs: run(*[np.asarray(x, d) for x, d in zip(xs, own, strict=True)])

@@ -70,11 +70,11 @@ class GeneratedKernel:
             covered = kernel is not None and (not _narrow(self.call) or _compiler().has_half)
             self._run = kernel.prepare(self.call) if covered else self.otherwise
         assert self._run is not None
-        given = [_strided(x) if type(x) is _ARRAY else x for x in values]
-        if self._run is self.otherwise or None in given:
+        operands = [_strided(x) if type(x) is _ARRAY else x for x in values]
+        if self._run is self.otherwise or None in operands:
             return self.otherwise(*values)
         try:
-            out = self._run(*given)
+            out = self._run(*operands)
         except NoCompilerError:  # it compiles for each layout
             return self.otherwise(*values)
         return np.ndarray(out.shape, DTYPES[out.dtype], out.buffer)
@@ -90,10 +90,10 @@ def over(call: Call, place: int) -> Callable[..., bool] | None:
     def large(*values: Any) -> bool:
         if not is_own(values[place]):
             return False
-        given = [_strided(x) if type(x) is _ARRAY else x for x in values]
-        given[place] = _strided(values[place].view())  # which nobody else refers to
+        operands = [_strided(x) if type(x) is _ARRAY else x for x in values]
+        operands[place] = _strided(values[place].view())  # which nobody else refers to
         try:
-            return None not in given and write(*given)
+            return None not in operands and write(*operands)
         except NoCompilerError:
             return False
 
@@ -113,9 +113,9 @@ def _narrow(call: Call) -> bool:
 
 
 def _compiler() -> CCompiler:
-    found = NATIVE.compiler()
-    assert found is not None
-    return found
+    compiler = NATIVE.compiler()
+    assert compiler is not None
+    return compiler
 
 
 def packed(x: Any) -> Any:
@@ -137,18 +137,18 @@ def copied(x: Any) -> Any:
 class Routine:
     """Functions of ``library.c``, or of another ``source``, compiled for given types."""
 
-    def __init__(self, name: str, given: DType, out: DType, *macros: str, source: str = "library") -> None:
+    def __init__(self, name: str, operand: DType, out: DType, *macros: str, source: str = "library") -> None:
         compiler = _compiler()
         dialect = compiler.dialect(0)
         wide = dtypes.float32 if out in NARROW else out
-        rule, own, kept = dialect.types[given], dialect.types[wide], dialect.types[out]
-        load, store = rule.load, kept.store
+        rule, own, result = dialect.types[operand], dialect.types[wide], dialect.types[out]
+        load, store = rule.load, result.store
         assert isinstance(load, str)
         assert isinstance(store, str)
         lines = [
             dialect.prologue, f"#define NAME_{name}", f"#define T {rule.storage}",
             f"#define A {own.register}",
-            f"#define OUT {kept.storage}", f"#define LOAD(p, i) {_macro(load)}",
+            f"#define OUT {result.storage}", f"#define LOAD(p, i) {_macro(load)}",
             f"#define STORE(p, i, v) {_macro(store)}",
             *(f"#define {macro}" for macro in macros),
         ]  # fmt: skip
@@ -231,10 +231,10 @@ class IndexArrays:
 
     def params(self, width: int, chunk: int = 0, shift: int = 0, owners: int = 0) -> list[int]:
         """Return the parameters."""
-        found = [self.columns, chunk, self.count, shift, owners, width, *self.steps]
+        numbers = [self.columns, chunk, self.count, shift, owners, width, *self.steps]
         for index, length, skip in zip(self.arrays, self.lengths, self.skips, strict=True):
-            found += [length, skip, *(s // 8 for s in index.strides)]
-        return found
+            numbers += [length, skip, *(s // 8 for s in index.strides)]
+        return numbers
 
     def check(self, op: str, error: Any, axis: int | None = None) -> None:
         """Raise the error that a kernel reported."""
@@ -265,9 +265,9 @@ def gather(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         width = prod(rest) * x.itemsize
         out, error = empty((*indices[0].shape, *rest), x.dtype), np.zeros(3, np.int64)
         grid = (places.columns, places.lead)
-        made = routine("gather", dtypes.uint8, dtypes.uint8, f"K {len(indices)}", *_wrap(axis))
+        native = routine("gather", dtypes.uint8, dtypes.uint8, f"K {len(indices)}", *_wrap(axis))
         piece = pieces(grid, max(32768 // width, 1))
-        made.run("gather", (packed(x), out, error, *places.arrays), places.params(width), grid, piece)
+        native.run("gather", (packed(x), out, error, *places.arrays), places.params(width), grid, piece)
         places.check(call.op, error, axis)
         return out
 
@@ -286,11 +286,11 @@ def _wrap(axis: int | None) -> list[str]:
 
 def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a scatter or of putting along an axis: in the order of indices on any threads."""
-    mode, given, axis = call.attrs["mode"], call.dtypes[0], call.attrs.get("axis")
+    mode, dtype, axis = call.attrs["mode"], call.dtypes[0], call.attrs.get("axis")
 
     def large(x: Any, *rest: Any) -> Any:
         value, indices = (rest[0], rest[1:]) if axis is None else (rest[1], rest[:1])
-        if not serves(call) or given is dtypes.bool_ or 0 in x.shape:
+        if not serves(call) or dtype is dtypes.bool_ or 0 in x.shape:
             return otherwise(x, *rest)
         places = IndexArrays(x.shape, indices, axis)
         rows = prod(x.shape[: len(indices)]) if axis is None else x.size
@@ -304,26 +304,26 @@ def scatter(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         params = places.params(width, chunk, shift, owners)
         narrow = ["NARROW"] if width == 1 and rows < 1 << 32 else []
         macros = (f"K {len(indices)}", combining(mode), *narrow, *_wrap(axis))
-        made = routine("scatter", given, given, *macros)
+        native = routine("scatter", dtype, dtype, *macros)
         if alone:
             out, error = copied(x), np.zeros(3, np.int64)
             params = places.params(width, places.count)
-            made.run("direct", (out, packed(value), error, *places.arrays), params, (1,), (1,))
+            native.run("direct", (out, packed(value), error, *places.arrays), params, (1,), (1,))
             places.check(call.op, error, axis)
             return out
         ranges, counts = np.empty((chunks, 2), np.int64), np.zeros((chunks, owners), np.int64)
         error, value = np.zeros(3, np.int64), packed(value)
-        made.run("survey", (ranges, counts, error, *places.arrays), params, (chunks,), (1,))
+        native.run("survey", (ranges, counts, error, *places.arrays), params, (chunks,), (1,))
         places.check(call.op, error, axis)
         out = copied(x)
         if (ranges[1:, 0] > ranges[:-1, 1]).all():
-            made.run("direct", (out, value, None, *places.arrays), params, (chunks,), (1,))
+            native.run("direct", (out, value, None, *places.arrays), params, (chunks,), (1,))
             return out
         ends = counts.T.ravel().cumsum()
         starts = np.ascontiguousarray((ends - counts.T.ravel()).reshape(owners, chunks).T)
         entries = empty((places.count, 8 if narrow and x.itemsize <= 4 else 16), np.uint8)
-        made.run("deal", (entries, value, starts, *places.arrays), params, (chunks,), (1,))
-        made.run("serve", (out, value, ends[chunks - 1 :: chunks].copy(), entries), params, (owners,), (1,))
+        native.run("deal", (entries, value, starts, *places.arrays), params, (chunks,), (1,))
+        native.run("serve", (out, value, ends[chunks - 1 :: chunks].copy(), entries), params, (owners,), (1,))
         return out
 
     return large

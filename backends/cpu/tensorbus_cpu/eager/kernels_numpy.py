@@ -44,9 +44,9 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
         return out if type(out) is _ARRAY else np.asarray(out)
 
     arity = getattr(function, "nin", 0)
-    made = unary if arity == 1 else binary if arity == 2 else kernel
-    made.__wrapped__ = function  # type: ignore[union-attr]
-    return made
+    wrapped = unary if arity == 1 else binary if arity == 2 else kernel
+    wrapped.__wrapped__ = function  # type: ignore[union-attr]
+    return wrapped
 
 
 def _max_pool(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:

@@ -51,15 +51,15 @@ def _selection(whole_order: Sequence[Kernel]) -> Kernel:
         if not count or prod(shape) <= _SMALL or stop == n or not is_covered(call) or not serves(call):
             return lambda x: whole(x)[box]
         if stop <= min(_FEW, n // _SHARE):
-            found: Callable[[Any], Any] = partial(_by_heaps, call=call, stop=stop)
+            first: Callable[[Any], Any] = partial(_by_heaps, call=call, stop=stop)
         elif n >= _LONG:
-            found = partial(_by_partitions, start=start, stop=stop, descending=descending)
+            first = partial(_by_partitions, start=start, stop=stop, descending=descending)
         else:
             return lambda x: whole(x)[box]
 
         def select(x: Any) -> Any:
             rows = packed(np.moveaxis(x, axis, -1))
-            places = found(rows.reshape(-1, n))[:, start:stop]
+            places = first(rows.reshape(-1, n))[:, start:stop]
             return np.moveaxis(places.reshape(*rows.shape[:-1], count), -1, axis)
 
         return select
@@ -71,17 +71,18 @@ def _by_heaps(rows: Any, *, call: Call, stop: int) -> Any:
     dtype, (count, n) = call.dtypes[0], rows.shape
     sign = ">" if call.attrs["descending"] else "<"
     unordered = "(x) != (x) && (y) == (y)" if sign == ">" else "(y) != (y) && (x) == (x)"
-    made = routine("select", dtype, dtype, f"BEFORE(x, y) ((x) {sign} (y) || ({unordered}))", source="select")
+    before = f"BEFORE(x, y) ((x) {sign} (y) || ({unordered}))"
+    heaps = routine("select", dtype, dtype, before, source="select")
     parts = max(min(n // max(_LEAST, 4 * stop), -(-4 * NATIVE.threads // count)), 1)
     wide = DTYPES[dtypes.float32 if dtype in NARROW else dtype]
     values, places = empty((count, parts, stop), wide), empty((count, parts, stop), np.int64)
     grid = (parts, count)
     piece = (1, 1) if n >= _LEAST else pieces(grid, max(_LEAST // n, 1))
-    made.run("first", (rows, values, places), (n, stop, parts), grid, piece)
+    heaps.run("first", (rows, values, places), (n, stop, parts), grid, piece)
     if parts == 1:
         return places[:, 0]
     out = empty((count, stop), np.int64)
-    made.run("join", (values, places, out), (stop, parts), (count,), (1,))
+    heaps.run("join", (values, places, out), (stop, parts), (count,), (1,))
     return out
 
 
@@ -115,6 +116,6 @@ def _first_ascending(row: Any, start: int, out: Any) -> None:
 def _first_descending(row: Any, start: int, out: Any) -> None:
     stop, n = len(out), len(row)
     low = np.partition(row, n - stop)[n - stop]
-    found = np.flatnonzero(~(row < low) if low == low else row != row)
-    last = np.argsort(row[found][::-1], stable=True)  # backwards, so that equal ones come in their order
-    out[:] = found[::-1][last][::-1][:stop]
+    candidates = np.flatnonzero(~(row < low) if low == low else row != row)
+    last = np.argsort(row[candidates][::-1], stable=True)  # backwards, so that equal ones come in their order
+    out[:] = candidates[::-1][last][::-1][:stop]

@@ -24,8 +24,8 @@ def _prepare(call: Call) -> Callable[..., Any]:
     words = prod(shape)
     if words < _NUMPY_WORDS or NATIVE.compiler() is None:
         return lambda state: run(_in_numpy, state, shape)
-    made = routine("random", dtypes.uint64, dtypes.uint32, source="random")
-    fill = made.prepared("random", 2, (words,), (-(-words // _WORDS),), (_PIECE,))
+    native = routine("random", dtypes.uint64, dtypes.uint32, source="random")
+    fill = native.prepared("random", 2, (words,), (-(-words // _WORDS),), (_PIECE,))
 
     def draw(state: Any) -> Any:
         out = empty(shape, np.uint32)

@@ -67,8 +67,8 @@ class Shares:
     def filling(self, name: str, count: int, *types_and_macros: Any) -> Callable[..., None]:
         """Return what fills the arrays after the first by the routine for rows or for columns."""
         name += self.name
-        made = routine(name, *types_and_macros)
-        return made.prepared(name, count, self.params, self.grid, self.piece)
+        native = routine(name, *types_and_macros)
+        return native.prepared(name, count, self.params, self.grid, self.piece)
 
     def finish(self, out: Any, call: Call) -> Any:
         """Return a result over the axes that are kept in the shape that the op gives it."""
@@ -82,19 +82,19 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
 
     Results do not depend on the number of threads, so neither does this.
     """
-    found = _block(shape, strides, itemsize, axes)
-    if found is None:
+    block = _block(shape, strides, itemsize, axes)
+    if block is None:
         return None
-    order, (outer, n, inner) = found
+    order, (outer, n, inner) = block
     grid: tuple[int, ...]
     piece: tuple[int, ...]
     many = n * inner * outer // _SHARE
-    wanted, share = max(min(many, _WANTED), 1), _SHARE if many < _WANTED else _SHARE // 4
+    target, share = max(min(many, _WANTED), 1), _SHARE if many < _WANTED else _SHARE // 4
     if inner == 1 and n >= _LANES:
-        name, chunks = "_row", max(min(-(-wanted // outer), n // _DEEP), -(-n // _LONG), 1)
+        name, chunks = "_row", max(min(-(-target // outer), n // _DEEP), -(-n // _LONG), 1)
         grid, piece = (chunks, outer), (max(share * chunks // n, 1), max(share // n, 1))
     elif inner >= 16:
-        name, (columns, chunks) = "_column", _cut(n, inner, outer, wanted)
+        name, (columns, chunks) = "_column", _cut(n, inner, outer, target)
         grid, piece = (inner, chunks, outer), (columns, 1, 1)
     else:
         return None
@@ -106,13 +106,13 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
     )  # fmt: skip
 
 
-def _cut(n: int, width: int, outer: int, wanted: int) -> tuple[int, int]:
+def _cut(n: int, width: int, outer: int, target: int) -> tuple[int, int]:
     """Return the columns that a thread takes and the number of chunks."""
     piece = min(_BLOCK, width)
     parts = -(-width // piece) * outer
-    chunks = max(min(-(-4 * wanted // parts), n // 64), -(-n // _DEEP), 1)
-    if parts * chunks < wanted:  # few rows: whole ones would leave threads idle
-        piece = min(max(-(-width * outer * chunks // wanted), _LEAST), piece)
+    chunks = max(min(-(-4 * target // parts), n // 64), -(-n // _DEEP), 1)
+    if parts * chunks < target:  # few rows: whole ones would leave threads idle
+        piece = min(max(-(-width * outer * chunks // target), _LEAST), piece)
     return piece, chunks
 
 
@@ -124,28 +124,28 @@ def _quick(op: str, acc: DType) -> tuple[str, ...]:
 
 def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of a sum, product, maximum or minimum."""
-    given, axes, generated = call.dtypes[0], call.attrs["axis"], GeneratedKernel(call, otherwise)
+    dtype, axes, generated = call.dtypes[0], call.attrs["axis"], GeneratedKernel(call, otherwise)
     assert call.shapes is not None
     if not serves(call):
         return otherwise
 
     @lru_cache(64)
     def ready(shape: Sequence[int], strides: Sequence[int]) -> Any:
-        how = shares(shape, strides, DTYPES[given].itemsize, axes)
+        how = shares(shape, strides, DTYPES[dtype].itemsize, axes)
         if how is None:
             return None
         return how, _folding(call, how, how.kept).function(_refuse)
 
     def turned(x: Any) -> Any:
-        found = ready(x.shape, x.strides) if x.flags.aligned else None
-        if found is None:
+        prepared = ready(x.shape, x.strides) if x.flags.aligned else None
+        if prepared is None:
             return generated(x)
-        how, function = found
+        how, function = prepared
         return how.finish(function(x.transpose(how.axes)), call)
 
     (shape,) = call.shapes
-    strides = [DTYPES[given].itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
-    how = shares(shape, strides, DTYPES[given].itemsize, axes)
+    strides = [DTYPES[dtype].itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
+    how = shares(shape, strides, DTYPES[dtype].itemsize, axes)
     assert call.out_shape is not None
     return turned if how is None else _folding(call, how, call.out_shape).function(turned)
 
@@ -156,28 +156,28 @@ def _refuse(*values: Any) -> Any:
 
 def _folding(call: Call, how: Shares, shape: tuple[int, ...]) -> Launches:
     """Return the launches that fold an array in the order of memory into a result of this ``shape``."""
-    given, out = call.dtypes[0], call.out_dtype
+    dtype, out = call.dtypes[0], call.out_dtype
     acc = dtypes.float32 if out in NARROW else out
     macros = (combining(call.op), *_quick(call.op, acc))
     outer, chunks, inner = how.shape
     name = f"fold{how.name}"
     launches = Launches(1, (DTYPES[out], shape))
     parts = 1 if chunks == 1 else launches.scratch(outer * chunks * inner * acc.itemsize)
-    made = routine(name, given, out if chunks == 1 else acc, *macros)
-    launches.add(made.launch(name, (0, parts), how.params, how.grid, how.piece))
+    native = routine(name, dtype, out if chunks == 1 else acc, *macros)
+    launches.add(native.launch(name, (0, parts), how.params, how.grid, how.piece))
     if chunks == 1:
         return launches
     name = "fold_row" if inner == 1 and chunks >= _LANES // acc.itemsize else "fold_column"
     grid = (1, outer) if name == "fold_row" else (inner, 1, outer)
     piece = pieces(grid, max(_PARTS // chunks, 1))
-    made = routine(name, acc, out, *macros)
-    launches.add(made.launch(name, (parts, 1), (chunks, inner, 1), grid, piece))
+    native = routine(name, acc, out, *macros)
+    launches.add(native.launch(name, (parts, 1), (chunks, inner, 1), grid, piece))
     return launches
 
 
 def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the kernel of an argmax or argmin."""
-    given, axes = call.dtypes[0], call.attrs["axis"]
+    dtype, axes = call.dtypes[0], call.attrs["axis"]
     beats = "BEATS(x, best) " + _BEATS.format(">=" if call.op == "argmax" else "<=")
     choose = np.argmax if call.op == "argmax" else np.argmin
     if not serves(call):
@@ -185,14 +185,14 @@ def best(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
     @lru_cache(64)
     def ready(shape: Sequence[int], strides: Sequence[int]) -> Any:
-        how = shares(shape, strides, DTYPES[given].itemsize, axes)
-        return how and (how, how.filling("best", 3, given, given, beats))
+        how = shares(shape, strides, DTYPES[dtype].itemsize, axes)
+        return how and (how, how.filling("best", 3, dtype, dtype, beats))
 
     def large(x: Any) -> Any:
-        found = ready(x.shape, x.strides) if x.flags.aligned else None
-        if found is None or found[0].params[0] >= 1 << 31:
+        prepared = ready(x.shape, x.strides) if x.flags.aligned else None
+        if prepared is None or prepared[0].params[0] >= 1 << 31:
             return otherwise(x)
-        how, fill = found
+        how, fill = prepared
         values, places = (empty(how.shape, d) for d in (x.dtype, np.int64))
         fill(x, values, places)
         if how.shape[1] > 1:
@@ -213,26 +213,26 @@ def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     if outer * inner < 256 or inner < 16:
         return generated
     piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
-    made = routine("scan_column", call.dtypes[0], call.out_dtype)
+    native = routine("scan_column", call.dtypes[0], call.out_dtype)
     launches = Launches(1, (DTYPES[call.out_dtype], shape))
-    launches.add(made.launch("scan_column", (0, 1), (n, inner), (inner, outer), (piece, 1)))
+    launches.add(native.launch("scan_column", (0, 1), (n, inner), (inner, outer), (piece, 1)))
     return launches.function(generated)
 
 
 def rows(call: Call) -> Callable[..., Any]:
     """Return the kernel of a softmax, its logarithm, or a standardization, each row in one go."""
-    given, shape = call.dtypes[0], call.shapes
+    dtype, shape = call.dtypes[0], call.shapes
     assert shape is not None
     rank = call.attrs.get("rank", 1)
     n = prod(shape[0][len(shape[0]) - rank :])
     count = prod(shape[0]) // n
     params = (n, call.attrs.get("eps", 0.0))
-    suffix = "f" if given is dtypes.float32 else ""
+    suffix = "f" if dtype is dtypes.float32 else ""
     macros = [f"{name.upper()} {name}{suffix}" for name in ("exp", "log", "sqrt")]
     macros += ["LOGARITHM"] if call.op == "log_softmax" else []
     name = call.op.removeprefix("log_")
-    launches = Launches(1, (DTYPES[given], shape[0]))
-    step = routine(name, given, given, *macros).launch(name, (0, 1), params, (count,), (max(count // 64, 1),))
+    launches = Launches(1, (DTYPES[dtype], shape[0]))
+    step = routine(name, dtype, dtype, *macros).launch(name, (0, 1), params, (count,), (max(count // 64, 1),))
     launches.add(step)
     return launches.repacking(packed)
 

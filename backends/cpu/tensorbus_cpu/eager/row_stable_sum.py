@@ -103,11 +103,11 @@ def reduction_layout(
         else:
             runs.append((k in axes, shape[k], step))
     columns = runs.pop()[1] if runs and not runs[-1][0] and runs[-1][2] == 1 else 0
-    added, kept = ([(n, step) for own, n, step in runs if own is which] for which in (True, False))
-    if max(len(added), len(kept)) > _MAX_AXES:
+    added, outer = ([(n, step) for own, n, step in runs if own is which] for which in (True, False))
+    if max(len(added), len(outer)) > _MAX_AXES:
         return None
     left = tuple(k for k in order if k not in axes)
-    return ReductionLayout(added=tuple(added), kept=tuple(kept), columns=columns, left=left)
+    return ReductionLayout(added=tuple(added), kept=tuple(outer), columns=columns, left=left)
 
 
 def row_stable(numpy: Kernel) -> Kernel:
@@ -208,15 +208,15 @@ def _transposed(call: Call) -> Callable[..., Any]:
     """Return what has NumPy reduce contiguous rows of a turned array."""
     assert call.shapes is not None
     axes, (shape,) = call.attrs["axis"], call.shapes
-    kept = [k for k in range(len(shape)) if k not in axes]
+    outer = [k for k in range(len(shape)) if k not in axes]
     n, out = prod(shape[a] for a in axes), DTYPES[call.out_dtype]
     wide = out if out.itemsize >= 4 else np.dtype(np.float32)
-    rows = (prod(shape[k] for k in kept), n)
+    rows = (prod(shape[k] for k in outer), n)
     starts = _starts(n)
 
     def transposed(x: Any) -> Any:
         order = axes if len(axes) == 1 else sorted(axes, key=lambda k: -abs(x.strides[k]))
-        y = x.transpose((*kept, *order))
+        y = x.transpose((*outer, *order))
         y = np.array(y, wide, order="C", copy=None if x.flags.aligned else True).reshape(rows)
         if call.op == "sum":
             total = np.add.reduce(y, 1)
@@ -236,17 +236,17 @@ def _starts(n: int) -> list[int]:
 def _native(call: Call) -> Callable[..., Any]:
     """Return what runs ``csource/row_stable_sum.c``."""
     assert call.shapes is not None
-    given, axes, (shape,) = call.dtypes[0], call.attrs["axis"], call.shapes
-    itemsize = DTYPES[given].itemsize
+    dtype, axes, (shape,) = call.dtypes[0], call.attrs["axis"], call.shapes
+    itemsize = DTYPES[dtype].itemsize
 
     @lru_cache(64)
     def ready(strides: Sequence[int]) -> Any:
-        found = reduction_layout(shape, strides, itemsize, axes)
-        return found and (found, _prepared(*_steps(call, found), DTYPES[call.out_dtype]))
+        layout = reduction_layout(shape, strides, itemsize, axes)
+        return layout and (layout, _prepared(*_steps(call, layout), DTYPES[call.out_dtype]))
 
     def strided(x: Any) -> Any:
-        found = ready(x.strides) if x.flags.aligned else None
-        if found is None:
+        prepared = ready(x.strides) if x.flags.aligned else None
+        if prepared is None:
             order = sorted(range(len(shape)), key=lambda k: (k in axes, -abs(x.strides[k])))
             transposed = packed(x.transpose(order))
             apart = reduction_layout(
@@ -256,7 +256,7 @@ def _native(call: Call) -> Callable[..., Any]:
             whole = _prepared(*_steps(call, apart), DTYPES[call.out_dtype])(transposed)
             left = tuple(order[k] for k in apart.left)
             return ReductionLayout(added=(), kept=(), columns=0, left=left).finish(whole, shape, call)
-        how, launch = found
+        how, launch = prepared
         return how.finish(launch(x), shape, call)
 
     packed_strides = [itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
@@ -296,13 +296,13 @@ def _prepared(steps: Sequence[Launch], scratch: int, dtype: Any) -> Callable[[An
 
 def _steps(call: Call, how: ReductionLayout) -> tuple[list[Launch], int]:
     """Return the launches, whose buffers are the array, the result and parts; and the bytes of parts."""
-    given, out = call.dtypes[0], call.out_dtype
+    dtype, out = call.dtypes[0], call.out_dtype
     acc = dtypes.float32 if out in NARROW else out
     kind = "sum" if call.op == "sum" else "product"
     name = f"{kind}_{'column' if how.columns else 'row'}"
     parts, grid, piece = _partition(call.op, how, DTYPES[acc].itemsize)
-    made = routine(name, given, out if parts == 1 else acc, source="row_stable_sum")
-    first = made.launch(name, (0, 1 if parts == 1 else 2), how.params(parts), grid, piece)
+    native = routine(name, dtype, out if parts == 1 else acc, source="row_stable_sum")
+    first = native.launch(name, (0, 1 if parts == 1 else 2), how.params(parts), grid, piece)
     if parts == 1:
         return [first], 0
     columns = max(how.columns, 1)
@@ -330,7 +330,7 @@ def _partition(op: str, how: ReductionLayout, itemsize: int) -> tuple[int, tuple
     """Return the parts of each row, the grid of them all, and what a thread takes of it at a time."""
     n, rows, columns = how.count, how.rows, how.columns
     many = n * rows * max(columns, 1) // _MIN_THREAD_ELEMENTS
-    wanted, share = (
+    target, share = (
         (4 * _MIN_PIECES, _MIN_THREAD_ELEMENTS // 4)
         if many >= _MIN_PIECES
         else (max(many, 1), _MIN_THREAD_ELEMENTS)
@@ -342,9 +342,9 @@ def _partition(op: str, how: ReductionLayout, itemsize: int) -> tuple[int, tuple
         return parts, (parts, rows), (max(share * parts // n, 1), max(share // n, 1))
     piece = min(_COLUMN_BLOCK_BYTES // itemsize, columns)
     boxes = -(-columns // piece) * rows
-    while op == "sum" and boxes * parts < wanted and n // parts >= 4 * _MIN_SUM_LENGTH:
+    while op == "sum" and boxes * parts < target and n // parts >= 4 * _MIN_SUM_LENGTH:
         parts *= 2
-    least = min(wanted, _MIN_PIECES)
+    least = min(target, _MIN_PIECES)
     if boxes * parts < least:
         piece = min(max(-(-columns * rows * parts // least), _MIN_THREAD_COLUMNS), piece)
     lines = max(share * parts // (n * columns), 1) if piece == columns else 1

@@ -28,8 +28,8 @@ def adds_rows(layouts: Sequence[Layout | None], node: Node) -> bool:
         value = value.inputs[0]
     while index.op == "reshape":
         index = index.inputs[0]
-    given = [layouts[n.attrs["index"]] for n in (value, index) if n.op == "input"]
-    packed = all(x is not None and x.is_contiguous for x in given)
+    operands = [layouts[n.attrs["index"]] for n in (value, index) if n.op == "input"]
+    packed = all(x is not None and x.is_contiguous for x in operands)
     return packed and index.op == "input" and value.op not in _MOVES
 
 

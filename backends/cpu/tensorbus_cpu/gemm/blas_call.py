@@ -116,8 +116,8 @@ def _batch(x: Layout, lead: tuple[int, ...]) -> tuple[int, ...]:
 def _tile(m: int, n: int, k: int, count: int) -> tuple[int, int]:
     """Return the rows and columns that a thread takes at a time: enough tiles to keep all busy."""
     tall, broad = max(m, 1), max(n, 1)
-    wanted = 4 * NATIVE.threads if NATIVE.threads > 1 else 1
-    while count * -(-m // tall) * -(-n // broad) < wanted and tall * broad * k >= 2 * _THREAD_WORK:
+    target = 4 * NATIVE.threads if NATIVE.threads > 1 else 1
+    while count * -(-m // tall) * -(-n // broad) < target and tall * broad * k >= 2 * _THREAD_WORK:
         if tall >= broad and tall >= 2 * _MIN_TILE:
             tall = -(-tall // 2 // 16) * 16 if tall > 32 else tall
         elif broad >= 2 * _MIN_TILE:

@@ -35,9 +35,9 @@ _EXACT_FLOAT: Final = {1: (np.float32, 1 << 10), 2: (np.float64, 1 << 23)}
 
 def float16_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return the product of 16-bit floats: in float32, rounded once."""
-    made = packed_gemm.gemm(call) or mkl_gemm.gemm(call)
-    if made is not None:
-        return made
+    product = packed_gemm.gemm(call) or mkl_gemm.gemm(call)
+    if product is not None:
+        return product
     own = call.dtypes[0]
     widen, back = cast(own, dtypes.float32), cast(dtypes.float32, own)
     wide = replace(call, dtypes=(dtypes.float32,) * 2, out_dtype=dtypes.float32)
@@ -50,9 +50,9 @@ def integer_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., 
 
     Signed and unsigned products are the same bits.
     """
-    made = packed_gemm.gemm(call) or mkl_gemm.gemm(call)
-    if made is not None:
-        return made
+    product = packed_gemm.gemm(call) or mkl_gemm.gemm(call)
+    if product is not None:
+        return product
     own = DTYPES[call.dtypes[0]]
     wide, most = _EXACT_FLOAT[own.itemsize]
     signed = np.dtype(f"i{own.itemsize}")
@@ -116,13 +116,13 @@ def batched_product(call: Call, otherwise: Callable[..., Any]) -> Callable[..., 
         except ValueError:
             return otherwise(x, y)
         out, size = empty(out_shape, x.dtype), x.itemsize
-        made = tiles(call.dtypes[0], 6, 2)
+        functions = tiles(call.dtypes[0], 6, 2)
         down, along = (s // size for s in a.strides[1:])
-        lined = empty((lead, -(-m // made.tall), depth, made.tall), x.dtype)
-        taken = (m, depth, 1, 1, 1, a.strides[0] // size, down, along, 0, 0, 0, 0)
-        made.run("pack_rows", (a, lined), taken, (lined.shape[1], lead), (8, 1))
+        lined = empty((lead, -(-m // functions.tall), depth, functions.tall), x.dtype)
+        strides = (m, depth, 1, 1, 1, a.strides[0] // size, down, along, 0, 0, 0, 0)
+        functions.run("pack_rows", (a, lined), strides, (lined.shape[1], lead), (8, 1))
         each, high, wide = (s // size for s in b.strides)
-        made.run("product", (lined, b, out), (m, n, depth, high, wide, each, lead), grid, (1, 1))
+        functions.run("product", (lined, b, out), (m, n, depth, high, wide, each, lead), grid, (1, 1))
         return out
 
     return multiply

@@ -47,10 +47,10 @@ def library() -> ctypes.CDLL | None:
         return None
     for file in files:
         if file.name.startswith("libmkl_rt.so"):
-            found = ctypes.CDLL(str(Path(str(file.locate())).resolve()))
-            found.MKL_Set_Threading_Layer(_SEQUENTIAL)
-            found.MKL_Set_Interface_Layer(_INTS_OF_32_BITS)
-            return found
+            mkl = ctypes.CDLL(str(Path(str(file.locate())).resolve()))
+            mkl.MKL_Set_Threading_Layer(_SEQUENTIAL)
+            mkl.MKL_Set_Interface_Layer(_INTS_OF_32_BITS)
+            return mkl
     return None
 
 
@@ -107,9 +107,9 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
 
 
 def _address(function: Any) -> int:
-    found = ctypes.cast(function, ctypes.c_void_p).value
-    assert found is not None
-    return found
+    pointer = ctypes.cast(function, ctypes.c_void_p).value
+    assert pointer is not None
+    return pointer
 
 
 def _readable(x: Any, lead: int) -> tuple[Any, tuple[int, int, int, int]]:

@@ -62,11 +62,11 @@ def _library(compiler: CCompiler, dtype: DType) -> ctypes.CDLL | None:
         if needed not in instructions():
             continue
         try:
-            found = compiler.library(source(dtype.is_integer, way))
+            library = compiler.library(source(dtype.is_integer, way))
         except DeviceError:
             continue
-        if found.tb_ready():
-            return found
+        if library.tb_ready():
+            return library
     return None
 
 
@@ -111,8 +111,8 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
         each, down, along = (s // x.itemsize for s in stack.strides)
         lines, down, along = (n, along, down) if turned else (m, down, along)
         out = empty((lead, -(-lines // _LINES), -(-depth // step), _STEP), np.uint8)
-        given, lying, piece = packing(lead, lines, (each, down, along), turned)
-        compiler.call(library.tb_pack, [stack.ctypes.data, out.ctypes.data], slots(given), lying, piece)
+        pack_params, lying, piece = packing(lead, lines, (each, down, along), turned)
+        compiler.call(library.tb_pack, [stack.ctypes.data, out.ctypes.data], slots(pack_params), lying, piece)
         return out
 
     def multiply(x: Any, y: Any) -> Any:
@@ -126,11 +126,11 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     sides = (m, (m * depth, depth, 1)), (n, (depth * n, 1, n))
     operands = []
     for k, (lines, strides) in enumerate(sides):
-        given, lying, piece = packing(leads[k], lines, strides, k == 1)
+        numbers, lying, piece = packing(leads[k], lines, strides, k == 1)
         operands.append(launches.scratch(lying[0] * line * leads[k]))
         buffers: tuple[int, ...] = (k, operands[k])
         launches.add(
-            Launch(function=library.tb_pack, buffers=buffers, params=given, grid=lying, piece=piece), 0
+            Launch(function=library.tb_pack, buffers=buffers, params=numbers, grid=lying, piece=piece), 0
         )
     buffers = (*operands, 2)
     launches.add(

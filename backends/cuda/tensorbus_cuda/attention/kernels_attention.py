@@ -65,27 +65,27 @@ def _served(
     if problem := cudnn.trouble(index):
         return problem
     library = cudnn.library(index)
-    given = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=False)]
+    operands = [StridedArray.contiguous(None, s, d) for s, d in zip(shapes, dtypes, strict=False)]
     if mask:
-        given.append(StridedArray.contiguous(None, attention_mask.whole(mask[0], q, k), dtypes[0]))
+        operands.append(StridedArray.contiguous(None, attention_mask.whole(mask[0], q, k), dtypes[0]))
     with library.unit.current(), library.lock:
         try:
-            for graph in _graphs(library, op, given, scale, causal):
+            for graph in _graphs(library, op, operands, scale, causal):
                 library.check(graph)
         except Exception as error:  # the frontend's own classes, and RuntimeError
             return f"cuDNN has no kernel for it: {error}"
     return True
 
 
-def orders(op: str, given: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
+def orders(op: str, layouts: Sequence[Layout | None]) -> Sequence[tuple[int, ...]] | None:
     """Return in which order the axes of each result lie: as those of the operand that it has the shape of.
 
     Heads that were cut out of one product's rows are so joined again without a copy.
     """
     if op not in (NAME, GRADIENTS):
         return None
-    found = [() if x is None else _order(x.strides) for x in (given[:1] if op == NAME else given[2:5])]
-    return found if any(found) else ()
+    permuted = [() if x is None else _order(x.strides) for x in (layouts[:1] if op == NAME else layouts[2:5])]
+    return permuted if any(permuted) else ()
 
 
 def _order(strides: Sequence[int]) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def leaves(node: Node, reader: Node) -> int:
 
 
 def _graphs(
-    library: cudnn.Library, op: str, given: Sequence[StridedArray], scale: float, causal: bool,
+    library: cudnn.Library, op: str, operands: Sequence[StridedArray], scale: float, causal: bool,
     strides: Sequence[tuple[int, ...]] = (), *, sums: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Return the graphs that run in turn: of the derivative, the sums of its rows are computed first.
@@ -112,9 +112,9 @@ def _graphs(
     ``sums``: attention stores them, or its derivative is given them.
     """
     if op == NAME:
-        return [_forward(library, given, scale, causal, sums=sums, strides=[*strides, ()][0])]
-    last = _backward(library, given, scale, causal, strides)
-    return [last] if sums else [_forward(library, given[2:], scale, causal, sums=True), last]
+        return [_forward(library, operands, scale, causal, sums=sums, strides=[*strides, ()][0])]
+    last = _backward(library, operands, scale, causal, strides)
+    return [last] if sums else [_forward(library, operands[2:], scale, causal, sums=True), last]
 
 
 def _seen(library: cudnn.Library, causal: bool) -> dict[str, Any]:
@@ -125,16 +125,16 @@ def _seen(library: cudnn.Library, causal: bool) -> dict[str, Any]:
 
 
 def _forward(
-    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool, *, sums: bool,
+    library: cudnn.Library, operands: Sequence[StridedArray], scale: float, causal: bool, *, sums: bool,
     strides: tuple[int, ...] = (),
 ) -> Any:  # fmt: skip
-    graph, dtype = library.graph(given[0].dtype), given[0].dtype
-    q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
+    graph, dtype = library.graph(operands[0].dtype), operands[0].dtype
+    q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(operands, 1))
     out, rows = graph.sdpa(
         q=q, k=k, v=v, attn_scale=scale, generate_stats=sums, name="sdpa",
         bias=added[0] if added else None, **_seen(library, causal),
     )  # fmt: skip
-    shape = (*given[0].shape[:3], given[2].shape[3])
+    shape = (*operands[0].shape[:3], operands[2].shape[3])
     library.result(out, _FIRST, shape, dtype, strides)
     if sums:
         library.result(rows, _SUMS, (*shape[:3], 1), dt.float32)
@@ -142,13 +142,13 @@ def _forward(
 
 
 def _backward(
-    library: cudnn.Library, given: Sequence[StridedArray], scale: float, causal: bool,
+    library: cudnn.Library, inputs: Sequence[StridedArray], scale: float, causal: bool,
     strides: Sequence[tuple[int, ...]],
 ) -> Any:  # fmt: skip
-    graph = library.graph(given[0].dtype)
-    g, out, q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(given, 1))
-    rows = library.operand(graph, _SUMS, StridedArray.contiguous(None, (*given[2].shape[:3], 1), dt.float32))
-    found = graph.sdpa_backward(
+    graph = library.graph(inputs[0].dtype)
+    g, out, q, k, v, *added = (library.operand(graph, number, x) for number, x in enumerate(inputs, 1))
+    rows = library.operand(graph, _SUMS, StridedArray.contiguous(None, (*inputs[2].shape[:3], 1), dt.float32))
+    grads = graph.sdpa_backward(
         q=q,
         k=k,
         v=v,
@@ -160,8 +160,8 @@ def _backward(
         name="sdpa_backward",
         **_seen(library, causal),
     )
-    for number, (made, x, lies) in enumerate(zip(found, given[2:5], strides or ((),) * 3, strict=True)):
-        library.result(made, _FIRST + number, x.shape, x.dtype, lies)
+    for number, (grad, x, lies) in enumerate(zip(grads, inputs[2:5], strides or ((),) * 3, strict=True)):
+        library.result(grad, _FIRST + number, x.shape, x.dtype, lies)
     return graph
 
 
@@ -176,8 +176,8 @@ def prepare(call: Call) -> Any:
     def eager(*values: StridedArray) -> Any:
         blocks = [unit.pool.allocate(n) for n in sizes]
         run(values, blocks)
-        made = [StridedArray.contiguous(b, s, dtype) for b, s in zip(blocks, shapes, strict=True)]
-        return tuple(made) if call.op == GRADIENTS else made[0]
+        outs = [StridedArray.contiguous(b, s, dtype) for b, s in zip(blocks, shapes, strict=True)]
+        return tuple(outs) if call.op == GRADIENTS else outs[0]
 
     return eager
 
@@ -211,34 +211,34 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
         library, stream = cudnn.library(index), unit.stream()
         unit.failures.note(op)
-        kept = None
+        sums_block = None
         if call.side_input:
             *values, last = values
-            kept = last.buffer
+            sums_block = last.buffer
         elif call.side_size:
-            *blocks, kept = blocks
+            *blocks, sums_block = blocks
         mask = None
         if added is not None:
             *values, mask = values
         lies = [cudnn.is_plain(x) for x in values]
         if not packs and not all(lies):
             return False
-        given = [
+        operands = [
             cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)
         ]
-        key = tuple(x.strides for x in given)
-        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
-        read = [x.buffer for x in given]
+        key = tuple(x.strides for x in operands)
+        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(operands, 1)}
+        read = [x.buffer for x in operands]
         if mask is not None and added is not None:
-            given.append(added.like)
+            operands.append(added.like)
             read.append(mask.buffer)
         results = {
             _FIRST + n: block.ptr + begin
             for n, (block, begin) in enumerate(zip(blocks, begins or [0] * len(blocks), strict=True))
         }
-        if kept is not None:
-            results[_SUMS] = kept.ptr
-        for block in (*read, *blocks, *([kept] if kept is not None else [])):
+        if sums_block is not None:
+            results[_SUMS] = sums_block.ptr
+        for block in (*read, *blocks, *([sums_block] if sums_block is not None else [])):
             if block.stream is not stream:
                 block.used_by(stream)
         with unit.current(), library.lock:
@@ -247,17 +247,17 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
                 if plans is None:
                     plans = known[key] = [
                         library.built(g)
-                        for g in _graphs(library, op, given, scale, causal, strides, sums=sums)
+                        for g in _graphs(library, op, operands, scale, causal, strides, sums=sums)
                     ]
                 room = max(plan.room for plan in plans)
                 begin = library.space(front + extra + room, stream)
                 space = begin + front + extra
                 if mask is not None and added is not None:
                     added.write(mask, begin, stream)
-                    places[len(given)] = begin
+                    places[len(operands)] = begin
                 if extra:
                     results[_SUMS] = space - extra
-                    first = {n - 2: places[n] for n in range(3, len(given) + 1)}
+                    first = {n - 2: places[n] for n in range(3, len(operands) + 1)}
                     again = {_SUMS: space - extra, _FIRST: space - extra + rows}
                     library.run(plans[0], {**first, **again}, space, stream)
                 library.run(plans[-1], {**places, **results}, space, stream)

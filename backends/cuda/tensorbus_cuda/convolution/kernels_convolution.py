@@ -55,10 +55,10 @@ def _served(op: str, dtype: DType, shapes: Shapes, attrs: Attributes, index: int
     if problem := cudnn.trouble(index):
         return problem
     library = cudnn.library(index)
-    given = [StridedArray.contiguous(None, s, dtype) for s in shapes[:2]]
+    operands = [StridedArray.contiguous(None, s, dtype) for s in shapes[:2]]
     with library.unit.current(), library.lock:
         try:
-            library.check(_graph(library, op, given, shapes[2], attrs), _avoided(library, op, "highest"))
+            library.check(_graph(library, op, operands, shapes[2], attrs), _avoided(library, op, "highest"))
         except Exception as error:  # the frontend's own classes, and RuntimeError
             return f"cuDNN has no kernel for it: {error}"
     return True
@@ -84,23 +84,23 @@ def _avoided(library: cudnn.Library, op: str, precision: str) -> list[Any]:
 
 
 def _graph(
-    library: cudnn.Library, op: str, given: Sequence[StridedArray], shape: tuple[int, ...], attrs: Attributes
+    library: cudnn.Library, op: str, inputs: Sequence[StridedArray], shape: tuple[int, ...], attrs: Attributes
 ) -> Any:
-    dtype, named = given[0].dtype, dict(attrs)
+    dtype, named = inputs[0].dtype, dict(attrs)
     graph = library.graph(dtype)
-    x, y = (library.operand(graph, number, _plane(v)) for number, v in enumerate(given, 1))
+    x, y = (library.operand(graph, number, _plane(v)) for number, v in enumerate(inputs, 1))
     flat = len(shape) == 3
     moves = {
         name: [before, *named[name]] if flat else list(named[name])
         for name, before in (("padding", 0), ("stride", 1), ("dilation", 1))
     }
     if op == FORWARD:
-        made = graph.conv_fprop(image=x, weight=y, name=op, **moves)
+        out = graph.conv_fprop(image=x, weight=y, name=op, **moves)
     elif op == INPUT:
-        made = graph.conv_dgrad(loss=x, filter=y, name=op, **moves)
+        out = graph.conv_dgrad(loss=x, filter=y, name=op, **moves)
     else:
-        made = graph.conv_wgrad(image=x, loss=y, name=op, **moves)
-    library.result(made, _RESULT, (*shape[:2], 1, shape[2]) if flat else shape, dtype)
+        out = graph.conv_wgrad(image=x, loss=y, name=op, **moves)
+    library.result(out, _RESULT, (*shape[:2], 1, shape[2]) if flat else shape, dtype)
     return graph
 
 
@@ -173,19 +173,19 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         lies = [_lies(values[0]), _lies(values[1], weight=op != WEIGHT)]
         if not packs and not all(lies):
             return False
-        given = [x if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)]
+        operands = [x if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)]
         precision = get_matmul_precision() if single else "high"
-        key = (precision, *[x.strides for x in given])
-        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(given, 1)}
+        key = (precision, *[x.strides for x in operands])
+        places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(operands, 1)}
         unit.failures.note(op)
-        for block in (*(x.buffer for x in given), *blocks):
+        for block in (*(x.buffer for x in operands), *blocks):
             if block.stream is not stream:
                 block.used_by(stream)
         with unit.current(), library.lock:
             try:
                 plan = known.get(key)
                 if plan is None:
-                    graph = _graph(library, op, given, shape, attrs)
+                    graph = _graph(library, op, operands, shape, attrs)
                     plan = known[key] = library.built(graph, _avoided(library, op, precision))
                 library.run(
                     plan, {**places, _RESULT: blocks[0].ptr}, library.space(plan.room, stream), stream

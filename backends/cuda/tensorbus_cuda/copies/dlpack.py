@@ -43,9 +43,9 @@ def export(
 
 
 def _copied(unit: Unit, value: StridedArray) -> StridedArray:
-    made = pack(runtime().compiler, value, unit.index)
-    if made.buffer is not value.buffer:
-        return made
+    packed = pack(runtime().compiler, value, unit.index)
+    if packed.buffer is not value.buffer:
+        return packed
     block = unit.pool.allocate(value.nbytes)
     begins = value.buffer.ptr + value.offset * value.dtype.itemsize
     kind = cupy.cuda.runtime.memcpyDeviceToDevice
@@ -59,16 +59,16 @@ def borrow(unit: Unit, producer: Any, copy: bool | None) -> tuple[StridedArray, 
     Raises ``BufferError`` where it gives no memory, or elements that the device does not have.
     """
     with unit.current():
-        taken = from_capsule(producer, unit.dialect.types, stream=unit.stream().ptr or _DEFAULT)
-        if 0 in taken.shape or taken.address is None:
-            return StridedArray.contiguous(None, taken.shape, taken.dtype), taken.dtype
-        size = taken.dtype.itemsize
-        origin = taken.address + size * taken.offset
+        capsule = from_capsule(producer, unit.dialect.types, stream=unit.stream().ptr or _DEFAULT)
+        if 0 in capsule.shape or capsule.address is None:
+            return StridedArray.contiguous(None, capsule.shape, capsule.dtype), capsule.dtype
+        size = capsule.dtype.itemsize
+        origin = capsule.address + size * capsule.offset
         if origin % size:
-            raise BufferError(f"from_dlpack: {taken.dtype} at an address that is no multiple of {size}.")
-        first, behind = (origin + size * place for place in taken.extent)
+            raise BufferError(f"from_dlpack: {capsule.dtype} at an address that is no multiple of {size}.")
+        first, behind = (origin + size * place for place in capsule.extent)
         # Kernels move many bytes at once from where a block begins; an offset they look at.
         begins = first - first % ALIGNED
-        block = unit.pool.adopt(taken.owner, begins, behind - begins)
-        value = StridedArray(block, taken.shape, taken.strides, (origin - begins) // size, taken.dtype)
-        return _copied(unit, value) if copy else value, taken.dtype
+        block = unit.pool.adopt(capsule.owner, begins, behind - begins)
+        value = StridedArray(block, capsule.shape, capsule.strides, (origin - begins) // size, capsule.dtype)
+        return _copied(unit, value) if copy else value, capsule.dtype

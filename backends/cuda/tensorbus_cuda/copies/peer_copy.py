@@ -27,9 +27,9 @@ def copied(value: StridedArray, source: Unit, target: Unit) -> StridedArray:
     block = target.pool.allocate(value.nbytes)
     stream = target.stream()
     with source.current():
-        made = value.buffer.stream.record()
+        computed = value.buffer.stream.record()
     with target.current():
-        stream.wait_event(made)
+        stream.wait_event(computed)
         cupy.cuda.runtime.memcpyPeerAsync(
             block.ptr, target.index, value.buffer.ptr, source.index, value.nbytes, stream.ptr
         )

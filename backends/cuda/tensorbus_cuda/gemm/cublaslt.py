@@ -118,11 +118,11 @@ class Library:
     def space(self, stream: Any) -> int:
         """Return the address of memory that products of one stream work in, one after the other."""
         own = self._unit.workplace(stream)
-        found = self._spaces.get(own)
-        if found is None:
+        block = self._spaces.get(own)
+        if block is None:
             with self._lock:
-                found = self._spaces.setdefault(own, self._unit.pool.allocate(_SPACE))
-        return int(found.ptr)
+                block = self._spaces.setdefault(own, self._unit.pool.allocate(_SPACE))
+        return int(block.ptr)
 
     def product(
         self, x: Matrix, y: Matrix, batches: int, how: Arithmetic, aligned: tuple[bool, bool],
@@ -171,15 +171,15 @@ class Library:
     def _layout(self, kind: int, m: Matrix, batches: int) -> Any:
         """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
         high, wide = (m.rows, m.columns) if m.turned else (m.columns, m.rows)
-        made = ctypes.c_void_p()
+        layout = ctypes.c_void_p()
         self._check(
-            "cublasLtMatrixLayoutCreate", ctypes.byref(made), kind, ctypes.c_uint64(high),
+            "cublasLtMatrixLayoutCreate", ctypes.byref(layout), kind, ctypes.c_uint64(high),
             ctypes.c_uint64(wide), ctypes.c_int64(m.lead),
         )  # fmt: skip
         if batches > 1:
-            self._set("MatrixLayout", made, _BATCHES, ctypes.c_int32(batches))
-            self._set("MatrixLayout", made, _STRIDE, ctypes.c_int64(m.stride))
-        return made
+            self._set("MatrixLayout", layout, _BATCHES, ctypes.c_int32(batches))
+            self._set("MatrixLayout", layout, _STRIDE, ctypes.c_int64(m.stride))
+        return layout
 
     def _set(self, what: str, of: Any, attribute: int, value: Any) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
@@ -192,19 +192,19 @@ class Product:
     __slots__ = ("_fixed", "_found", "_library", "_lock", "_note", "_pointers", "_run", "_space", "_tail")
 
     def __init__(
-        self, library: Library, description: Any, layouts: Sequence[Any], found: Any, one: Any, kept: Any,
+        self, library: Library, description: Any, layouts: Sequence[Any], algorithm: Any, one: Any, beta: Any,
         pointers: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self._library = library
-        self._found = found
+        self._found = algorithm
         # No more than it asked for: in what it has beyond that it clears counters, and counts tiles.
-        self._space = int(found.space)
+        self._space = int(algorithm.space)
         self._run = library._matmul
         self._note = library._unit.failures.note
         y, x, out = (layout.value for layout in layouts)
-        one, kept = ctypes.addressof(one), ctypes.addressof(kept)
-        self._fixed = library.handle.value, description.value, one, y, x, kept, out
-        self._tail = ctypes.addressof(found)
+        one, beta = ctypes.addressof(one), ctypes.addressof(beta)
+        self._fixed = library.handle.value, description.value, one, y, x, beta, out
+        self._tail = ctypes.addressof(algorithm)
         self._pointers = {attribute: ctypes.c_void_p() for attribute in pointers}
         self._lock = threading.Lock()
 
@@ -225,11 +225,11 @@ class Product:
             self._queue(x, y, out, stream, added)
 
     def _queue(self, x: int, y: int, out: int, stream: Any, added: int) -> None:
-        handle, description, one, y_lies, x_lies, kept, out_lies = self._fixed
+        handle, description, one, y_lies, x_lies, beta, out_lies = self._fixed
         space = self._library.space(stream)
         self._note("matmul")
         code = self._run(
-            handle, description, one, y, y_lies, x, x_lies, kept, added or out, out_lies, out, out_lies,
+            handle, description, one, y, y_lies, x, x_lies, beta, added or out, out_lies, out, out_lies,
             self._tail, space, self._space, stream.ptr,
         )  # fmt: skip
         if code:
@@ -238,8 +238,8 @@ class Product:
 
 def arithmetic_of(dtype: dt.DType) -> Arithmetic:
     """Return how products of a dtype are computed, as the user has it now."""
-    found = KINDS[dtype]
-    return replace(found, compute=_FASTER[get_matmul_precision()]) if dtype is dt.float32 else found
+    arithmetic = KINDS[dtype]
+    return replace(arithmetic, compute=_FASTER[get_matmul_precision()]) if dtype is dt.float32 else arithmetic
 
 
 def of_bytes(x: dt.DType, y: dt.DType, out: dt.DType) -> Arithmetic:

@@ -41,8 +41,8 @@ def eager(generated: Prepare) -> Prepare:
                     return StridedArray(out, shape, strides, 0, dtype)
             if not other:
                 other.append(generated(call))
-            found: StridedArray = other[0](x, y)
-            return found
+            product: StridedArray = other[0](x, y)
+            return product
 
         return run
 
@@ -75,7 +75,7 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool] | None:
     return run
 
 
-def apart(node: Node, given: Sequence[Layout | None]) -> int:
+def apart(node: Node, layouts: Sequence[Layout | None]) -> int:
     """Return how far apart the rows of a product, or of what one reads, are best; 0: packed."""
     from . import cublaslt, matrix_layout
 
@@ -83,9 +83,9 @@ def apart(node: Node, given: Sequence[Layout | None]) -> int:
     if dtype not in cublaslt.KINDS or not shape:
         return 0
     lead = matrix_layout.lead_of(shape, dtype)
-    if not lead or not given:
+    if not lead or not layouts:
         return lead
-    y = given[-1]
+    y = layouts[-1]
     if node.op != "matmul" or len(shape) != 2 or y is None or y.offset or y.late is not None:
         return 0
     step = cublaslt.ALIGNED // dtype.itemsize
@@ -113,15 +113,15 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
         aligned = matrix_layout.is_aligned(x), matrix_layout.is_aligned(y)
         how = cublaslt.arithmetic_of(dtype)
         key = (x.strides, y.strides, aligned, how, lead)
-        found = known.get(key, known)
-        if found is known:
+        entry = known.get(key, known)
+        if entry is known:
             if len(known) >= MANY:
                 known.clear()
             with unit.current():
-                found = known[key] = matrix_layout.prepared(
+                entry = known[key] = matrix_layout.prepared(
                     unit.library(), x, y, aligned, how, lead, call.variant
                 )
-        return found
+        return entry
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:
         product = lying(x, y, lead)

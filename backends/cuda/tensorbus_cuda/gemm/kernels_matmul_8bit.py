@@ -86,10 +86,10 @@ def eager(otherwise: Prepare, pad: Prepare, cast: Prepare) -> Prepare:
     """
 
     def prepare(call: Call) -> Any:
-        found = sizes(call.shapes) if call.shapes and is_served(call.dtypes, call.index) else None
-        if found is None or found.work < MIN_WORK or (found.terms > DEEPEST and call.dtypes[0] in INTEGERS):
+        size = sizes(call.shapes) if call.shapes and is_served(call.dtypes, call.index) else None
+        if size is None or size.work < MIN_WORK or (size.terms > DEEPEST and call.dtypes[0] in INTEGERS):
             return otherwise(call)
-        return _prepared(call, found, otherwise, pad, cast)
+        return _prepared(call, size, otherwise, pad, cast)
 
     return prepare
 
@@ -101,22 +101,22 @@ def _prepared(call: Call, n: Sizes, otherwise: Prepare, pad: Prepare, cast: Prep
     sums, how = dt.int32, cublaslt.WORDS
     if dtype in FLOATS:
         sums, how = dt.float32, cublaslt.of_bytes(dtype, dtype, dt.float32)
-    kept = dtype if dtype in FLOATS else dt.int8
+    result_dtype = dtype if dtype in FLOATS else dt.int8
     left, right = sides(call, n, pad)
     narrow = cast(
         Call(
-            op="cast", dtypes=(sums,), shapes=None, attrs={"dtype": kept}, out_dtype=kept,
+            op="cast", dtypes=(sums,), shapes=None, attrs={"dtype": result_dtype}, out_dtype=result_dtype,
             out_shape=None, index=call.index,
         )
     )  # fmt: skip
-    wide, found = up(n.columns), list[Any]()
+    wide, prepared = up(n.columns), list[Any]()
 
     def run(x: StridedArray, y: StridedArray) -> StridedArray:
-        if not found:
+        if not prepared:
             with unit.current():
-                made = multiplier(unit, n, how)
-            found.extend((made, otherwise(call) if made is None else None))
-        product, other = found[:2]
+                out = multiplier(unit, n, how)
+            prepared.extend((out, otherwise(call) if out is None else None))
+        product, other = prepared[:2]
         if product is None:
             without: StridedArray = other(x, y)
             return without
@@ -124,8 +124,8 @@ def _prepared(call: Call, n: Sizes, otherwise: Prepare, pad: Prepare, cast: Prep
         with unit.current():
             product.queue(*_placed(left(x), right(y), stream), room.ptr, stream)
         lies = (n.rows * wide, wide, 1)
-        made = narrow(StridedArray(room, (n.count, n.rows, n.columns), lies, 0, sums))
-        return StridedArray.contiguous(made.buffer, shape, dtype)
+        out = narrow(StridedArray(room, (n.count, n.rows, n.columns), lies, 0, sums))
+        return StridedArray.contiguous(out.buffer, shape, dtype)
 
     return run
 
@@ -181,8 +181,8 @@ class Side:
         """Return the operand as packed, signed bytes."""
         x, compiler = self._seen(x), runtime().compiler
         if not self._even:
-            made: StridedArray = self._pad(x)
-            return made
+            padded: StridedArray = self._pad(x)
+            return padded
         return x if self._lies(x) else pack(compiler, x, self._index)
 
     def in_place(self, x: StridedArray) -> StridedArray | None:

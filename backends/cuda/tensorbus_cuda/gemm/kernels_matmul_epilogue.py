@@ -45,13 +45,13 @@ def prepare(call: Call) -> Any:
     """Return what takes the operands to a new value."""
     queue = _queue(call)
     unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
-    made = StridedArray.contiguous(None, call.out_shape or (), call.out_dtype)
+    like = StridedArray.contiguous(None, call.out_shape or (), call.out_dtype)
 
     def eager(*values: StridedArray) -> StridedArray:
-        block = unit.pool.allocate(made.nbytes)
+        block = unit.pool.allocate(like.nbytes)
         if not queue(values, block):
             queue([pack(compiler, x, index) for x in values], block)
-        return StridedArray(block, made.shape, made.strides, 0, made.dtype)
+        return StridedArray(block, like.shape, like.strides, 0, like.dtype)
 
     return eager
 

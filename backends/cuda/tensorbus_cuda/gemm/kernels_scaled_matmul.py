@@ -31,8 +31,8 @@ def supports(call: Call) -> bool | str:
         return f"takes GPUs of compute capability {OLDEST[True] / 10} or later"
     if any(prod(shape) != 1 for shape in scales):
         return "takes one scale for each operand"
-    found = sizes((x, y))
-    if found is None or not found.work:
+    size = sizes((x, y))
+    if size is None or not size.work:
         return "takes one matrix on the right, or one for each on the left"
     if added and (added[0] != y[-1:] or call.out_dtype not in _HALF or y[-1] % STEP):
         return f"adds a row of a multiple of {STEP} elements to float16 or bfloat16"
@@ -87,23 +87,23 @@ def _queue(call: Call) -> tuple[Sizes, Callable[..., None]]:
     n = sizes(call.shapes[:2])
     assert n is not None, "the kernel supports no others"
     unit: Unit = runtime().units[call.index]
-    has_row, found = len(call.shapes) > 4, list[Any]()
+    has_row, products = len(call.shapes) > 4, list[Any]()
     how = cublaslt.of_bytes(call.dtypes[0], call.dtypes[1], call.out_dtype)
 
     def queue(x: StridedArray, y: StridedArray, others: Sequence[StridedArray], out: Any) -> None:
-        if not found:
+        if not products:
             with unit.current():
-                made = multiplier(unit, n, how, row=has_row, scaled=True, rank=call.variant)
-            if made is None:
+                product = multiplier(unit, n, how, row=has_row, scaled=True, rank=call.variant)
+            if product is None:
                 raise unit.refused("cublasLtMatmul of floats of 8 bits", 15)
-            found.append(made)
+            products.append(product)
         stream = unit.stream()
         for block in (x.buffer, y.buffer, *[v.buffer for v in others], out):
             if block.stream is not stream:
                 block.used_by(stream)
         scale_x, scale_y, *row = [v.buffer.ptr + v.dtype.itemsize * v.offset for v in others]
         with unit.current():
-            found[0].queue(
+            products[0].queue(
                 x.buffer.ptr + x.offset, y.buffer.ptr + y.offset, out.ptr, stream,
                 row=row[0] if row else 0, scales=(scale_x, scale_y),
             )  # fmt: skip

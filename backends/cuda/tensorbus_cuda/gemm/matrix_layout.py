@@ -36,15 +36,15 @@ def batch_of(x: StridedArray, y: StridedArray) -> tuple[int, int, int] | None:
     rank = max(len(x.shape), len(y.shape)) - 2
     axes: list[tuple[int, int, int]] = []
     for k in range(rank):
-        found = []
+        batches = []
         for v in (x, y):
             at = k - rank + len(v.shape) - 2
             n = v.shape[at] if at >= 0 else 1
-            found.append((n, v.strides[at] if n > 1 else 0))
-        length = max(n for n, _ in found)
+            batches.append((n, v.strides[at] if n > 1 else 0))
+        length = max(n for n, _ in batches)
         if length == 1:
             continue
-        step_x, step_y = found[0][1], found[1][1]
+        step_x, step_y = batches[0][1], batches[1][1]
         if axes and axes[-1][1] == length * step_x and axes[-1][2] == length * step_y:
             axes[-1] = (axes[-1][0] * length, step_x, step_y)
         else:
@@ -76,8 +76,8 @@ def prepared(
         return _by_columns(library, a, b, x.dtype, how, lead) if count == 1 else None
     if count == 1 and all(aligned):
         for cut in (_by_terms, _by_rows):
-            if (found := cut(library, a, b, x.dtype, how)) is not None:
-                return found
+            if (product := cut(library, a, b, x.dtype, how)) is not None:
+                return product
     return library.product(a, b, count, how, aligned, rank=rank)
 
 

@@ -105,9 +105,9 @@ class GraphDriver:
 
     def follow(self, stream: int, nodes: Sequence[int]) -> None:
         """Let what is recorded next follow these nodes, and no others."""
-        given = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
+        followed = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
         count, flags = ctypes.c_size_t(len(nodes)), ctypes.c_uint(_THESE)
-        self.call("cuStreamUpdateCaptureDependencies", ctypes.c_void_p(stream), given, count, flags)
+        self.call("cuStreamUpdateCaptureDependencies", ctypes.c_void_p(stream), followed, count, flags)
 
 
 class _ChangingArguments:
@@ -176,7 +176,7 @@ class GraphRunner:
         self._offsets = [(s, at, script.nbytes[s]) for s, at in offsets.items() if s not in outputs]
         order = graph_dependencies.in_turn(len(steps_of(item)) or 1 for item in program.steps)
         if short:
-            over = [(program.outputs[k].slot, given) for k, given in program.replaceable.items()]
+            over = [(program.outputs[k].slot, place) for k, place in program.replaceable.items()]
             order = graph_dependencies.waits(
                 script.steps, graph_dependencies.shared_places(self._offsets, over)
             )
@@ -204,13 +204,13 @@ class GraphRunner:
         self._memory: Any = None
         self._temporaries: dict[int, Any] = {}
         self._graphs: OrderedDict[Any, CudaGraph] = OrderedDict()
-        kept = [s for s in self._made if s in set(self._pinned)]
-        if sum(script.nbytes[s] for s in kept) > unit.total // SHARE:
-            kept = []
+        reused = [s for s in self._made if s in set(self._pinned)]
+        if sum(script.nbytes[s] for s in reused) > unit.total // SHARE:
+            reused = []
         others = [s for s in self._made if s not in set(self._pinned)]
         if sum(script.nbytes[s] for s in others) <= LITTLE:
-            kept += others
-        self._results: dict[int, list[Any]] = {s: [] for s in kept}
+            reused += others
+        self._results: dict[int, list[Any]] = {s: [] for s in reused}
         self._runs = self._tries = 0
         names = [s.what.kernel.name for s in script.steps if s.what is not None]
         self._title = f"a program ({listed(names) or 'library calls'})"
@@ -252,18 +252,18 @@ class GraphRunner:
         for block in known or ():
             if sys.getrefcount(block) == _OURS and block.stream is stream and not block.users:
                 return block
-        made = self._unit.pool.allocate(self._script.nbytes[slot])
+        fresh = self._unit.pool.allocate(self._script.nbytes[slot])
         if known is not None:
-            known.append(made)
+            known.append(fresh)
             del known[:-KEPT]
-        return made
+        return fresh
 
     def _launch(self, graph: CudaGraph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
         driver = graph.driver
         where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
-        told = graph.late if where == graph.where else graph.changing
+        updated = graph.late if where == graph.where else graph.changing
         graph.where = None  # until all are told: an interrupt may come between them
-        for one in told:
+        for one in updated:
             now = [where[k] for k in one.moving]
             numbers = [read(values) for read in one.late] if one.late else one.numbers
             if now != one.last or numbers != one.numbers:
@@ -300,19 +300,19 @@ class GraphRunner:
         ) else 0
 
     def _pointers(self, k: int, step: Queued, buffers: list[Any]) -> list[int]:
-        found = []
+        pointers = []
         for slot in step.slots:
             if slot == ERROR_SLOT:
-                found.append(self._error_block().ptr)
+                pointers.append(self._error_block().ptr)
                 continue
             if slot == COUNTS_SLOT:  # steps may run side by side: each counts in a part of its own
-                found.append(self._counts.ptr + self._counting[k] * self._unit.counting)
+                pointers.append(self._counts.ptr + self._counting[k] * self._unit.counting)
                 continue
             block = self._temporaries.get(slot)  # also where the caller made one, for a run step by step
             if block is None:
                 block = buffers[slot]
-            found.append(0 if block is None else block.ptr)
-        return found
+            pointers.append(0 if block is None else block.ptr)
+        return pointers
 
     def _recorded(self, key: Any, values: Sequence[Any], buffers: list[Any]) -> CudaGraph | None:
         """Return the graph for these places; None, and none from now on, where the program is none."""
@@ -337,16 +337,16 @@ class GraphRunner:
         self._memory = None
 
     def _step(
-        self, k: int, step: Queued, values: Sequence[Any], given: list[Any], side: Any
+        self, k: int, step: Queued, values: Sequence[Any], buffers: list[Any], side: Any
     ) -> tuple[Launcher, list[int]] | None:
         """Record a step; of a kernel, return what launches it and where its buffers are."""
         if step.call is not None:
             self._unit.lane = self._lanes[k]
-            if not step.call(values, given):
+            if not step.call(values, buffers):
                 raise DeviceError("a library call cannot be recorded.")
             return None
         launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
-        pointers = self._pointers(k, step, given)
+        pointers = self._pointers(k, step, buffers)
         launcher.fill(pointers, [read(values) for read in step.late])
         launcher.into(side.ptr)
         return launcher, pointers
@@ -358,9 +358,9 @@ class GraphRunner:
             self._temporaries = {s: self._memory.part(at, n) for s, at, n in self._offsets}
         if self._counts is None and self._counting:
             self._counts = unit.pool.zeros(len(self._counting) * unit.counting)
-        given = list(buffers)
+        all_buffers = list(buffers)
         for slot, block in self._temporaries.items():
-            given[slot] = block
+            all_buffers[slot] = block
         driver = unit.driver()
         with unit.graph_lock, unit.current():
             side = unit.side()
@@ -376,10 +376,10 @@ class GraphRunner:
                     ends: list[list[int]] = []
                     for k, step in enumerate(self._script.steps):
                         driver.follow(side.ptr, [node for n in self._order[k] for node in ends[n]])
-                        made = self._step(k, step, values, given, side)
+                        queued = self._step(k, step, values, all_buffers, side)
                         ends.append(driver.ends(side.ptr))
-                        if made is not None and self._moves[k]:
-                            launcher, pointers = made
+                        if queued is not None and self._moves[k]:
+                            launcher, pointers = queued
                             (node,) = ends[k]
                             changing.append(_ChangingArguments(step, launcher, node, self._moving, pointers))
                 finally:

@@ -22,18 +22,18 @@ def shared_places(
     >>> shared_places([(5, 0, 8), (6, 8, 8), (7, 4, 8)], [(1, 9)])
     {5: [7], 7: [5, 6], 6: [7], 1: [9], 9: [1]}
     """
-    found: dict[int, list[int]] = {}
+    sharing: dict[int, list[int]] = {}
     ordered = sorted(ranges, key=lambda x: x[1])
     for k, (slot, at, size) in enumerate(ordered):
         for other, start, _ in ordered[k + 1 :]:
             if start >= at + size:
                 break
-            found.setdefault(slot, []).append(other)
-            found.setdefault(other, []).append(slot)
+            sharing.setdefault(slot, []).append(other)
+            sharing.setdefault(other, []).append(slot)
     for one, other in pairs:
-        found.setdefault(one, []).append(other)
-        found.setdefault(other, []).append(one)
-    return found
+        sharing.setdefault(one, []).append(other)
+        sharing.setdefault(other, []).append(one)
+    return sharing
 
 
 def waits(steps: Sequence[Queued], shared: Mapping[int, Sequence[int]]) -> list[list[int]]:
@@ -44,7 +44,7 @@ def waits(steps: Sequence[Queued], shared: Mapping[int, Sequence[int]]) -> list[
     wrote: dict[int, int] = {}
     read: dict[int, int] = {}
     before: list[int] = []
-    found: list[list[int]] = []
+    dependencies: list[list[int]] = []
     for k, step in enumerate(steps):
         after = 0
         for slot in dict.fromkeys(step.slots):
@@ -58,12 +58,12 @@ def waits(steps: Sequence[Queued], shared: Mapping[int, Sequence[int]]) -> list[
             if after & bit and not seen & bit:
                 direct.append(earlier)
                 seen |= before[earlier]
-        found.append(direct)
+        dependencies.append(direct)
         before.append(after | seen)
         for slot in step.slots:
             to = wrote if slot in step.written else read
             to[slot] = to.get(slot, 0) | 1 << k
-    return found
+    return dependencies
 
 
 def in_turn(counts: Iterable[int]) -> list[list[int]]:
@@ -72,13 +72,13 @@ def in_turn(counts: Iterable[int]) -> list[list[int]]:
     >>> in_turn([1, 3, 1])
     [[], [0], [0], [0], [1, 2, 3]]
     """
-    found: list[list[int]] = []
+    dependencies: list[list[int]] = []
     before: list[int] = []
     for count in counts:
-        batch = [*range(len(found), len(found) + count)]
-        found += [before] * count
+        batch = [*range(len(dependencies), len(dependencies) + count)]
+        dependencies += [before] * count
         before = batch
-    return found
+    return dependencies
 
 
 def lanes(
@@ -93,7 +93,7 @@ def lanes(
     """
     last: list[int] = []
     before: list[int] = []
-    found: list[list[int]] = []
+    dependencies: list[list[int]] = []
     chosen: list[int] = []
     for k, (after, called) in enumerate(zip(order, calls, strict=True)):
         follows = [*after]
@@ -113,7 +113,7 @@ def lanes(
                 follows.append(last[lane])
                 seen |= before[last[lane]] | 1 << last[lane]
             last[lane] = k
-        found.append(follows)
+        dependencies.append(follows)
         before.append(seen)
         chosen.append(lane)
-    return found, chosen
+    return dependencies, chosen

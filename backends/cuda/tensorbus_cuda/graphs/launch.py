@@ -169,13 +169,13 @@ def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     elif launch.tiled and min(grid[:2]) >= _SIDE:
         threads = (_SIDE, _SIDE, 1)
     else:
-        room, found = min(launch.most or THREADS, THREADS), []
+        room, sides = min(launch.most or THREADS, THREADS), []
         for axis, n in enumerate(grid):
             side = min(1 << max(n - 1, 0).bit_length(), room)
             while axis == 0 and side > _WARP and -n % side > n // 8:  # threads without work
                 side //= 2
-            found.append(side)
+            sides.append(side)
             room //= side
-        threads = (found[0], found[1], min(found[2], 64))
+        threads = (sides[0], sides[1], min(sides[2], 64))
     blocks = tuple(min(-(-n // t), most) for n, t, most in zip(grid, threads, _BLOCKS, strict=True))
     return (blocks[0], blocks[1], blocks[2]), threads

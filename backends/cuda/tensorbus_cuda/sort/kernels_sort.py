@@ -194,8 +194,8 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
 
 def _turned(dtype: dt.DType, descending: bool) -> str:
     """Return the function that makes keys of elements: unsigned integers in their order."""
-    made = {"uint": "const K made = bits;", "int": _TOP + "const K made = (K)(bits ^ top);"}
-    order = (_FLOAT if dtype.is_floating else made[dtype.kind]).format(
+    integer_code = {"uint": "const K made = bits;", "int": _TOP + "const K made = (K)(bits ^ top);"}
+    order = (_FLOAT if dtype.is_floating else integer_code[dtype.kind]).format(
         top=8 * dtype.itemsize - 1, endless=_ENDLESS.get(dtype.name)
     )
     return _KEY.format(order=order, result="(K)~made" if descending else "made")
@@ -245,9 +245,9 @@ def _rows(call: Call) -> Callable[[StridedArray], StridedArray] | None:
     queue = compiler.prepare(text, launch_of(user), index)
     nbytes = prod(shape) * call.out_dtype.itemsize
 
-    def sort(given: StridedArray) -> Any:
+    def sort(keys: StridedArray) -> Any:
         out = compiler.allocate(nbytes, index)
-        queue([given.buffer, out], ())
+        queue([keys.buffer, out], ())
         return out
 
     return _along(call, sort)
@@ -278,12 +278,12 @@ def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
 
     make, place = queue_of("keys", (x,), keys), queue_of("placed", (x, order), out)
 
-    def sort(given: StridedArray) -> Any:
-        made = StridedArray.contiguous(compiler.allocate(count * word.itemsize, index), (count,), word)
-        make([given.buffer, made.buffer], ())
-        found = kernels_cupy.order_of(made, index)
+    def sort(keys: StridedArray) -> Any:
+        words = StridedArray.contiguous(compiler.allocate(count * word.itemsize, index), (count,), word)
+        make([keys.buffer, words.buffer], ())
+        order = kernels_cupy.order_of(words, index)
         result = compiler.allocate(count * call.out_dtype.itemsize, index)
-        place([given.buffer, found.buffer, result], ())
+        place([keys.buffer, order.buffer, result], ())
         return result
 
     return _along(call, sort)
@@ -300,8 +300,8 @@ def _along(call: Call, sort: Callable[[StridedArray], Any]) -> Callable[[Strided
 
     def run(x: StridedArray) -> StridedArray:
         turned = x.view(moved, [x.strides[k] for k in order])
-        made = StridedArray.contiguous(sort(pack(compiler, turned, index)), moved, call.out_dtype)
-        return made.view(shape, [made.strides[k] for k in back])
+        out = StridedArray.contiguous(sort(pack(compiler, turned, index)), moved, call.out_dtype)
+        return out.view(shape, [out.strides[k] for k in back])
 
     return run
 
