@@ -120,7 +120,7 @@ def _where(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call],
         function = _same(xp, wrap(xp.where), dtypes)(call)
 
         def where(condition: Any, x: Any, y: Any) -> Any:
-            """Two scalars would get the library's own dtype."""
+            """Choose by a condition; of two scalars the library would take its own dtype."""
             plain = not (hasattr(x, "shape") or hasattr(y, "shape"))
             return function(condition, xp.asarray(x, dtype=own) if plain else x, y)
 

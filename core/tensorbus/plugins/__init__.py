@@ -1,9 +1,9 @@
 """Device types and plugins: found lazily, opened once, kept apart from each other.
 
-A name comes in; a probed backend leaves, or the stored reason why there is none. This is the one facade to
-them; nothing above it touches the plugin manager. In order: ``hookspecs``, ``discovery``, ``manifest``,
-``api_version``, ``allow_block``, ``extension``, ``probe``, ``backend``, ``addon``, ``plugin_status``,
-``registry``.
+A name comes in; a probed backend leaves, or the stored reason why there is none (``backend.Failure``).
+This is the one facade to them; nothing above it touches the plugin manager. In order: ``hookspecs``,
+``discovery``, ``manifest``, ``api_version``, ``allow_block``, ``extension``, ``probe``, ``backend``,
+``addon``, ``plugin_status``, ``registry``.
 
 >>> backend("cpu").device_count
 1

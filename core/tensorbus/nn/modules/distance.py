@@ -39,7 +39,7 @@ class PairwiseDistance(Module):
 
 
 class CosineEmbeddingLoss(Loss):
-    """One minus the cosine for targets of 1, and the cosine above ``margin`` for targets of -1."""
+    """Cosine loss: one minus the cosine for targets of 1, the cosine above ``margin`` for targets of -1."""
 
     def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
@@ -75,7 +75,9 @@ class MarginRankingLoss(Loss):
 
 
 class TripletMarginLoss(Loss):
-    """How much closer than ``margin`` a negative is than a positive (Balntas et al. 2016).
+    """Triplet loss: ``margin`` plus the distance to a positive less that to a negative, 0 at least.
+
+    Source: Balntas et al. 2016.
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([[0.0, 0.0]])

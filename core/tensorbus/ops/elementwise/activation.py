@@ -107,7 +107,7 @@ mish = elementwise(
 
 
 def _elu(x: Any, alpha: Any) -> Any:
-    """Where it is linear the exponential must not overflow: its derivative would be NaN."""
+    """Return ELU; its exponential must not overflow where ELU is linear: the derivative would be NaN."""
     below = less_equal(x, 0)
     return where(below, alpha * expm1(where(below, x, 0.0)), x)
 

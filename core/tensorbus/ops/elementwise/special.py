@@ -242,7 +242,7 @@ _logit = elementwise(
 
 
 def _log_odds(x: Any) -> Any:
-    """Near one half the difference from it counts, which ``log1p`` keeps."""
+    """Return the log odds; near one half by ``log1p``, which keeps the difference from it."""
     middle = less(abs(x - 0.5), 0.25)
     near = where(middle, x, 0.5)
     return where(middle, log1p((2 * near - 1) / (1 - near)), log(x / (1 - x)))

@@ -1,4 +1,4 @@
-"""Where elements are that are not zero: results whose length depends on values, so that Python waits."""
+"""Places of elements that are not zero: results whose length depends on values, so that Python waits."""
 
 from __future__ import annotations
 

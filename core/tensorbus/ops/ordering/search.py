@@ -178,7 +178,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 class Histogram(NamedTuple):
-    """How many values fell into each bin, and the edges of the bins, one more than there are bins."""
+    """Counts of values in each bin, and the edges of the bins, one more than there are bins."""
 
     hist: Any
     bin_edges: Any

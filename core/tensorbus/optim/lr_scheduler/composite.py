@@ -13,7 +13,7 @@ from .base import LRScheduler, last_rates, set_rates
 
 
 class SequentialLR(LRScheduler):
-    """One schedule up to each of ``milestones``, then the next, which begins at its epoch 0.
+    """Runs schedules in turn: each up to its milestone, then the next, which begins at its epoch 0.
 
     >>> import tensorbus as tb
     >>> optimizer = tb.optim.SGD([tb.ones((1,)).requires_grad_()], lr=1.0)
