@@ -73,9 +73,9 @@ class BytecodeProgram:
         self._held: set[int] = set()
         """Slots that results of Python's kernels hold."""
         self._shapes: dict[int, tuple[int, ...]] = {}
-        held, given = self._holding(), {program.outputs[o].slot for o in program.replaceable}
-        made = {x.slot for x in program.outputs if x.slot >= self._inputs}
-        self._arena = plan_memory(program, held, made - held - given)
+        held, replaceable = self._holding(), {program.outputs[o].slot for o in program.replaceable}
+        results = {x.slot for x in program.outputs if x.slot >= self._inputs}
+        self._arena = plan_memory(program, held, results - held - replaceable)
         self.labels: list[str] = []
         """What each step does, for people."""
         steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
@@ -89,10 +89,10 @@ class BytecodeProgram:
     @cached_property
     def _bound(self) -> BoundProgram:
         """The numbers for this process, once the compiler is done. ``DeviceError`` says where it fails."""
-        found = self.listing.bound(self._units, self._fail)
-        if found is None:
+        bound = self.listing.bound(self._units, self._fail)
+        if bound is None:
             raise DeviceError("cpu: a kernel that was just compiled is gone.")
-        return found
+        return bound
 
     @property
     def words(self) -> list[int]:
@@ -109,12 +109,12 @@ class BytecodeProgram:
         shown: dict[int, list[int]] = {}
         for number, layout in enumerate(program.outputs):
             shown.setdefault(layout.slot, []).append(number)
-        made = [k for k in shown if k >= self._inputs and k not in self._held]
+        results = [k for k in shown if k >= self._inputs and k not in self._held]
         replaced = self._replaced()
         mades: list[Word] = []
         whole: dict[int, int] = {}
         large = False
-        for k in made:
+        for k in results:
             size, dtype = program.sizes[k]
             large = large or size * dtype.itemsize >= _POOLED_BYTES
             number = shown[k][0]
@@ -129,7 +129,7 @@ class BytecodeProgram:
             outputs += [whole.get(number, self._same(layout)), *self._view(layout, node.spec.dtype)]
         heavy = large or self._total >= HEAVY
         return [
-            self._inputs, self._slots, len(made), len(program.outputs), len(self.labels), arena.total,
+            self._inputs, self._slots, len(results), len(program.outputs), len(self.labels), arena.total,
             int(heavy), int(self._has_product), Address("fail"),
             *self._input_words(), *offsets, *hosts, *mades, *outputs,
         ]  # fmt: skip
@@ -169,8 +169,8 @@ class BytecodeProgram:
         """Return which outputs may lie over which inputs: nothing may fail after they are written."""
         program = self._program
         seen = {layout.slot for layout in program.outputs}
-        found = {o: i for o, i in program.replaceable.items() if i not in seen and self._is_packed(i)}
-        slots = {program.outputs[o].slot for o in found}
+        candidates = {o: i for o, i in program.replaceable.items() if i not in seen and self._is_packed(i)}
+        slots = {program.outputs[o].slot for o in candidates}
         early: set[int] = set()
         written: set[int] = set()
         for step in program.steps:
@@ -178,7 +178,7 @@ class BytecodeProgram:
             written |= slots & outs
             if ERROR_SLOT in outs or not self._held.isdisjoint(outs):
                 early |= written
-        return {o: i for o, i in found.items() if program.outputs[o].slot not in early}
+        return {o: i for o, i in candidates.items() if program.outputs[o].slot not in early}
 
     def _is_packed(self, k: int) -> bool:
         layout = self._layouts[k]
@@ -269,7 +269,7 @@ class BytecodeProgram:
 
     def _past(self, step: KernelLaunch) -> list[int]:
         """Return how many items fill a block, and which results bypass the caches (``nontemporal.c``)."""
-        found: list[tuple[int, int]] = []
+        blocks: list[tuple[int, int]] = []
         kernel = step.launch.kernel
         if id(kernel) not in self._own:
             self._own[id(kernel)] = stored_past(kernel.body) if self._passes else ()
@@ -277,10 +277,10 @@ class BytecodeProgram:
         for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
             room = 0 if b.name in own else fill * b.dtype.itemsize
             large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= PAST
-            if 0 < room <= _MAX_BLOCK_BYTES and large and len(found) < _MAX_BLOCKS:
-                found.append((k, room))
-        stride = max(_FILL_BYTES // max((room for _, room in found), default=_FILL_BYTES), 1)
-        return [stride, len(found), *(word for pair in found for word in pair)]
+            if 0 < room <= _MAX_BLOCK_BYTES and large and len(blocks) < _MAX_BLOCKS:
+                blocks.append((k, room))
+        stride = max(_FILL_BYTES // max((room for _, room in blocks), default=_FILL_BYTES), 1)
+        return [stride, len(blocks), *(word for pair in blocks for word in pair)]
 
     def _code(self, op: str) -> int:
         self.names.append(op)

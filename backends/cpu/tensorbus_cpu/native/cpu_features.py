@@ -50,11 +50,11 @@ def _has(lanes: int, command: Sequence[str], said: str) -> bool:
     return _run([*command, *strict], probe(lanes)).returncode == 0
 
 
-def _run(command: Sequence[str], given: str | None = None) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
     from tensorbus.backend_api import run_compiler
 
     try:
-        return run_compiler(command, text=given)
+        return run_compiler(command, text=text)
     except TimeoutError as error:
         raise NoCompilerError(f"cpu: {error}.") from error
     except OSError as error:

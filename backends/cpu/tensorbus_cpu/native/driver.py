@@ -57,14 +57,14 @@ class Driver:
             library = connected(compiler, _DRIVER, *FAST_COMPILATION, "-ffp-contract=fast")
             if library is None:
                 return None
-            made = cls(compiler, _bytecode_reader(compiler), library)
+            driver = cls(compiler, _bytecode_reader(compiler), library)
         except (DeviceError, OSError, AttributeError):
             return None
         functions = blas_functions()
         if functions:
-            made._use_blas.argtypes, made._use_blas.restype = (ctypes.c_void_p,) * len(functions), None
-            made._use_blas(*functions)
-        return made
+            driver._use_blas.argtypes, driver._use_blas.restype = (ctypes.c_void_p,) * len(functions), None
+            driver._use_blas(*functions)
+        return driver
 
     def _multiply(self) -> None:
         """Let programs multiply small matrices."""

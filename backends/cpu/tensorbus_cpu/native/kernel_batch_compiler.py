@@ -81,22 +81,22 @@ class KernelUnits:
         key = self.compiler.key("\0".join((begins, *helpers.values(), text)), self.compiler.for_kernels)
         return KernelUnit(symbol=f"tb_{key[:32]}", helpers=helpers, text=text)
 
-    def symbols(self, launches: Sequence[Launch], made: dict[int, KernelUnit]) -> tuple[list[str], str]:
+    def symbols(self, launches: Sequence[Launch], units: dict[int, KernelUnit]) -> tuple[list[str], str]:
         """Begin to compile what is not there; return each launch's symbol, and the source of all kernels.
 
-        ``made`` has what was made of the kernels before, by their ids, and gets the others.
+        ``units`` has what was made of the kernels before, by their ids, and gets the others.
         """
         from tensorbus.backend_api import verify_kernel
 
         for launch in launches:
-            if id(launch.kernel) not in made:
+            if id(launch.kernel) not in units:
                 verify_kernel(launch.kernel)
-                made[id(launch.kernel)] = self.unit(launch)
-        distinct = list({unit.symbol: unit for unit in made.values()}.values())
+                units[id(launch.kernel)] = self.unit(launch)
+        distinct = list({unit.symbol: unit for unit in units.values()}.values())
         with self._lock:
             known = self._addresses.keys() | self._coming.keys()
             self._build([u for u in distinct if u.symbol not in known and not self._find(u.symbol)])
-        return [made[id(launch.kernel)].symbol for launch in launches], self._source(distinct)
+        return [units[id(launch.kernel)].symbol for launch in launches], self._source(distinct)
 
     def address(self, symbol: str) -> int | None:
         """Return where a kernel is, compiled or loaded if need be; None where there is none."""
@@ -143,8 +143,8 @@ class KernelUnits:
             except RuntimeError:  # the interpreter is ending and starts no threads
                 library = Future()
                 library.set_result(self._compiled(group))
-            made = _BatchBuild(group, library)
-            self._coming |= {unit.symbol: made for unit in group}
+            build = _BatchBuild(group, library)
+            self._coming |= {unit.symbol: build for unit in group}
         pool.shutdown(wait=False)
 
     def _compiled(self, units: Sequence[KernelUnit]) -> tuple[str, ctypes.CDLL]:
@@ -162,13 +162,13 @@ class KernelUnits:
                 cache_store(folder / unit.symbol, name.encode())
         return name, library
 
-    def _load(self, made: _BatchBuild) -> None:
+    def _load(self, build: _BatchBuild) -> None:
         """Wait for a library. ``DeviceError`` shows the source that does not compile."""
-        for unit in made.units:
+        for unit in build.units:
             del self._coming[unit.symbol]
-        name, library = made.library.result()
+        name, library = build.library.result()
         self._libraries[name] = library
-        for unit in made.units:
+        for unit in build.units:
             if not self._take(library, unit.symbol):
                 raise DeviceError(f"cpu: {name} lacks the kernel {unit.symbol} that was compiled into it.")
 

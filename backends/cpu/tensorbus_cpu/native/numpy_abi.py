@@ -45,9 +45,9 @@ def _is_right(python: ctypes.PyDLL) -> bool:
         seen = (ctypes.c_int64 * 8)()
         look(a, seen)
         flags = (a.flags.c_contiguous, a.flags.owndata, a.flags.aligned, a.flags.writeable)
-        found = tuple(bool(seen[5] & bit) for bit in (1, 4, 256, 1024))
+        seen_flags = tuple(bool(seen[5] & bit) for bit in (1, 4, 256, 1024))
         said = [a.ctypes.data, a.ndim, *((a.shape[0], a.strides[0]) if a.ndim else (0, 0))]
         said.append(0 if a.base is None else id(a.base))
-        if list(seen[:5]) != said or found != flags or seen[6] != id(a.dtype) or seen[7] != 1:
+        if list(seen[:5]) != said or seen_flags != flags or seen[6] != id(a.dtype) or seen[7] != 1:
             return False
     return True

@@ -51,9 +51,9 @@ class CachedLowering:
         path = _path(order, tools) if tools is not None else None
         data = cache_load(path) if path is not None else None
         if data is not None and tools is not None:
-            found = _opened(order, tools, data)
-            if found is not None:
-                return found
+            stored = _opened(order, tools, data)
+            if stored is not None:
+                return stored
         if tools is not None:
             from .driver import start_compiling
 
@@ -62,13 +62,13 @@ class CachedLowering:
             )  # long before that is lowered
         from ..lowering import CpuExecutable, CpuLowering
 
-        made = CpuLowering().compile(order)
-        listing = made.listing if path is not None and isinstance(made, CpuExecutable) else None
+        compiled = CpuLowering().compile(order)
+        listing = compiled.listing if path is not None and isinstance(compiled, CpuExecutable) else None
         if path is not None and listing is not None:  # its kernels are still being compiled
             from .relocatable_program import encoded
 
             cache_store(path, encoded(listing))
-        return made
+        return compiled
 
 
 class StoredExecutable:
@@ -82,16 +82,16 @@ class StoredExecutable:
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
-        found: Sequence[Any] = self.run(values)
-        return found
+        results: Sequence[Any] = self.run(values)
+        return results
 
     @cached_property
     def _whole(self) -> CpuExecutable:
         from ..lowering import CpuExecutable, CpuLowering
 
-        made = CpuLowering().compile(self._order)
-        assert isinstance(made, CpuExecutable)
-        return made
+        executable = CpuLowering().compile(self._order)
+        assert isinstance(executable, CpuExecutable)
+        return executable
 
     def _other(self, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Return the program for the layouts of these values, and the values, copied where need be."""

@@ -65,12 +65,12 @@ class PythonCall:
         """Return what runs it. Where operands lie is of no account."""
         from tensorbus.backend_api import Device, Layout, LibraryCall, RuntimeArg, library_call
 
-        given = [
+        inputs = [
             RuntimeArg("scalar", k) if k in self.late else Layout(k, spec.shape, ())
             for k, spec in enumerate(self.specs)
         ]
         call = LibraryCall(
-            op=self.op, attrs=self.attrs, inputs=tuple(given), specs=self.specs,
+            op=self.op, attrs=self.attrs, inputs=tuple(inputs), specs=self.specs,
             outputs=tuple(range(len(self.outputs))), out_specs=self.outputs,
         )  # fmt: skip
         return packed_results(library_call(call, Device("cpu", 0)))

@@ -171,8 +171,8 @@ tb_float_{lanes} tb_remainder_{lanes}(tb_float_{lanes} a, tb_float_{lanes} b) {{
 def _function(name: str, operands: str, body: str, kind: str = "float") -> Helper:
     """Return a function of vectors of floats, of which each operand is a letter."""
     places = ", ".join(f"{{{k}}}" for k, _ in enumerate(operands))
-    given = ", ".join(f"tb_float_{{lanes}} {x}" for x in operands)
-    head = f"tb_{kind}_{{lanes}} tb_{name}_{{lanes}}({given})"
+    parameters = ", ".join(f"tb_float_{{lanes}} {x}" for x in operands)
+    head = f"tb_{kind}_{{lanes}} tb_{name}_{{lanes}}({parameters})"
     return _wide(f"wide_{name}", f"tb_{name}_{{lanes}}({places})", f"{head} {{{{ return {body}; }}}}")
 
 
