@@ -35,6 +35,9 @@ class Heuristics:
     """Rows from this length on are worth vectors, or several work-items."""
     sum_max_length: int = 65536
     """The most elements of a float sum that are added up in one piece: longer ones lose bits."""
+    sum_block: int = 32
+    """The most elements of a float sum that are added one after the other: the error of the sum is that of as
+    many additions for each level of blocks, and of few blocks what joins them would show beside the loads."""
     row_min_chunk: int = 1024
     """The fewest elements of a chunk of a row that tasks reduce."""
     column_chunk: int = 128

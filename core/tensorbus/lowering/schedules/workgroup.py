@@ -16,8 +16,10 @@ from ..ir.builder import Builder, Launch
 from ..ir.index_expr import ONE, ZERO, const
 from ..ir.loop_ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
 from .pointwise.vector_access import emit_vector
+from .reduction.blocked_sum import BlockedState, Span, registers
 from .reduction.reducer import ProductReducer, Reducer, State
 
+AnyState = BlockedState[tuple[Var, ...]] | BlockedState[tuple[()]]
 READ_AHEAD: Final = 16
 """How many elements an item asks for before it waits for the first."""
 
@@ -50,50 +52,60 @@ class Workgroup:
         body = (*arrays, *private, *made.kernel.body)
         return replace(made, kernel=replace(made.kernel, body=body, group=self.size))
 
-    def strided_loop(self, bounds: tuple[Expr, Expr], take: Callable[[Expr], None], lanes: int = 1) -> None:
+    def strided_loop(
+        self, bounds: Span, take: Callable[[Expr], None], lanes: int = 1, sums: AnyState | None = None
+    ) -> None:
         """Emit the loops in which an item takes every so manieth place within ``bounds``.
 
-        A place stands for ``lanes`` elements. Places of many turns are written one behind the other, so that
-        all are asked for at once; then those of a few, and what is left is taken turn by turn.
+        A place stands for ``lanes`` elements, which are added to ``sums`` where there are any. Places of many
+        turns are written one behind the other, so that all are asked for at once; then those of a few, and
+        what is left is taken turn by turn.
         """
-        b, (even, stop) = self.b, bounds
+        b, (even, stop, most) = self.b, bounds
+        sums = sums or BlockedState.plain(b, ())
         for many in {max(READ_AHEAD // lanes, 2): None, max(READ_AHEAD // 4 // lanes, 2): None}:
             turns, start = const(many * self.size), even
             whole = ix.multiply(ix.quotient(ix.subtract(stop, start), turns), turns)
             even = b.let(ix.add(start, whole), "even")
-            with b.loop(start, even, step=many * self.size) as turn:
-                first = b.let(ix.add(turn, self.item), "first")
+
+            def turn(k: Expr, many: int = many) -> None:
+                first = b.let(ix.add(k, self.item), "first")
                 with b.loop(ZERO, const(many), kind="unroll", prefix="u") as u:
                     take(b.let(ix.add(first, ix.multiply(u, const(self.size))), "k"))
+
+            sums.loop(Span(start, even, most), turn, step=many * self.size, chain=many * lanes)
+            most = min(most, many * self.size)
         place = Var(b.fresh("k"), INDEX)
         with b.inner() as body:
             take(place)
         b.emit(For(place, ix.add(even, self.item), stop, tuple(body), step=self.size))
 
     def reduce(
-        self, reducer: Reducer | ProductReducer, bounds: tuple[Expr, Expr], element: Callable[[Expr], State],
+        self, reducer: Reducer | ProductReducer, bounds: Span, element: Callable[[Expr], State], block: int,
         ordered: bool = False, lanes: int = 1,
     ) -> State:  # fmt: skip
         """Emit the reduction of what is within ``bounds``; every item gets the result.
 
         ``ordered`` says that a place is where its element lies in the row. With ``lanes`` the bounds are
-        those of vectors of so many elements.
+        those of vectors of so many elements. ``block``: see ``blocked_sum.block_of``.
         """
         b = self.b
-        begin = ix.multiply(ix.add(bounds[0], self.item), const(lanes))
+        begin = ix.multiply(ix.add(bounds.start, self.item), const(lanes))
         first = reducer.first(begin) if ordered else reducer.start()
         state = tuple(b.let(e, "acc", mutable=True) for e in first)
         combine = reducer.step if ordered else reducer.combine
+        sums = registers(b, reducer, state, block)
 
         def one(place: Expr) -> None:
-            for var, e in zip(state, combine(b, state, element(place)), strict=True):
+            own = sums.state
+            for var, e in zip(own, combine(b, own, element(place)), strict=True):
                 b.assign(var, e)
 
         def vector(place: Expr) -> None:
             start = ix.multiply(place, const(lanes))
             emit_vector(b, lanes, lambda u: one(b.let(ix.add(start, u), "k")))
 
-        self.strided_loop(bounds, vector if lanes > 1 else one, lanes)
+        self.strided_loop(bounds, vector if lanes > 1 else one, lanes, sums)
         return self.reduce_across(reducer, state)
 
     def reduce_across(self, reducer: Reducer | ProductReducer, state: State) -> State:

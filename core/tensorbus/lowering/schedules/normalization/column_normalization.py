@@ -23,7 +23,8 @@ from ...ir.loop_ir import Cast, Expr, Load
 from ...target import Target
 from ..pointwise.stores import domain_lengths
 from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
-from ..reduction.reducer import Reducer, State
+from ..reduction.blocked_sum import BlockedState, Nest, Span, block_of
+from ..reduction.reducer import ProductReducer, Reducer, State
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .row_normalization import Pass, RowKernel
 
@@ -51,7 +52,7 @@ class _ColumnStrips(RowKernel):
             if part.reductions:
                 self._add_up(part)
             elif part.stores:
-                self._down(partial(self.emit, part))
+                self._down(BlockedState.plain(self.b, ()), partial(self.emit, part))
             self.remember(part)
         self._once(len(parts))
         for o in fused.outputs:
@@ -102,8 +103,8 @@ class _ColumnStrips(RowKernel):
         size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
         lanes = max(target.lanes * 4 // size, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes)
-        walk = VectorLoop(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
-        if not walk.loop(b, ZERO, self.columns, (), ()):
+        walk = VectorLoop(vectors=vectors, emit=emit)
+        if not walk.loop(b, ZERO, self.columns):
             with b.loop(ZERO, self.columns) as k:
                 emit(k)
 
@@ -116,43 +117,50 @@ class _ColumnStrips(RowKernel):
         at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
         self.inliner.bind(node, at, made)
 
-    def _down(self, write: Callable[[Index], None]) -> None:
+    def _down(self, sums: BlockedState[Sequence[str]], write: Callable[[Index], None]) -> None:
         """Emit what is done with each element of the strip, row by row."""
-
-        def nest(left: Sequence[int]) -> None:
-            if not left:
-                self._across(write)
-                return
-            with self.b.loop(ZERO, self.lengths[left[0]]) as i:
-                self.row[left[0]] = i
-                nest(left[1:])
-            self.row[left[0]] = ZERO
-
-        nest(self.fused.reduced)
+        over = self.fused.reduced
+        spans = {k: Span(ZERO, self.lengths[k], self.fused.domain[k]) for k in over}
+        loops = [Nest(spans[k], partial(self.row.__setitem__, k)) for k in over]
+        sums.nest(loops, lambda: self._across(write), 1)
+        for k in over:
+            self.row[k] = ZERO
 
     def _add_up(self, part: Pass) -> None:
         """Emit a walk down the strip for reductions that do not wait for each other."""
         b = self.b
         kinds = [Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions]
-        names = [self._buffer(r, kind) for r, kind in zip(part.reductions, kinds, strict=True)]
+        reducer = ProductReducer(parts=tuple(kinds))
 
-        def start(index: Index) -> None:
-            for name, kind in zip(names, kinds, strict=True):
-                b.store(name, self.place, kind.start()[0])
+        def load(names: Sequence[str]) -> State:
+            return tuple(Load(name, self.place, d) for name, d in zip(names, reducer.dtypes, strict=True))
 
-        def add(index: Index) -> None:
-            sums: list[Expr] = []
-            for name, kind, node in zip(names, kinds, part.reductions, strict=True):
-                new = kind.element(self.inliner.at(node.inputs[0], index), ZERO)
-                sums += kind.combine(b, (Load(name, self.place, kind.dtypes[0]),), new)
-            values = b.all(sums)
-            if part.stores or part.keeps:
-                self.emit(part, index)
-            for name, e in zip(names, values, strict=True):
+        def store(names: Sequence[str], state: State) -> None:
+            for name, e in zip(names, state, strict=True):
                 b.store(name, self.place, e)
 
-        self._across(start)
-        self._down(add)
+        def fresh() -> Sequence[str]:
+            names = [self._buffer(r, kind) for r, kind in zip(part.reductions, kinds, strict=True)]
+            self._across(lambda index: store(names, reducer.start()))
+            return names
+
+        def join(whole: Sequence[str], own: Sequence[str]) -> None:
+            self._across(lambda index: store(whole, reducer.combine(b, load(whole), load(own))))
+
+        names = fresh()
+        block = block_of(reducer, self.steps.target.heuristics)
+        sums = BlockedState(b=b, block=block, state=names, fresh=fresh, join=join)
+
+        def add(index: Index) -> None:
+            new: State = ()
+            for kind, node in zip(kinds, part.reductions, strict=True):
+                new += kind.element(self.inliner.at(node.inputs[0], index), ZERO)
+            values = b.all(reducer.combine(b, load(sums.state), new))
+            if part.stores or part.keeps:
+                self.emit(part, index)
+            store(sums.state, values)
+
+        self._down(sums, add)
         self.found.update({id(r): name for r, name in zip(part.reductions, names, strict=True)})
 
     def _once(self, number: int) -> None:

@@ -24,6 +24,7 @@ from ...op_sets import REDUCTIONS, calls_function
 from ...target import Target
 from ..pointwise.stores import aligned_slots, domain_lengths, elsewhere, is_nontemporal, store_offset
 from ..pointwise.vectorize import VectorLoop, map_vectors, row_vectors
+from ..reduction.blocked_sum import Span, block_of
 from ..reduction.reducer import ProductReducer, Reducer, State
 from ..reduction.reduction import is_window
 from ..reduction.reduction_loop import Element, Prefetch, reduce_in_lanes, reduce_in_vectors, reduce_serially
@@ -277,26 +278,27 @@ class RowKernel:
     def walk(self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element) -> State:
         """Emit a walk over the row; return what its elements come to."""
         b, target = self.b, self.steps.target
-        bound: dict[int, tuple[Expr, Expr]] = {k: (ZERO, self.lengths[k]) for k in over}
+        bound = {k: Span(ZERO, self.lengths[k], self.fused.domain[k]) for k in over}
+        block = block_of(reducer, target.heuristics)
         index = list(row)
         self.walked += 1
         ahead = self._ahead(row) if self.walked == 2 else None
         if self.fused.domain[-1] < target.heuristics.row_min_length or not target.row_per_task:
             lengths = [self.fused.domain[k] for k in over]
             if is_window(target, lengths):
-                bound = {k: (ZERO, const(n)) for k, n in zip(over, lengths, strict=True)}
-                return reduce_serially(b, reducer, index, over, bound, element, "unroll")
-            return reduce_serially(b, reducer, index, over, bound, element)
+                bound = {k: Span(ZERO, const(n), n) for k, n in zip(over, lengths, strict=True)}
+                return reduce_serially(b, reducer, index, over, bound, element, 0, "unroll")
+            return reduce_serially(b, reducer, index, over, bound, element, block)
         read = [] if self._is_costly() else [n.spec.dtype for n in self.nodes if n.op == "input"]
         vectors = row_vectors(target, read)
-        wide = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, ahead)
+        wide = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, block, ahead)
         if wide is None and not target.vector_ops and self._is_costly():
             vectors = map_vectors(target, reducer.dtypes)
-            wide = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, ahead)
+            wide = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, block, ahead)
         if wide is not None:
             return wide
         lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
-        return reduce_in_lanes(b, reducer, index, over, bound, element, max(lanes, 1), ahead)
+        return reduce_in_lanes(b, reducer, index, over, bound, element, max(lanes, 1), block, ahead)
 
     def _is_costly(self) -> bool:
         """Return whether the walk that comes computes functions of each element."""
@@ -345,8 +347,8 @@ class RowKernel:
                     nest(axes[1:])
                 return
             vectors = map_vectors(target, {o.node.spec.dtype for o in part.stores})
-            walk = VectorLoop(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
-            if not (target.row_per_task and walk.loop(b, ZERO, self.lengths[last], (), ())):
+            walk = VectorLoop(vectors=vectors, emit=emit)
+            if not (target.row_per_task and walk.loop(b, ZERO, self.lengths[last])):
                 with b.loop(ZERO, self.lengths[last]) as k:
                     emit(k)
 

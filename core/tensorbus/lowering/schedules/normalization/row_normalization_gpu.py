@@ -22,6 +22,7 @@ from ...ir.loop_ir import INDEX, Array, Const, Expr, Load, Var
 from ...op_sets import REDUCTIONS
 from ...target import Target
 from ..pointwise.vector_access import emit_vector, vector_width
+from ..reduction.blocked_sum import BlockedState, Span, block_of, registers
 from ..reduction.reducer import ProductReducer, Reducer, State
 from ..reduction.reduction_loop import Element
 from ..schedule import Schedule, ScheduleRequest, Verdict
@@ -157,8 +158,9 @@ class _WorkgroupRows(RowKernel):
             self.kept += [node for node, _ in part.keeps]
 
     def _elements(
-        self, row: Index, over: list[int], emit: Callable[[Index], None], back: bool = False
-    ) -> None:
+        self, row: Index, over: list[int], emit: Callable[[Index], None], back: bool = False,
+        sums: BlockedState[tuple[Var, ...]] | None = None,
+    ) -> None:  # fmt: skip
         """Emit the loop of an item over its elements of the row."""
         b = self.b
 
@@ -200,7 +202,8 @@ class _WorkgroupRows(RowKernel):
             """Go back where the walk before went forth: what it read last is in the cache."""
             return b.let(ix.subtract(last, place), "k") if back else place
 
-        self.group.strided_loop((ZERO, self.count), lambda place: all_of(placed(place), ZERO), self.lanes)
+        places = Span(ZERO, self.count, prod(self.fused.domain[k] for k in over) // self.lanes)
+        self.group.strided_loop(places, lambda place: all_of(placed(place), ZERO), self.lanes, sums)
 
     def walk(self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element) -> State:
         b = self.b
@@ -208,14 +211,16 @@ class _WorkgroupRows(RowKernel):
         begin = ix.multiply(self.item, const(self.lanes))
         state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(begin))
 
+        sums = registers(b, reducer, state, block_of(reducer, self.steps.target.heuristics))
+
         def take(index: Index) -> None:
-            for var, e in zip(state, reducer.step(b, state, element(index)), strict=True):
+            own = sums.state
+            for var, e in zip(own, reducer.step(b, own, element(index)), strict=True):
                 b.assign(var, e)
 
         parts = reducer.parts if isinstance(reducer, ProductReducer) else (reducer,)
-        self._elements(
-            row, over, take, back=self.walked % 2 == 0 and not any(part.is_arg_reduction for part in parts)
-        )
+        back = self.walked % 2 == 0 and not any(part.is_arg_reduction for part in parts)
+        self._elements(row, over, take, back, sums)
         return self.group.reduce_across(reducer, state)
 
     def store(self, part: Pass, row: Index, over: list[int]) -> None:

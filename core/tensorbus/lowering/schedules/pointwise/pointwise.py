@@ -150,8 +150,8 @@ def lower_in_vectors(task: KernelTask, steps: LaunchList) -> bool:
             )
         return ()
 
-    walk = VectorLoop(vectors=map_vectors(target, (dtype,)), emit=emit, combine=lambda b, before, new: ())
-    if not walk.loop(b, start, stop, (), ()):
+    walk = VectorLoop(vectors=map_vectors(target, (dtype,)), emit=emit)
+    if not walk.loop(b, start, stop):
         return False
     steps.add(b.finish(loops, task=True), {**slots, "out": task.out})
     return True
@@ -191,8 +191,8 @@ def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
                 emit((*outer[:-1], k))
             return ()
 
-        walk = VectorLoop(vectors=map_vectors(target, kinds), emit=each, combine=lambda b, before, new: ())
-        if walk.loop(b, start, stop, (), ()):
+        walk = VectorLoop(vectors=map_vectors(target, kinds), emit=each)
+        if walk.loop(b, start, stop):
             steps.add(b.finish(loops, task=True), named, aligned_slots(fused), pointwise=True)
             return
         del b.block[before:]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ....dtypes.definition import DType, bfloat16, bool_, float16, float32, float64, int64
 from ...ir.builder import Builder
@@ -18,7 +19,6 @@ from ...ir.loop_ir import (
     Cast,
     Const,
     Expr,
-    For,
     If,
     Let,
     Load,
@@ -30,6 +30,7 @@ from ...ir.loop_ir import (
 )
 from ...ir.verify import COMPARES
 from ...target import Target
+from ..reduction.blocked_sum import BlockedState, Span
 
 State = tuple[Expr, ...]
 SINGLE = frozenset({float32})
@@ -326,37 +327,50 @@ class VectorLoop:
 
     vectors: Vectors
     emit: Callable[[Expr], State]
-    combine: Callable[[Builder, State, State], State]
+    combine: Callable[[Builder, State, State], State] = lambda b, before, new: ()
     ahead: Callable[[Expr, int], None] | None = None
 
-    def loop(self, b: Builder, start: Expr, stop: Expr, wide: Sequence[Var], rest: Sequence[Var]) -> bool:
-        """Emit the walk into accumulators ``wide`` and ``rest``; False, and nothing, where it cannot be.
+    def loop(self, b: Builder, start: Expr, stop: Expr) -> bool:
+        """Emit a walk that carries nothing; False, and nothing, where it cannot be."""
+        return self.reduce(BlockedState.plain(b, Accumulators((), ())), Span(start, stop, 0))
 
-        ``wide`` are those of the first vector of a step, then those of the next.
-        """
-        lanes, many = self.vectors.lanes, self.vectors.many
+    def reduce(self, sums: BlockedState[Accumulators], span: Span) -> bool:
+        """Emit the walk into accumulators; False, and nothing, where it cannot be."""
+        b, lanes, many = sums.b, self.vectors.lanes, self.vectors.many
         if not self.vectors.ops:  # the language has no vectors: its compiler makes them
             return False
-        own = len(wide) // many
-        places = [Var(b.fresh("k"), INDEX) for _ in range(many)]
-        with b.inner() as body:
+        works = True
+
+        def step(first: Expr) -> None:
+            nonlocal works
+            assert isinstance(first, Var)
             if self.ahead is not None:
-                self.ahead(places[0], lanes * many)
-            for j, var in enumerate(places):
+                self.ahead(first, lanes * many)
+            wide = sums.state.wide
+            own = len(wide) // many
+            for j in range(many):
+                var = Var(b.fresh("k"), INDEX) if j else first
                 with b.inner() as plain:
                     results = self.emit(var)
                 made = widen(plain, results, var, self.vectors)
                 if made is None:
-                    return False
+                    works = False
+                    return
                 if j:
-                    b.emit(Let(var, add(places[0], const(j * lanes))))
+                    b.emit(Let(var, add(first, const(j * lanes))))
                 b.block.extend(made[0])
                 self._assign(b, wide[j * own : (j + 1) * own], made[1])
+
         count = const(lanes * many)
-        even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
-        b.emit(For(places[0], start, even, tuple(body), step=lanes * many))
-        with b.loop(even, stop, kind="rest" if lanes * many <= REMAINDER_LANES else "serial") as k:
-            self._assign(b, rest, self.emit(k))
+        start, stop, most = span
+        with b.inner() as body:
+            even = b.let(add(start, multiply(quotient(subtract(stop, start), count), count)), "even")
+            sums.loop(Span(start, even, most), step, step=lanes * many)
+            if not works:
+                return False
+            with b.loop(even, stop, kind="rest" if lanes * many <= REMAINDER_LANES else "serial") as k:
+                self._assign(b, sums.state.rest, self.emit(k))
+        b.block.extend(body)
         return True
 
     def _assign(self, b: Builder, to: Sequence[Var], new: State) -> None:
@@ -389,7 +403,14 @@ def tree_reduce_lanes(b: Builder, lanes: int, join: Callable[[Expr, Expr], None]
         lanes = half
 
 
-def accumulators(b: Builder, start: Const, lanes: int) -> tuple[Var, Var]:
-    """Return a wide and a scalar accumulator, both new."""
-    wide = b.let(replace(start, lanes=lanes), "wide", mutable=True)
-    return wide, b.let(start, "acc", mutable=True)
+class Accumulators(NamedTuple):
+    """``wide`` accumulators, those of the first vector of a step, then those of the next; ``rest`` scalar."""
+
+    wide: tuple[Var, ...]
+    rest: tuple[Var, ...]
+
+
+def accumulators(b: Builder, start: Sequence[Const], lanes: int, many: int = 1) -> Accumulators:
+    """Return new accumulators of a state that begins with ``start``, for ``many`` vectors a step."""
+    wide = tuple([b.let(replace(e, lanes=lanes), "wide", mutable=True) for e in (*start,) * many])
+    return Accumulators(wide, tuple([b.let(e, "acc", mutable=True) for e in start]))

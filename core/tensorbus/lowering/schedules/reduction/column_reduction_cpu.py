@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from ....backend_interface.graph import Node
@@ -21,6 +22,7 @@ from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.layout import Layout
 from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
 from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
+from .blocked_sum import BlockedState, Nest, Span, block_of, pairwise
 from .reducer import OPS, Reducer, State
 
 
@@ -38,7 +40,7 @@ def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PanelKernel:
-    """A panel that is being written: ``parts`` are the buffers of its states, ``begins`` where these lie.
+    """A panel that is being written: ``begins`` is where its states lie in the buffers of these.
 
     In a search for a place the second part is the number of the row in its chunk, of ``counts``: few rows
     make a chunk, and so of floats all is in vectors of one kind.
@@ -51,19 +53,18 @@ class _PanelKernel:
     index: list[Expr]
     dtype: DType
     counts: DType
-    parts: tuple[str, ...]
     base: Expr
     begins: Expr
     columns: Expr
     ops: frozenset[str]
     lanes: int
 
-    def walk(self, states: Callable[[Expr], State]) -> bool:
+    def walk(self, parts: Sequence[str], states: Callable[[Expr], State]) -> bool:
         """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
 
         def emit(k: Expr) -> State:
             with self.inliner.scope():
-                for name, e in zip(self.parts, states(k), strict=True):
+                for name, e in zip(parts, states(k), strict=True):
                     self.b.store(name, ix.add(self.begins, k), e)
             return ()
 
@@ -71,43 +72,55 @@ class _PanelKernel:
             with self.b.loop(ZERO, self.columns) as k:
                 emit(k)
             return True
-        walk = VectorLoop(
-            vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit, combine=lambda b, a, x: ()
-        )
-        return walk.loop(self.b, ZERO, self.columns, (), ())
+        walk = VectorLoop(vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit)
+        return walk.loop(self.b, ZERO, self.columns)
 
-    def begin(self) -> bool:
+    def begin(self, parts: Sequence[str]) -> bool:
         """Emit the states before any row."""
         return self.walk(
-            lambda k: self.reducer.start()[:1] if not self.reducer.is_arg_reduction else self._none()
+            parts, lambda k: self.reducer.start()[:1] if not self.reducer.is_arg_reduction else self._none()
         )
+
+    def _states(self, parts: Sequence[str], k: Expr) -> State:
+        at = ix.add(self.begins, k)
+        return tuple(Load(name, at, d) for name, d in zip(parts, (self.dtype, self.counts), strict=False))
+
+    def join(self, whole: Sequence[str], part: Sequence[str]) -> bool:
+        """Emit the addition of the states of a block to those of all rows."""
+
+        def states(k: Expr) -> State:
+            return self.reducer.combine(self.b, self._states(whole, k), self._states(part, k))
+
+        return self.walk(whole, states)
 
     def _none(self) -> State:
         return self.reducer.least(), literal(0, self.counts)
 
-    def add(self, axis: int, row: Expr, number: Expr, rows: int) -> bool:
-        """Emit the addition of ``rows`` along ``axis`` from ``row`` on, the ``number``-th of its chunk."""
+    def add(self, parts: Sequence[str], axis: int, row: Expr, number: Expr, rows: int) -> bool:
+        """Emit the addition of ``rows`` along ``axis`` from ``row`` on, the ``number``-th of its chunk.
+
+        Of a sum they are added to each other first, by twos.
+        """
         b, dtype = self.b, self.dtype
         first = b.let(Cast(number, self.counts), "row") if self.reducer.is_arg_reduction else None
 
         def states(k: Expr) -> State:
-            kinds = (dtype, self.counts)
-            at = ix.add(self.begins, k)
-            found: State = tuple(Load(name, at, d) for name, d in zip(self.parts, kinds, strict=False))
+            found = self._states(parts, k)
             self.index[-1] = ix.add(self.base, k)
+            added: list[State] = []
             for j in range(rows):
                 self.index[axis] = ix.add(row, const(j))
                 new = self.reducer.element(self.inliner.value(self.operand, tuple(self.index)), ZERO)
                 if first is None:
-                    found = self.reducer.combine(b, found, new)
+                    added.append(new)
                     continue
                 value, best, place = (b.let(e) for e in (new[0], *found))
                 wins = b.let(self.reducer.beats(value, best), "wins")
                 own = Apply("add", (first, literal(j, self.counts)), self.counts)
                 found = Select(wins, value, best, dtype), Select(wins, own, place, self.counts)
-            return found
+            return pairwise(b, self.reducer, found, added)
 
-        return self.walk(states)
+        return self.walk(parts, states)
 
 
 def reduce_in_panels(
@@ -139,11 +152,12 @@ def reduce_in_panels(
         index[k] = i
     base = b.let(ix.multiply(outer[-1], const(limits.panel_width)), "base")
     columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(limits.panel_width)), "wide")
-    names = ("part0", "rows") if is_arg_reduction else ("part0",)
+    names: tuple[str, ...] = ("part0", "rows") if is_arg_reduction else ("part0",)
+    for name, d in zip(names, (dtype, counts), strict=False):
+        b.buffer(name, d, writes=True)
     panel = _PanelKernel(
         b=b, inliner=inliner, reducer=reducer, operand=operand, index=index, dtype=dtype,
         base=base, columns=columns,
-        parts=tuple(b.buffer(name, d, writes=True) for name, d in zip(names, (dtype, counts), strict=False)),
         begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
         counts=counts, ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
     )  # fmt: skip
@@ -151,29 +165,43 @@ def reduce_in_panels(
     many = (
         1 if is_arg_reduction and not ops else many
     )  # a compiler finds no vectors in choices that wait for others
-    from_row: Expr = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from") if count > 1 else ZERO
+    spans = {k: Span(ZERO, lengths[k], shape[k]) for k in over}
+    from_row: Expr = ZERO
+    if count > 1:
+        from_row = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from")
+        stop = b.let(ix.minimum(ix.add(from_row, b.size("chunk", size)), lengths[axis]), "stop")
+        spans[axis] = Span(from_row, stop, size)
+    vectors: list[bool] = []
+    blocks: list[str] = []
 
-    def nest(left: Sequence[int]) -> bool:
-        start: Expr = ZERO
-        stop = lengths[left[0]]
-        if left[0] == axis and count > 1:
-            start = from_row
-            stop = b.let(ix.minimum(ix.add(start, b.size("chunk", size)), stop), "stop")
-        if len(left) > 1:
-            with b.loop(start, stop) as i:
-                index[left[0]] = i
-                return nest(left[1:])
+    def fresh() -> tuple[str, ...]:
+        blocks.append(b.buffer(f"block{len(blocks)}", dtype, writes=True))
+        vectors.append(panel.begin(blocks[-1:]))
+        return (blocks[-1],)
+
+    sums = BlockedState(
+        b=b, block=block_of(reducer, limits), state=names, fresh=fresh,
+        join=lambda whole, part: vectors.append(panel.join(whole, part)),
+    )  # fmt: skip
+
+    def walk() -> None:
+        inner, (start, stop, most) = over[-1], spans[over[-1]]
+
+        def add(row: Expr, rows: int = 1) -> None:
+            vectors.append(panel.add(sums.state, inner, row, ix.subtract(row, start), rows))
+
         even = start
         if many > 1:
             whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(many)), const(many))
             even = b.let(ix.add(start, whole), "even")
-            with b.loop(start, even, step=many) as i:
-                if not panel.add(left[0], i, ix.subtract(i, start), many):
-                    return False
-        with b.loop(even, stop) as i:
-            return panel.add(left[0], i, ix.subtract(i, start), 1)
+            sums.loop(Span(start, even, most), partial(add, rows=many), step=many)
+        sums.loop(Span(even, stop, many - 1 if many > 1 else most), add)
 
-    if not (panel.begin() and nest(list(over))):
+    chain = max(spans[over[-1]].most // many + many - 1, 1)
+    outer_loops = [Nest(spans[k], partial(index.__setitem__, k)) for k in over[:-1]]
+    vectors.append(panel.begin(names))
+    sums.nest(outer_loops, walk, chain)
+    if not all(vectors):
         return None
     if is_arg_reduction:
         b.buffer("part1", int64, writes=True)
@@ -186,5 +214,6 @@ def reduce_in_panels(
     if not direct:
         states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
     scratch = {"rows": steps.temporary(total, counts)} if is_arg_reduction else {}
+    scratch |= {name: steps.temporary(total, dtype) for name in blocks}
     steps.add(b.finish(loops, task=True), {**slots, **states, **scratch})
     return states, count, direct

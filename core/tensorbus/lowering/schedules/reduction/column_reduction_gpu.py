@@ -23,6 +23,7 @@ from ...target import Target
 from ..pointwise.stores import aligned_slots, domain_lengths
 from ..pointwise.vector_access import emit_vector, vector_width
 from ..schedule import Schedule, ScheduleRequest, Verdict
+from .blocked_sum import BlockedState, Span, block_of, registers
 from .multi_reduction import MultiReduction
 from .reducer import ProductReducer, State
 
@@ -98,7 +99,7 @@ class _ColumnKernel:
     """The groups of a kernel, as it is written: ``rows`` and ``columns`` are how many of them there are.
 
     ``around`` are the lengths, with their values, of axes that others are repeated along; ``count`` is the
-    value of ``columns``.
+    value of ``columns``. ``block``: see ``blocked_sum.block_of``.
     """
 
     b: Builder
@@ -109,6 +110,7 @@ class _ColumnKernel:
     columns: Expr
     count: int
     join_ahead: int
+    block: int
     item: Var = field(default_factory=lambda: Var("i0", INDEX))
     group: Var = field(default_factory=lambda: Var("i1", INDEX))
     arrays: list[str] = field(default_factory=list)
@@ -183,20 +185,40 @@ class _ColumnKernel:
         start = b.let(ix.minimum(ix.multiply(stretch, each), self.rows), "start")
         stop = b.let(ix.minimum(ix.add(start, each), self.rows), "stop")
 
+        def lanes(put: Callable[[Expr], None]) -> None:
+            with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
+                put(u)
+
+        def fresh() -> list[str]:
+            arrays = [b.array(d, cut.lanes) for d in self.reducer.dtypes]
+            lanes(lambda u: self._store(arrays, u, self.reducer.start()))
+            return arrays
+
+        def join(whole: list[str], part: list[str]) -> None:
+            def one(u: Expr) -> None:
+                both = self._states(whole, u), self._states(part, u)
+                self._store(whole, u, self.reducer.combine(b, *both))
+
+            lanes(one)
+
+        sums = BlockedState(b=b, block=self.block, state=self.arrays, fresh=fresh, join=join)
+
         def adding(row: Expr) -> Callable[[Expr], None]:
             def one(u: Expr) -> None:
-                state = self._states(self.arrays, u)
-                self._store(self.arrays, u, take(self.outer, row, ix.add(self.first, u), state))
+                state = self._states(sums.state, u)
+                self._store(sums.state, u, take(self.outer, row, ix.add(self.first, u), state))
 
             return one
 
-        with b.loop(ZERO, const(cut.lanes), kind="unroll", prefix="u") as u:
-            self._store(self.arrays, u, self.reducer.first(start))
+        lanes(lambda u: self._store(self.arrays, u, self.reducer.first(start)))
         with b.when(ix.less(self.first, self.columns)):
             turns = ix.quotient(ix.subtract(stop, start), const(cut.ahead))
             even = b.let(ix.add(start, ix.multiply(turns, const(cut.ahead))), "even")
-            with b.loop(start, even, step=cut.ahead) as row:
-                self._each([adding(ix.add(row, const(k))) for k in range(cut.ahead)])
+            sums.loop(
+                Span(start, even, cut.each),
+                lambda row: self._each([adding(ix.add(row, const(k))) for k in range(cut.ahead)]),
+                step=cut.ahead, chain=cut.ahead,
+            )  # fmt: skip
             with b.loop(even, stop) as row:
                 self._each([adding(row)])
 
@@ -240,16 +262,21 @@ class _ColumnKernel:
 
         def one(_: Expr, column: Expr) -> None:
             state = tuple(b.let(e, "all", mutable=True) for e in self.reducer.start())
+            sums = registers(b, self.reducer, state, self.block)
 
             def take(belows: Sequence[Expr]) -> None:
                 others = [b.all(part(below, self.outer, column)) for below in belows]
+                own = sums.state
                 for other in others:
-                    for var, e in zip(state, b.all(self.reducer.combine(b, state, other)), strict=True):
+                    for var, e in zip(own, b.all(self.reducer.combine(b, own, other)), strict=True):
                         b.assign(var, e)
 
             if turns:
-                with b.loop(ZERO, const(turns), step=ahead) as below:
-                    take([ix.add(below, const(k)) for k in range(ahead)])
+                sums.loop(
+                    Span(ZERO, const(turns), turns),
+                    lambda below: take([ix.add(below, const(k)) for k in range(ahead)]),
+                    step=ahead, chain=ahead,
+                )  # fmt: skip
             if turns < self.cut.count:
                 take([const(k) for k in range(turns, self.cut.count)])
             finish(ZERO, self.outer, column, state)
@@ -276,7 +303,7 @@ class _WorkgroupColumns(MultiReduction):
         around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
         groups = _ColumnKernel(
             b=b, cut=cut, reducer=self.reducer, around=around, rows=lengths[axis], columns=lengths[-1],
-            count=domain[-1], join_ahead=limits.column_join_read_ahead,
+            count=domain[-1], join_ahead=limits.column_join_read_ahead, block=block_of(self.reducer, limits),
         )  # fmt: skip
 
         def take(outer: Index, row: Expr, column: Expr, state: State) -> State:
@@ -350,7 +377,7 @@ class _WorkgroupColumns(MultiReduction):
 
         rest = _ColumnKernel(
             b=b, cut=cut, reducer=self.reducer, around=(), rows=b.size("chunks", count), columns=columns,
-            count=total, join_ahead=self.steps.target.heuristics.column_join_read_ahead,
+            count=total, join_ahead=limits.column_join_read_ahead, block=block_of(self.reducer, limits),
         )  # fmt: skip
         made = rest.launch(take, finish)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}

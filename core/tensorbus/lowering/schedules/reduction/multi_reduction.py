@@ -7,6 +7,7 @@ walk is cut into chunks, and a second kernel joins these and makes what is compu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import Final
 
@@ -23,6 +24,7 @@ from ..pointwise.stores import aligned_slots, domain_lengths, store_offset
 from ..pointwise.vector_access import vector_width
 from ..pointwise.vectorize import WIDE, VectorLoop, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
+from .blocked_sum import BlockedState, Nest, Span, block_of, pairwise
 from .reducer import ProductReducer, Reducer, State
 from .reduction import (
     Axis,
@@ -150,7 +152,7 @@ class _ChunkedReductions(MultiReduction):
         vectors = row_vectors(target, [n.spec.dtype for n in fused.graph if n.op == "input"])
         if chunks is None:
             loops = fold(b, self.reducer, axes, element, lambda i, s: self.end(b, inliner, i, lengths, s),
-                         lanes=lanes, vectors=vectors,
+                         target, lanes=lanes, vectors=vectors,
                          unrolled=is_window(target, [fused.domain[k] for k in fused.reduced]))  # fmt: skip
             ends = aligned_slots(fused, full=False) if not self.full else same
             self.steps.add(b.finish(loops, task=rows), {**slots, **self.outs()}, ends)
@@ -186,7 +188,9 @@ class _ChunkedReductions(MultiReduction):
         if split is not None:
             made = reduce_by_workgroups(b, target, self.reducer, axes, element, keep, split, ordered=True)
         else:
-            made = b.finish(fold(b, self.reducer, axes, element, keep, chunks, lanes, vectors), task=rows)
+            made = b.finish(
+                fold(b, self.reducer, axes, element, keep, target, chunks, lanes, vectors), task=rows
+            )
         self.steps.add(made, {**slots, **parts, **self.outs()}, same)
         self.join(parts, chunks.count)
 
@@ -216,22 +220,50 @@ class _ColumnPanels(MultiReduction):
         for k, i in zip(rest, outer[1:-1], strict=True):
             index[k] = i
 
-        def store(k: Expr, state: State) -> None:
-            for name, e in zip(parts, state, strict=True):
+        def store(names: Sequence[str], k: Expr, state: State) -> None:
+            for name, e in zip(names, state, strict=True):
                 b.store(name, ix.add(begins, k), e)
 
-        inner = over[-1]
-
-        def add(row: Expr, count: int, k: Expr) -> None:
-            index[-1] = ix.add(base, k)
+        def load(names: Sequence[str], k: Expr) -> State:
             at = ix.add(begins, k)
-            state: State = tuple(Load(n, at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
-            for j in range(count):
-                index[inner] = ix.add(row, const(j))
-                state = self.reducer.combine(b, state, self.element(b, inliner, tuple(index), lengths))
-            store(k, state)
+            return tuple(Load(n, at, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
 
-        self._walk(b, columns, lambda k: store(k, self.reducer.start()))
+        inner, blocks = over[-1], dict[str, int]()
+
+        def begin(names: Sequence[str]) -> None:
+            self._walk(b, columns, lambda k: store(names, k, self.reducer.start()))
+
+        def fresh() -> tuple[str, ...]:
+            names = [f"block{len(blocks) + k}" for k in range(len(self.reducer.dtypes))]
+            for name, slot, d in zip(
+                names, self.temporaries(chunks.count).values(), self.reducer.dtypes, strict=True
+            ):
+                blocks[b.buffer(name, d, writes=True)] = slot
+            begin(names)
+            return tuple(names)
+
+        def join(whole: Sequence[str], part: Sequence[str]) -> None:
+            def one(k: Expr) -> None:
+                store(whole, k, self.reducer.combine(b, load(whole, k), load(part, k)))
+
+            self._walk(b, columns, one)
+
+        sums = BlockedState(
+            b=b, block=block_of(self.reducer, limits), state=tuple(parts), fresh=fresh, join=join
+        )
+
+        def add(row: Expr, count: int = 1) -> None:
+            def column(k: Expr) -> None:
+                index[-1] = ix.add(base, k)
+                state, added = load(sums.state, k), list[State]()
+                for j in range(count):
+                    index[inner] = ix.add(row, const(j))
+                    added.append(self.element(b, inliner, tuple(index), lengths))
+                store(sums.state, k, pairwise(b, self.reducer, state, added))
+
+            self._walk(b, columns, column)
+
+        begin(tuple(parts))
 
         # Compilers do not know that rows of one output lie apart.
         rows = (
@@ -241,29 +273,25 @@ class _ColumnPanels(MultiReduction):
             else 1
         )
 
-        def nest(left: Sequence[int]) -> None:
-            start: Expr = ZERO
-            stop = lengths[left[0]]
-            if left[0] == axis and chunks.count > 1:
-                size = b.size("chunk", chunks.size)
-                start = b.let(ix.multiply(outer[0], size), "start")
-                stop = b.let(ix.minimum(ix.add(start, size), stop), "stop")
-            if len(left) > 1:
-                with b.loop(start, stop) as i:
-                    index[left[0]] = i
-                    nest(left[1:])
-                return
+        spans = {k: Span(ZERO, lengths[k], domain[k]) for k in over}
+        if chunks.count > 1:
+            size = b.size("chunk", chunks.size)
+            start = b.let(ix.multiply(outer[0], size), "start")
+            stop = b.let(ix.minimum(ix.add(start, size), lengths[axis]), "stop")
+            spans[axis] = Span(start, stop, chunks.size)
+
+        def walk() -> None:
+            start, stop, most = spans[inner]
             if rows > 1:
                 whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(rows)), const(rows))
                 even = b.let(ix.add(start, whole), "even")
-                with b.loop(start, even, step=rows) as i:
-                    self._walk(b, columns, lambda k: add(i, rows, k))
-                start = even
-            with b.loop(start, stop) as i:
-                self._walk(b, columns, lambda k: add(i, 1, k))
+                sums.loop(Span(start, even, most), partial(add, count=rows), step=rows)
+                start, most = even, rows - 1
+            sums.loop(Span(start, stop, most), add)
 
-        nest(over)
-        named = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        outer_loops = [Nest(spans[k], partial(index.__setitem__, k)) for k in over[:-1]]
+        sums.nest(outer_loops, walk, max(spans[inner].most // rows + rows - 1, 1))
+        named = {**{f"full{k}": o.slot for k, o in enumerate(self.full)}, **blocks}
         self.steps.add(b.finish(loops, task=True), {**slots, **parts, **named}, aligned_slots(fused))
         self.join(parts, chunks.count)
 
@@ -285,8 +313,8 @@ class _ColumnPanels(MultiReduction):
         wide = all(d in WIDE for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes)
-        walk = VectorLoop(vectors=vectors, emit=emit, combine=lambda b, before, new: ())
-        if not (wide and walk.loop(b, ZERO, stop, (), ())):
+        walk = VectorLoop(vectors=vectors, emit=emit)
+        if not (wide and walk.loop(b, ZERO, stop)):
             with b.loop(ZERO, stop) as k:
                 emit(k)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt, prod
 from typing import Final
 
@@ -18,13 +19,14 @@ from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList, element_offset, parallel_loops
 from ...ir.layout import Layout, Shape, packed
-from ...ir.loop_ir import INDEX, Assign, Cast, Const, Expr, Kind, Load, Var
+from ...ir.loop_ir import INDEX, Cast, Const, Expr, Kind, Load, Var
 from ...op_sets import calls_function
 from ...target import Target
 from ..pointwise.vector_access import vector_width
 from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import READ_AHEAD, Workgroup
+from .blocked_sum import Nest, Span, block_of, registers
 from .column_reduction_cpu import reduce_in_panels
 from .reducer import ProductReducer, Reducer, State
 from .reduction_loop import Element, reduce_in_lanes, reduce_in_vectors
@@ -68,8 +70,8 @@ class LastWorkgroup:
 
 def fold(
     b: Builder, reducer: Reducer | ProductReducer, axes: Sequence[Axis], element: Element, finish: Finish,
-    chunks: Chunks | None = None, lanes: int = 1, vectors: Vectors = PLAIN, ordered: bool = True,
-    unrolled: bool = False,
+    target: Target, chunks: Chunks | None = None, lanes: int = 1, vectors: Vectors = PLAIN,
+    ordered: bool = True, unrolled: bool = False,
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
     """Emit a reduction; return its parallel loops.
 
@@ -91,49 +93,50 @@ def fold(
         index[k] = i
     over = [k for k, a in enumerate(axes) if a.reduced]
 
-    def bounds(k: int) -> tuple[Expr, Expr]:
+    def bounds(k: int) -> Span:
         if chunks is None or chunks.axis != k:
-            return ZERO, const(axes[k].value) if unrolled else axes[k].length
+            return Span(ZERO, const(axes[k].value) if unrolled else axes[k].length, axes[k].value)
         if chunks.woven:
             count = b.size("chunks", chunks.count)
             left = ix.add(ix.subtract(axes[k].length, outer[0]), ix.subtract(count, ONE))
-            return ZERO, b.let(ix.quotient(left, count), "stop")
+            return Span(ZERO, b.let(ix.quotient(left, count), "stop"), chunks.size)
         size = b.size("chunk", chunks.size)
         start = b.let(ix.multiply(outer[0], size), "start")
-        return start, b.let(ix.minimum(ix.add(start, size), axes[k].length), "stop")
+        return Span(start, b.let(ix.minimum(ix.add(start, size), axes[k].length), "stop"), chunks.size)
 
     bound = {k: bounds(k) for k in over}
+    block = block_of(reducer, target.heuristics)
     if lanes > 1:
-        found = reduce_in_vectors(b, reducer, index, over, bound, element, vectors)
+        found = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, block)
         seldom = chunks is not None and chunks.axis == over[-1]  # the last of many chunks has any
         rest: Kind = "rest" if seldom else "serial"
-        found = found or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, rest=rest)
+        found = found or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, block, rest=rest)
         finish(tuple(outer), found)
         return loops
     ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.woven)
     walked = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
-    first = walked.first(bound[over[0]][0]) if ordered else reducer.start()
+    first = walked.first(bound[over[0]].start) if ordered else reducer.start()
     state = tuple(b.let(e, "acc", mutable=True) for e in first)
+    sums = registers(b, reducer, state, 0 if unrolled else block)
 
-    def follow() -> State:
+    def follow(state: tuple[Var, ...]) -> State:
         """Return the state with one more element."""
         if not ordered:
             return reducer.combine(b, state, element(tuple(index)))
         value = element(tuple(index))[0]
         return walked.step(b, state, (value, Cast(index[over[0]], walked.dtypes[-1])))
 
-    def nest(left: list[int]) -> None:
-        if left:
-            with b.loop(*bound[left[0]], kind="unroll" if unrolled else "serial") as i:
-                index[left[0]] = i
-                if chunks is not None and chunks.woven and chunks.axis == left[0]:
-                    index[left[0]] = ix.add(ix.multiply(i, b.size("chunks", chunks.count)), outer[0])
-                nest(left[1:])
-        else:
-            for var, e in zip(state, follow(), strict=True):
-                b.emit(Assign(var, e))
+    def put(k: int, i: Expr) -> None:
+        index[k] = i
+        if chunks is not None and chunks.woven and chunks.axis == k:
+            index[k] = ix.add(ix.multiply(i, b.size("chunks", chunks.count)), outer[0])
 
-    nest(over)
+    def one() -> None:
+        for var, e in zip(sums.state, follow(sums.state), strict=True):
+            b.assign(var, e)
+
+    loops_over = [Nest(bound[k], partial(put, k)) for k in over]
+    sums.nest(loops_over, one, 1, "unroll" if unrolled else "serial")
     finish(tuple(outer), (state[0], Cast(state[1], int64)) if ordered else state)
     return loops
 
@@ -254,7 +257,7 @@ class _Reduction:
     def one_pass(self, plan: _Plan, steps: LaunchList) -> None:
         """Append the launch in which each result is reduced by one task or work-item."""
         loops = fold(
-            self.b, self.reducer, self.axes, self.element, self.finisher(),
+            self.b, self.reducer, self.axes, self.element, self.finisher(), self.target,
             lanes=self.target.lanes if plan.rows else 1, vectors=self.vectors,
             unrolled=is_window(self.target, [self.shape[k] for k in self.over]),
         )  # fmt: skip
@@ -300,7 +303,9 @@ class _Reduction:
             )
         else:
             lanes = self.target.lanes if plan.rows else 1
-            loops = fold(b, self.reducer, self.axes, self.element, keep, chunks, lanes, self.vectors)
+            loops = fold(
+                b, self.reducer, self.axes, self.element, keep, self.target, chunks, lanes, self.vectors
+            )
             made = b.finish(loops, task=plan.rows)
         steps.add(made, {**self.slots, **named})
         _second_stage(self.task, steps, self.reducer, chunks.count, self.kept, named, self.layout)
@@ -433,7 +438,7 @@ def join(
     """Emit what reduces parts along the first axis, the only one that is reduced; return the launch."""
     if is_joined_by_workgroups(target, axes[0].value, prod(a.value for a in axes[1:])):
         return reduce_by_workgroups(b, target, reducer, axes, element, finish, chunks)
-    return b.finish(fold(b, reducer, axes, element, finish, chunks, ordered=False))
+    return b.finish(fold(b, reducer, axes, element, finish, target, chunks, ordered=False))
 
 
 def workgroup_chunks(axes: Sequence[Axis], target: Target) -> Chunks | None:
@@ -481,11 +486,11 @@ def reduce_by_workgroups(
         lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]
     row, rows = Var("i1", INDEX), prod(values)
     index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(row, lengths))
-    bounds: tuple[Expr, Expr] = ZERO, stop
+    bounds = Span(ZERO, stop, total // lanes)
     if chunks is not None:
         size = b.size("chunk", chunks.size // lanes)
         start = b.let(ix.multiply(index[0], size), "start")
-        bounds = start, b.let(ix.minimum(ix.add(start, size), stop), "stop")
+        bounds = Span(start, b.let(ix.minimum(ix.add(start, size), stop), "stop"), chunks.size // lanes)
     inner = index if chunks is None else index[1:]
 
     def at(element_offset: Expr) -> State:
@@ -494,13 +499,16 @@ def reduce_by_workgroups(
         ]
         return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
 
-    state = workgroup.reduce(reducer, bounds, at, ordered, lanes)
+    block = block_of(reducer, limits)
+    state = workgroup.reduce(reducer, bounds, at, block, ordered, lanes)
     with b.when(ix.less(workgroup.item, ONE)):
         finish(index, state)
     if chunks is not None and whole is not None:
         count = b.size("chunks", chunks.count)
         with b.when(b.arrive(ix.flatten(inner, [a.length for a in kept]), count)):
-            all_of = workgroup.reduce(reducer, (ZERO, count), lambda chunk: whole.part((chunk, *inner)))
+            all_of = workgroup.reduce(
+                reducer, Span(ZERO, count, chunks.count), lambda chunk: whole.part((chunk, *inner)), block
+            )
             with b.when(ix.less(workgroup.item, ONE)):
                 whole.finish(inner, all_of)
     return workgroup.finished(b.finish([workgroup.loop, (row, b.size("rows", rows), rows)]))

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ....dtypes.definition import bool_, int64
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ZERO, const
-from ...ir.loop_ir import Apply, Assign, Cast, Const, Expr, Kind, Load, Select
-from ..pointwise.vectorize import VectorLoop, Vectors, accumulators, reduce_lanes, tree_reduce_lanes
+from ...ir.loop_ir import Apply, Cast, Const, Expr, Kind, Load, Select, Var
+from ..pointwise.vectorize import (
+    Accumulators,
+    VectorLoop,
+    Vectors,
+    accumulators,
+    reduce_lanes,
+    tree_reduce_lanes,
+)
+from .blocked_sum import BlockedState, Nest, Span, registers
 from .reducer import OPS, ProductReducer, Reducer, State
 
 Element = Callable[[tuple[Expr, ...]], State]
@@ -20,9 +29,12 @@ Prefetch = Callable[[Expr, int], None]
 
 def reduce_in_vectors(
     b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, vectors: Vectors, ahead: Prefetch | None = None,
+    bound: dict[int, Span], element: Element, vectors: Vectors, block: int, ahead: Prefetch | None = None,
 ) -> State | None:  # fmt: skip
-    """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be."""
+    """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be.
+
+    ``block``: see ``blocked_sum.block_of``.
+    """
     if isinstance(reducer, Reducer) and reducer.is_arg_reduction:
         return _arg_reduce_in_vectors(b, reducer, index, over[-1], bound[over[-1]], element, vectors)
     parts = reducer.parts if isinstance(reducer, ProductReducer) else (reducer,)
@@ -33,59 +45,74 @@ def reduce_in_vectors(
     if not known or not all(isinstance(e, Const) for e in first):
         return None
     vectors = replace(vectors, lanes=max(vectors.lanes * 4 // first[0].dtype.itemsize, 1))
+    constants = [e for e in first if isinstance(e, Const)]
+    lanes, many = vectors.lanes, vectors.many
+
+    def fresh() -> Accumulators:
+        return accumulators(b, constants, lanes, many)
+
+    def add(to: tuple[Var, ...], new: tuple[Var, ...]) -> None:
+        for var, e in zip(to, reducer.combine(b, to, new), strict=True):
+            b.assign(var, e)
+
+    def vector(state: Accumulators, j: int) -> tuple[Var, ...]:
+        return state.wide[j * len(first) : (j + 1) * len(first)]
+
+    def join(whole: Accumulators, part: Accumulators) -> None:
+        for j in range(many):
+            add(vector(whole, j), vector(part, j))
+        add(whole.rest, part.rest)
+
+    def emit(k: Expr) -> State:
+        index[last] = k
+        return element(tuple(index))
+
+    walks: list[bool] = []
     with b.inner() as body:
-        pairs = [accumulators(b, e, vectors.lanes) for e in first if isinstance(e, Const)]
-        wide = [pair[0] for pair in pairs]
-        more = [
-            b.let(replace(e, lanes=vectors.lanes), "wide", mutable=True) for e in first * (vectors.many - 1)
-        ]
-
-        def emit(k: Expr) -> State:
-            index[last] = k
-            return element(tuple(index))
-
-        def nest(left: list[int]) -> bool:
-            if left[0] == last:
-                walk = VectorLoop(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
-                return walk.loop(b, *bound[last], [*wide, *more], [rest for _, rest in pairs])
-            with b.loop(*bound[left[0]]) as i:
-                index[left[0]] = i
-                return nest(left[1:])
-
-        if not nest(over):
+        whole = fresh()
+        sums = BlockedState(b=b, block=block, state=whole, fresh=fresh, join=join)
+        walk = VectorLoop(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
+        length = bound[last].most
+        chain = max(length // (lanes * many), min(length, lanes * many - 1), 1)
+        sums.nest(
+            _outer(index, over[:-1], bound), lambda: walks.append(walk.reduce(sums, bound[last])), chain
+        )
+        if not all(walks):
             return None
-        for j in range(0, len(more), len(wide)):
-            for var, e in zip(wide, reducer.combine(b, tuple(wide), tuple(more[j:])), strict=True):
-                b.assign(var, e)
+        for j in range(1, many):
+            add(vector(whole, 0), vector(whole, j))
         totals = tuple(
-            reduce_lanes(b, wide, rest, part.combine) for (wide, rest), part in zip(pairs, parts, strict=True)
+            reduce_lanes(b, wide, rest, part.combine)
+            for wide, rest, part in zip(vector(whole, 0), whole.rest, parts, strict=True)
         )
     b.block.extend(body)
     return totals
 
 
+def _outer(index: list[Expr], over: list[int], bound: dict[int, Span]) -> list[Nest]:
+    """Return the loops over some axes, which put their places into ``index``."""
+    return [Nest(bound[k], partial(index.__setitem__, k)) for k in over]
+
+
 def reduce_serially(
     b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, kind: Kind = "serial",
+    bound: dict[int, Span], element: Element, block: int, kind: Kind = "serial",
 ) -> State:  # fmt: skip
     """Emit a reduction whose elements are walked one by one."""
-    state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(bound[over[0]][0]))
+    state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(bound[over[0]].start))
+    sums = registers(b, reducer, state, block)
 
-    def nest(left: list[int]) -> None:
-        if left:
-            with b.loop(*bound[left[0]], kind=kind) as i:
-                index[left[0]] = i
-                nest(left[1:])
-            return
-        for var, e in zip(state, reducer.step(b, state, element(tuple(index))), strict=True):
-            b.emit(Assign(var, e))
+    def one() -> None:
+        own = sums.state
+        for var, e in zip(own, reducer.step(b, own, element(tuple(index))), strict=True):
+            b.assign(var, e)
 
-    nest(over)
+    sums.nest(_outer(index, over, bound), one, 1, kind)
     return state
 
 
 def _arg_reduce_in_vectors(
-    b: Builder, reducer: Reducer, index: list[Expr], last: int, bound: tuple[Expr, Expr], element: Element,
+    b: Builder, reducer: Reducer, index: list[Expr], last: int, bound: Span, element: Element,
     vectors: Vectors,
 ) -> State | None:  # fmt: skip
     """Emit the search for an extreme: each lane keeps its own, and in which step it came.
@@ -97,7 +124,7 @@ def _arg_reduce_in_vectors(
     if d not in vectors.dtypes or not vectors.ops >= {"add", "select"}:
         return None
     lanes = max(vectors.lanes * 4 // d.itemsize, 1)
-    start, stop = bound
+    start, stop, _ = bound
 
     def value(k: Expr) -> State:
         index[last] = k
@@ -113,9 +140,10 @@ def _arg_reduce_in_vectors(
 
     with b.inner() as body:
         zero = literal(0, d)
-        wide, rest = zip(*(accumulators(b, e, lanes) for e in (zero, first, zero)), strict=True)
+        found = accumulators(b, (zero, first, zero), lanes)
+        wide, rest = found
         walk = VectorLoop(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
-        if not walk.loop(b, start, stop, wide, rest):
+        if not walk.reduce(BlockedState.plain(b, found), bound):
             return None
         # In floats still, the extreme first and then its place, so that one number is converted, not each.
         best = Reducer(op="max" if reducer.op == "argmax" else "min", dtypes=(d,))
@@ -147,50 +175,63 @@ def _arg_reduce_in_vectors(
 
 def reduce_in_lanes(
     b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
-    bound: dict[int, tuple[Expr, Expr]], element: Element, lanes: int, ahead: Prefetch | None = None,
+    bound: dict[int, Span], element: Element, lanes: int, block: int, ahead: Prefetch | None = None,
     rest: Kind = "serial",
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself.
 
     ``rest`` is the kind of the loops over those that are left.
     """
-    arrays = [b.array(d, lanes) for d in reducer.dtypes]
     last = over[-1]
     few = (
         (lanes // 8,) if lanes >= 32 and rest != "rest" else ()
     )  # of which rows that are not whole lanes have many
 
-    def read(lane: Expr) -> State:
+    def read(arrays: Sequence[str], lane: Expr) -> State:
         return tuple(Load(name, lane, d) for name, d in zip(arrays, reducer.dtypes, strict=True))
 
-    def write(lane: Expr, state: State) -> None:
+    def write(arrays: Sequence[str], lane: Expr, state: State) -> None:
         for name, e in zip(arrays, state, strict=True):
             b.store(name, lane, e)
 
-    with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
-        write(u, reducer.start())
+    def fresh() -> Sequence[str]:
+        arrays = [b.array(d, lanes) for d in reducer.dtypes]
+        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
+            write(arrays, u, reducer.start())
+        return arrays
 
-    def nest(left: list[int]) -> None:
-        if left[0] != last:
-            with b.loop(*bound[left[0]]) as i:
-                index[left[0]] = i
-                nest(left[1:])
-            return
-        start, stop = bound[last]
+    def join(whole: Sequence[str], part: Sequence[str]) -> None:
+        with b.loop(ZERO, const(lanes), kind="unroll", prefix="u") as u:
+            write(whole, u, reducer.combine(b, read(whole, u), read(part, u)))
+
+    arrays = fresh()
+    sums = BlockedState(b=b, block=block, state=arrays, fresh=fresh, join=join)
+
+    def take(lane: Expr, k: Expr) -> None:
+        index[last] = k
+        write(sums.state, lane, reducer.combine(b, read(sums.state, lane), element(tuple(index))))
+
+    def walk() -> None:
+        start, stop, most = bound[last]
         for some in (lanes, *few):
             blocks = ix.multiply(ix.quotient(ix.subtract(stop, start), const(some)), const(some))
             even = b.let(ix.add(start, blocks), "even")
-            with b.loop(start, even, step=some) as k:
+
+            def turn(k: Expr, some: int = some) -> None:
                 if ahead is not None and some == lanes:
                     ahead(k, lanes)
                 with b.loop(ZERO, const(some), kind="unroll", prefix="u") as u:
-                    index[last] = ix.add(k, u)
-                    write(u, reducer.combine(b, read(u), element(tuple(index))))
-            start = even
-        with b.loop(start, stop, kind=rest) as k:
-            index[last] = k
-            write(ZERO, reducer.combine(b, read(ZERO), element(tuple(index))))
+                    take(u, ix.add(k, u))
 
-    nest(over)
-    tree_reduce_lanes(b, lanes, lambda k, j: write(k, reducer.combine(b, read(k), read(j))))
-    return tuple(b.let(e, "acc") for e in read(ZERO))
+            sums.loop(Span(start, even, most), turn, step=some)
+            start, most = even, lanes
+        with b.loop(start, stop, kind=rest) as k:
+            take(ZERO, k)
+
+    length = bound[last].most
+    chain = max(length // lanes, min(length, (few or (lanes,))[-1] - 1), 1)
+    sums.nest(_outer(index, over[:-1], bound), walk, chain)
+    tree_reduce_lanes(
+        b, lanes, lambda k, j: write(arrays, k, reducer.combine(b, read(arrays, k), read(arrays, j)))
+    )
+    return tuple(b.let(e, "acc") for e in read(arrays, ZERO))

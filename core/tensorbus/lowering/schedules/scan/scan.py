@@ -11,11 +11,12 @@ from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
-from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, For, Load, Var
+from ...ir.loop_ir import Apply, Cast, Expr, Load, Var
 from ...op_sets import SCANS
 from ...target import Target
 from ..pointwise.stores import is_nontemporal
 from ..pointwise.vectorize import SINGLE, Vectors, widen
+from ..reduction.blocked_sum import Base, Span, block_of, running
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import Axis, Chunks, fold
 from ..schedule import Schedule, ScheduleRequest, Verdict
@@ -45,6 +46,9 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
     count = min(-(-wanted // prod(rest)), shape[axis] // limits.scan_min_chunk)
     if not per_task and shape[axis] >= 4 * limits.column_chunk:
         count = max(count, shape[axis] // limits.column_chunk)
+    block = block_of(reducer, limits)
+    if reducer.op == "logsumexp":  # to join a block costs functions: chunks are its blocks
+        count, block = max(count, -(-shape[axis] // limits.scan_min_chunk)), 0
     chunks, totals = None, 0
     if count > 1:
         size = -(-shape[axis] // count)
@@ -61,16 +65,15 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
         others, values = [b.size("chunks", chunks.count), *others], [chunks.count, *values]
     outer, loops = parallel_loops(b, others, values)
     index = list(outer[1:] if chunks is not None else outer)
-    start: Expr = ZERO
-    stop: Expr = lengths[axis]
-    first = reducer.start()[0]
+    span = Span(ZERO, lengths[axis], shape[axis])
+    first = reducer.start()
     if chunks is not None:
         size_of = b.size("chunk", chunks.size)
         start = b.let(ix.multiply(outer[0], size_of), "start")
         stop = b.let(ix.minimum(ix.add(start, size_of), lengths[axis]), "stop")
+        span = Span(start, stop, chunks.size)
         slots["totals"] = totals
-        first = Load(b.buffer("totals", dtype), ix.flatten(outer, others), dtype)
-    total = b.let(first, "acc", mutable=True)
+        first = (Load(b.buffer("totals", dtype), ix.flatten(outer, others), dtype),)
     if per_task and axis == len(shape) - 1 and root.spec.dtype is dtype is float32 and reducer.op == "sum":
 
         def place_at(k: Expr) -> Expr:
@@ -81,53 +84,66 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
                 return reducer.element(inliner.value(operand, (*index, k)), ZERO)[0]
 
         nontemporal = is_nontemporal(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
-        start = _in_vectors(b, steps.target, total, (start, stop), element, place_at, nontemporal) or start
-    with b.loop(start, stop) as i, inliner.scope():
+        walked = _in_vectors(
+            b, steps.target, reducer, first, span, block, element, place_at, nontemporal
+        )  # fmt: skip
+        if walked is not None:
+            first, span = walked
+
+    def one(i: Expr, state: tuple[Var, ...], base: Base) -> None:
         at = (*index[:axis], i, *index[axis:])
-        state = reducer.element(inliner.value(operand, at), ZERO)
-        b.emit(Assign(total, reducer.combine(b, (total,), state)[0]))
-        out = b.buffer("out", root.spec.dtype, writes=True)
-        b.store(
-            out, ix.flatten(at, lengths), total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
-        )
+        with inliner.scope():
+            new = reducer.element(inliner.value(operand, at), ZERO)
+            b.assign(state[0], reducer.combine(b, state, new)[0])
+            (total,) = base()
+            out = b.buffer("out", root.spec.dtype, writes=True)
+            value = total if root.spec.dtype is dtype else Cast(total, root.spec.dtype)
+            b.store(out, ix.flatten(at, lengths), value)
+
+    running(b, reducer, first, span, block, one)
     fills = {"out": shape[axis]} if chunks is None and axis == len(shape) - 1 else {}
     steps.add(b.finish(loops, task=per_task, fills=fills), {**slots, "out": task.out})
 
 
 def _in_vectors(
-    b: Builder, target: Target, total: Var, bounds: tuple[Expr, Expr], element: Callable[[Expr], Expr],
-    place_at: Callable[[Expr], Expr], nontemporal: bool,
-) -> Expr | None:  # fmt: skip
-    """Emit running sums a vector at a time, each with all before it; return where whole vectors end.
+    b: Builder, target: Target, reducer: Reducer, first: State, span: Span, block: int,
+    element: Callable[[Expr], Expr], place_at: Callable[[Expr], Expr], nontemporal: bool,
+) -> tuple[State, Span] | None:  # fmt: skip
+    """Emit running sums a vector at a time; return what they come to, and what of the row is left.
 
     None, and nothing, where an element has no form in vectors.
     """
-    lanes, dtype, (start, stop) = target.scan_lanes, total.dtype, bounds
+    lanes, dtype, (start, stop, most) = target.scan_lanes, reducer.dtypes[0], span
     if not lanes:
         return None
-    var = Var(b.fresh("k"), INDEX)
-    with b.inner() as plain:
-        value = element(var)
-    made = widen(plain, (value,), var, Vectors(ops=target.scan_ops, lanes=lanes, dtypes=SINGLE))
-    if made is None:
-        return None
-    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
-    even = b.let(ix.add(start, whole), "even")
-    own = b.array(dtype, lanes)
-    out = b.buffer("out", dtype, writes=True)
-    with b.inner() as body:
+    works = True
+
+    def vector(var: Expr, state: tuple[Var, ...], base: Base) -> None:
+        nonlocal works
+        assert isinstance(var, Var)
+        with b.inner() as plain:
+            value = element(var)
+        made = widen(plain, (value,), var, Vectors(ops=target.scan_ops, lanes=lanes, dtypes=SINGLE))
+        if made is None:
+            works = False
+            return
         b.block.extend(made[0])
         sums = b.let(Apply("running_sum", made[1], dtype, lanes), "sums")
         b.store(own, ZERO, sums)
-        b.store(
-            out,
-            place_at(var),
-            Apply("add", (sums, Cast(total, dtype, lanes)), dtype, lanes),
-            nontemporal=nontemporal,
-        )
-        b.assign(total, Apply("add", (Load(own, const(lanes - 1), dtype), total), dtype))
-    b.emit(For(var, start, even, tuple(body), step=lanes))
-    return even
+        both = Apply("add", (sums, Cast(base()[0], dtype, lanes)), dtype, lanes)
+        b.store(out, place_at(var), both, nontemporal=nontemporal)
+        b.assign(state[0], Apply("add", (Load(own, const(lanes - 1), dtype), state[0]), dtype))
+
+    whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(lanes)), const(lanes))
+    out = b.buffer("out", dtype, writes=True)
+    with b.inner() as body:
+        even = b.let(ix.add(start, whole), "even")
+        own = b.array(dtype, lanes)
+        state = running(b, reducer, first, Span(start, even, most), block, vector, step=lanes)
+    if not works:
+        return None
+    b.block.extend(body)
+    return state, Span(even, stop, lanes - 1)
 
 
 def _totals(task: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, reducer: Reducer) -> None:
@@ -150,7 +166,7 @@ def _totals(task: KernelTask, steps: LaunchList, chunks: Chunks, totals: int, re
         b.store(b.buffer("totals", reducer.dtypes[0], writes=True), ix.flatten(index, lengths), state[0])
 
     per_task = last and steps.target.row_per_task
-    loops = fold(b, reducer, axes, element, keep, chunks, steps.target.lanes if per_task else 1)
+    loops = fold(b, reducer, axes, element, keep, steps.target, chunks, steps.target.lanes if per_task else 1)
     steps.add(b.finish(loops, task=per_task), {**slots, "totals": totals})
 
 
@@ -161,12 +177,15 @@ def _offsets(steps: LaunchList, count: int, width: int, totals: int, reducer: Re
     row = b.size("n0", width)
     (column,), loops = parallel_loops(b, [row], [width])
     b.buffer("totals", dtype, writes=True)
-    total = b.let(reducer.start()[0], "acc", mutable=True)
-    with b.loop(ZERO, b.size("chunks", count)) as k:
+
+    def one(k: Expr, state: tuple[Var, ...], base: Base) -> None:
         at = b.let(ix.flatten((k, column), (b.size("chunks", count), row)), "at")
         own = b.let(Load("totals", at, dtype), "own")
-        b.store("totals", at, total)
-        b.emit(Assign(total, reducer.combine(b, (total,), (own,))[0]))
+        b.store("totals", at, base()[0])
+        b.assign(state[0], reducer.combine(b, state, (own,))[0])
+
+    span, block = Span(ZERO, b.size("chunks", count), count), block_of(reducer, steps.target.heuristics)
+    running(b, reducer, reducer.start(), span, block, one)
     steps.add(b.finish(loops), {"totals": totals})
 
 

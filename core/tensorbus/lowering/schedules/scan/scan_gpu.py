@@ -22,6 +22,7 @@ from ...ir.loop_ir import INDEX, Array, Barrier, Cast, Expr, Load, Var
 from ...op_sets import SCANS
 from ...target import Target
 from ..pointwise.vector_access import emit_vector, vector_width
+from ..reduction.blocked_sum import Base, Span, block_of, running
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import Chunks
 from ..schedule import Schedule, ScheduleRequest, Verdict
@@ -80,7 +81,8 @@ def _totals(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunk
         with inliner.scope():
             return reducer.element(inliner.value(operand, (*outer, k)), ZERO)
 
-    state = workgroup.reduce(reducer, (start, stop), element)
+    block = block_of(reducer, limits)
+    state = workgroup.reduce(reducer, Span(start, stop, chunks.size), element, block)
     with b.when(ix.less(workgroup.item, ONE)):
         b.store(b.buffer("totals", reducer.dtypes[0], writes=True), row, state[0])
     made = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
@@ -97,18 +99,24 @@ def _scan_totals(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], to
     row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
     b.buffer("totals", dtype, writes=True)
-    before = b.let(reducer.start()[0], "before", mutable=True)
-    with b.loop(ZERO, b.size("tiles", -(-count // workgroup.size)), prefix="tile") as turn:
+
+    def tile(turn: Expr, state: tuple[Var, ...], base: Base) -> None:
         chunk = b.let(ix.add(ix.multiply(turn, const(workgroup.size)), workgroup.item), "chunk")
         at = b.let(ix.add(ix.multiply(chunk, width), row), "at")
         total = b.let(reducer.start()[0], "acc", mutable=True)
         with b.when(ix.less(chunk, limit)):
             b.assign(total, Load("totals", at, dtype))
-        (base,), last = workgroup.exclusive_scan(reducer, (total,), (before,))
+        (own,), last = workgroup.exclusive_scan(reducer, (total,), b.all(base()))
         with b.when(ix.less(chunk, limit)):
-            b.store("totals", at, base)
-        b.assign(before, reducer.combine(b, (before,), last)[0])
+            b.store("totals", at, own)
+        b.assign(state[0], reducer.combine(b, state, last)[0])
         b.emit(Barrier())  # before the next tile's totals come
+
+    tiles = -(-count // workgroup.size)
+    block = block_of(reducer, limits)
+    running(
+        b, reducer, reducer.start(), Span(ZERO, b.size("tiles", tiles), tiles), block, tile, prefix="tile"
+    )
     steps.add(workgroup.finished(b.finish([workgroup.loop, (row, width, wide)])), {"totals": totals})
 
 
@@ -134,17 +142,17 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
     row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO
     stop: Expr = lengths[-1]
-    first = reducer.start()[0]
+    first = reducer.start()
     number: Expr = row
     if chunks is not None:
         number, start, stop = _piece(b, row, chunks, shape, lengths)
         slots["totals"] = totals
-        first = Load(b.buffer("totals", dtype), row, dtype)
+        first = (Load(b.buffer("totals", dtype), row, dtype),)
     outer = ix.unflatten(number, lengths[:-1])
-    before = b.let(first, "before", mutable=True)
     out = b.buffer("out", root.spec.dtype, writes=True)
     own = b.fresh("own")
-    with b.loop(ZERO, b.size("tiles", -(-length // (workgroup.size * each))), prefix="tile") as turn:
+
+    def scan_tile(turn: Expr, state: tuple[Var, ...], base: Base) -> None:
         tile = ix.add(start, ix.multiply(turn, const(workgroup.size * each)))
         total = b.let(reducer.start()[0], "acc", mutable=True)
         begin = b.let(ix.add(tile, ix.multiply(workgroup.item, const(each))), "begin")
@@ -161,7 +169,7 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
             u = ix.add(first, u)
             at = b.let(ix.add(begin, u), "at")
             with b.when(ix.less(at, stop)) if whole == 1 else nullcontext():
-                made = reducer.combine(b, (base,), (Load(own, u, dtype),))[0]
+                made = reducer.combine(b, (above,), (Load(own, u, dtype),))[0]
                 value = made if root.spec.dtype is dtype else Cast(made, root.spec.dtype)
                 b.store(out, ix.flatten((*outer, at), lengths), value)
 
@@ -175,10 +183,14 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
                     emit_vector(b, whole, partial(one, const(k)))
 
         all_of(read)
-        (base,), last = workgroup.exclusive_scan(reducer, (total,), (before,))
+        (above,), last = workgroup.exclusive_scan(reducer, (total,), b.all(base()))
         all_of(write)
-        b.assign(before, reducer.combine(b, (before,), last)[0])
+        b.assign(state[0], reducer.combine(b, state, last)[0])
         b.emit(Barrier())  # before the next tile's totals come
+
+    tiles = -(-length // (workgroup.size * each))
+    block = block_of(reducer, limits)
+    running(b, reducer, first, Span(ZERO, b.size("tiles", tiles), tiles), block, scan_tile, prefix="tile")
     made = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
     steps.add(workgroup.finished(made, [Array(own, dtype, each)]), {**slots, "out": task.out})
 

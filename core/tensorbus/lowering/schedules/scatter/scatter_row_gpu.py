@@ -25,6 +25,7 @@ from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, For, Load, Report, Select, Var
 from ...target import Target
 from ..pointwise.pointwise import lower_map
+from ..reduction.blocked_sum import Span
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Workgroup
 from .modes import MODES
@@ -221,7 +222,7 @@ class _LastWins(_RowScatter):
                 named = Apply("less_equal", (literal(0, int32), number), bool_)
                 b.store("out", ix.add(self.begin, place), Select(named, new, old, self.dtype))
 
-        self.workgroup.strided_loop((ZERO, self.length), put)
+        self.workgroup.strided_loop(Span(ZERO, self.length, 0), put)
         b.emit(Barrier())  # before the next row comes
 
 
@@ -245,7 +246,7 @@ class _Accumulated(_RowScatter):
         """Emit all of it: as many turns as most places need, then one for what is left."""
         b = self.b
         if self.kept:
-            self.workgroup.strided_loop((ZERO, self.length), self._fetch)
+            self.workgroup.strided_loop(Span(ZERO, self.length, 0), self._fetch)
         with self._turns() as block:
             self._fill(2**31 - 1)
             self._read(block, self._note)
@@ -268,7 +269,7 @@ class _Accumulated(_RowScatter):
                 self._each(const(CLAIM_ROUNDS), partial(self._add_all, block))
                 b.emit(Barrier())
         if self.kept:
-            self.workgroup.strided_loop((ZERO, self.length), self._put)
+            self.workgroup.strided_loop(Span(ZERO, self.length, 0), self._put)
             b.emit(Barrier())  # before the next row comes
 
     def _fetch(self, place: Expr) -> None:
