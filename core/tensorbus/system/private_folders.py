@@ -9,7 +9,6 @@ calls (Windows), paths stand for descriptors, and its own access lists keep othe
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -245,6 +244,8 @@ class PrivateFolder:
 
     def remove_folder(self, name: str) -> None:
         """Remove a folder with all that lies in it; links are not followed. What cannot be removed stays."""
+        import shutil
+
         ignored: Callable[..., None] = lambda *failure: None  # noqa: E731 - of a type that both signatures have
         if _AT:
             shutil.rmtree(name, onerror=ignored, dir_fd=self._fd)

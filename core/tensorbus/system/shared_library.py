@@ -11,8 +11,6 @@ import atexit
 import ctypes
 import itertools
 import os
-import shutil
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -75,6 +73,9 @@ def forbids_running(path: str | Path) -> bool:
 @cache
 def scratch() -> str:
     """Return a folder for libraries where nothing may be kept. It goes when the process ends."""
+    import shutil
+    import tempfile  # what takes as long as loading three libraries, and is hardly ever needed
+
     folder = tempfile.mkdtemp(prefix="tensorbus-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
