@@ -46,8 +46,7 @@ def tensorbus(
 def devices(as_json: AsJson = False) -> None:
     """List the devices: what is installed, what works here, and which one is the default."""
     with waiting("Opening devices"):
-        rows = devices_command.collect()
-        problem = devices_command.why_no_default() if rows else None
+        rows, problem = devices_command.collect()
     if as_json:
         typer.echo(json.dumps([row.as_dict() for row in rows], indent=2))
     else:

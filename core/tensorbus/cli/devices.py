@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 
 from rich.table import Table
 from rich.text import Text
 
 from .. import plugins
-from ..devices.device import Device, get_default_device
+from ..devices.device import Device, initial_type, parse
+from ..devices.device import device as find_device
 from ..dtypes.definition import BY_NAME
 from ..errors import TensorbusError
 from ..plugins.plugin_status import PluginStatus
+from ..system import env
+from .plugin_process import Outcome, Task, run_tasks
+from .plugin_report import Smoke, Unit
 
 STYLES = {"ready": "green", "unavailable": "red", "conflict": "red", "blocked": "yellow"}
 
@@ -40,67 +44,103 @@ class Row:
         return asdict(self)
 
 
-def collect() -> list[Row]:
-    """Open every device type and describe what is there. Never raises for a device that does not work."""
-    default = default_device()
-    for name in plugins.known_types():
-        open_quietly(name)
+def collect() -> tuple[list[Row], str | None]:
+    """Return all devices, and why there is no default; None where there is.
+
+    Each device type is opened in a process of its own: one that does not work, or ends its process, is a row.
+    """
+    reports = open_all(thorough=False)
+    default, problem = find_default(reports)
     rows = []
-    for status in plugins.status():
-        if status.kind == "device":
-            units = range(max(status.device_count, 1))
-            rows += [_row(status, index, default) for index in units]
-    return rows
+    for report in reports:
+        units = report.units or (Unit(),)
+        rows += [_row(report.status, index, unit, default) for index, unit in enumerate(units)]
+    return rows, problem if rows else None
 
 
-def open_quietly(name: str) -> None:
-    """Open a device type; what goes wrong is kept in its status."""
-    with suppress(TensorbusError):
-        plugins.backend(name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceReport:
+    """A device type and its units, as the process says that opened it.
+
+    ``no_default`` says why it cannot be the default, where it is to be; ``smoke`` and ``notes`` are for the
+    doctor.
+    """
+
+    status: PluginStatus
+    units: tuple[Unit, ...] = ()
+    no_default: str | None = None
+    smoke: tuple[Smoke, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def default_device() -> Device | None:
-    """Return the default device; None where there is none that works."""
+def open_all(*, thorough: bool, blocked: Iterable[str] = ()) -> list[DeviceReport]:
+    """Open every device type in a process of its own; return what they are. ``blocked`` are left out."""
+    statuses = [status for status in plugins.status() if status.kind == "device"]
+    opened = [status for status in statuses if status.state == "discovered"]
+    tasks = [Task(kind="device", name=status.name, thorough=thorough) for status in opened]
+    outcomes = dict(zip(opened, run_tasks(tasks, blocked), strict=True))
+    return [
+        _report(status, outcomes[status]) if status in outcomes else DeviceReport(status=status)
+        for status in statuses
+    ]
+
+
+def status_after(status: PluginStatus, outcome: Outcome) -> PluginStatus:
+    """Return what is known of a plugin after a process has opened it."""
+    if outcome.report is None:
+        return replace(
+            status, state="unavailable", reason=outcome.death, traceback=outcome.errors or None, broken=True
+        )
+    for found in outcome.report["statuses"]:
+        if (found["kind"], found["name"], found["dist"]) == (status.kind, status.name, status.dist):
+            return PluginStatus(**found)
+    return status
+
+
+def _report(status: PluginStatus, outcome: Outcome) -> DeviceReport:
+    after, report = status_after(status, outcome), outcome.report
+    if report is None:
+        return DeviceReport(
+            status=after, no_default=f"device type {status.name!r} cannot be used: {after.reason}."
+        )
+    return DeviceReport(
+        status=after,
+        units=tuple(Unit(**{**unit, "dtypes": tuple(unit["dtypes"])}) for unit in report["units"]),
+        no_default=report["no_default"],
+        smoke=tuple(Smoke(**smoke) for smoke in report.get("smoke", ())),
+        notes=tuple(report.get("notes", ())),
+    )
+
+
+def find_default(reports: Iterable[DeviceReport]) -> tuple[Device | None, str | None]:
+    """Return the default device, or None and why there is none. Opens no plugin in this process."""
+    prefix = "" if (name := env.default_device()) is None else f"TENSORBUS_DEFAULT_DEVICE={name!r}: "
     try:
-        return get_default_device()
-    except TensorbusError:
-        return None
-
-
-def why_no_default() -> str | None:
-    """Return why the default device cannot be used; None where it can."""
-    try:
-        get_default_device()
+        default = parse(initial_type())
+        for report in reports:
+            if report.status.name == default.type and report.status.state in ("ready", "unavailable"):
+                problem = report.no_default
+                return (default, None) if problem is None else (None, f"{prefix}{problem}")
+        find_device(default)  # which says why it cannot be opened
     except TensorbusError as error:
-        return str(error)
-    return None
+        return None, f"{prefix}{error}"
+    return default, None
 
 
-def _row(status: PluginStatus, index: int, default: Device | None) -> Row:
-    name, memory, state, reason, note = "", None, str(status.state), status.reason, ""
-    dtypes: tuple[str, ...] = ()
+def _row(status: PluginStatus, index: int, unit: Unit, default: Device | None) -> Row:
     # Only what is ready is known to have a name that a Device may have.
-    device = Device(status.name, index) if state == "ready" else None
-    if device is not None:
-        try:
-            properties = device.properties
-            name, memory, note = properties.name, properties.memory, str(properties.extra.get("note", ""))
-            dtypes = tuple(sorted(dtype.name for dtype in properties.dtypes))
-        except TensorbusError as error:
-            reason = str(error)
-        except Exception as error:
-            reason = f"describing it failed: {type(error).__name__}: {error}"
+    device = Device(status.name, index) if status.state == "ready" else None
     return Row(
         device=status.name if device is None else str(device),
         dist=status.dist,
         version=status.version,
-        state=state,
+        state=str(status.state),
         default=device is not None and device == default,
-        name=name,
-        memory=memory,
-        dtypes=dtypes,
-        reason=reason,
-        note=note,
+        name=unit.name,
+        memory=unit.memory,
+        dtypes=unit.dtypes,
+        reason=unit.problem or status.reason,
+        note=unit.note,
     )
 
 

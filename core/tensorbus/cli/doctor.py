@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-import warnings
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
@@ -11,26 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import plugins
-from ..devices.device import Device
-from ..dispatch.kernel_tables import unmet
-from ..eager import plugin_ops
 from ..errors import TensorbusError
-from ..ops import lazy_families
-from ..ops.definition import table
 from ..plugins.api_version import API_VERSION
 from ..plugins.plugin_status import PluginStatus
-from ..plugins.probe import Probe
 from ..system import env
-from .devices import STYLES, default_device, open_quietly, why_no_default
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Smoke:
-    """One op run on one device. ``problem`` is None where its result was right."""
-
-    device: str
-    problem: str | None
-    traceback: str | None = None
+from .devices import STYLES, DeviceReport, find_default, open_all, status_after
+from .plugin_process import Task, run_tasks
+from .plugin_report import Smoke
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +35,22 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings. ``default`` is the default device, None where there is none, for the ``reason`` given."""
+    """All findings. ``default`` is the default device, None where there is none, for the ``reason`` given.
+
+    ``whole`` is False where the ops of all plugins together could not be examined.
+    """
 
     default: str | None
     reason: str | None
     findings: tuple[Finding, ...]
+    whole: bool = True
 
     @property
     def healthy(self) -> bool:
         """True where every device that should work does."""
-        return self.default is not None and not any(finding.failed for finding in self.findings)
+        return (
+            self.whole and self.default is not None and not any(finding.failed for finding in self.findings)
+        )
 
     def as_dict(self) -> dict[str, object]:
         """Return it in a form for JSON."""
@@ -66,68 +58,54 @@ class Diagnosis:
 
 
 def examine() -> Diagnosis:
-    """Open every plugin and run one op on every device. Never raises for a plugin that does not work."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # what they say is in the report
-        for name in plugins.known_types():
-            open_quietly(name)
-        lazy_families.load_all()
-        plugin_ops.refresh()
-    default = default_device()
+    """Open every plugin and run one op on every device, each in a process of its own.
+
+    Never raises for a plugin that does not work. One that ends its process is named, and left out of others.
+    """
+    addons = [status for status in plugins.status() if status.kind == "plugin"]
+    loaded = [status for status in addons if status.state == "discovered"]
+    outcomes = dict(zip(loaded, run_tasks([Task(kind="plugin", name=s.name) for s in loaded]), strict=True))
+    dead = {status.name for status, outcome in outcomes.items() if outcome.report is None}
+    dead -= {*plugins.known_types()}  # a device of the same name would be left out too
+    reports = open_all(thorough=True, blocked=dead)
+    gone = {report.status.name for report in reports if report.status.state != "ready"}
+    (ops,) = run_tasks([Task(kind="ops")], dead | gone)
+    default, problem = find_default(reports)
     needed = {(env.default_device() or "").partition(":")[0], default.type if default else ""}
     if default is None and env.default_device() is None:
         needed |= {_host_type()}
-    findings = tuple(_finding(_with_ops(status), needed) for status in plugins.status())
+    faults = ops.report["faults"] if ops.report is not None else {}
+    addons = [status_after(status, outcomes[status]) if status in outcomes else status for status in addons]
+    findings = [_finding(report, faults, needed) for report in reports]
+    findings += [_finding(DeviceReport(status=status), faults, needed) for status in addons]
     return Diagnosis(
         default=str(default) if default else None,
-        reason=None if default else why_no_default() or "it can be used now",
-        findings=findings,
+        reason=problem or (None if ops.report is not None else f"the ops of plugins: {ops.death}"),
+        findings=tuple(findings),
+        whole=ops.report is not None,
     )
 
 
-def _with_ops(status: PluginStatus) -> PluginStatus:
+def _with_ops(status: PluginStatus, faults: Mapping[str, tuple[str, str | None]]) -> PluginStatus:
     """Return the status with what is wrong with the ops that the package defines."""
-    fault = plugin_ops.faults().get(f"{status.dist} {status.version}".rstrip())
+    fault = faults.get(f"{status.dist} {status.version}".rstrip())
     if fault is None or status.broken:
         return status
-    text = "".join(traceback.format_exception(fault.__cause__)) if fault.__cause__ is not None else None
-    return replace(status, reason=str(fault), traceback=text, broken=True)
+    return replace(status, reason=fault[0], traceback=fault[1], broken=True)
 
 
-def _finding(status: PluginStatus, needed: set[str]) -> Finding:
-    smoke = tuple(run_one_op(Device(status.name, index)) for index in range(status.device_count))
+def _finding(report: DeviceReport, faults: Mapping[str, tuple[str, str | None]], needed: set[str]) -> Finding:
+    status = _with_ops(report.status, faults)
     missed = status.kind == "device" and status.state != "ready" and status.name in needed
+    problems = [unit.problem for unit in report.units if unit.problem]
+    notes = [*report.notes, *problems, *dict.fromkeys(unit.note for unit in report.units if unit.note)]
     return Finding(
         status=status,
-        smoke=smoke,
+        smoke=report.smoke,
         select=_how_to_select(status),
-        failed=status.broken or missed or any(run.problem for run in smoke),
-        notes=tuple(unmet(status.name, {*table.names()}))
-        if status.kind == "device" and status.state == "ready"
-        else (),
+        failed=status.broken or missed or bool(problems) or any(run.problem for run in report.smoke),
+        notes=tuple(notes),
     )
-
-
-def run_one_op(device: Device) -> Smoke:
-    """Add two tensors on ``device`` and check the result, within the time limit of probes."""
-    try:
-        got = Probe(lambda: _add(device), f"tensorbus-smoke-{device}").wait(env.probe_timeout())
-    except Exception as error:
-        text = "".join(traceback.format_exception(error))
-        return Smoke(device=str(device), problem=f"{type(error).__name__}: {error}", traceback=text)
-    expected = [2.0, 4.0, 6.0]
-    right = got == expected
-    problem = None if right else f"add([1, 2, 3], [1, 2, 3]) gave {got!r}; it should give {expected!r}"
-    return Smoke(device=str(device), problem=problem)
-
-
-def _add(device: Device) -> object:
-    import tensorbus
-
-    x = tensorbus.asarray([1.0, 2.0, 3.0], device=device)
-    total = tensorbus.add(x, x).tolist()
-    device.synchronize()
-    return total
 
 
 def _host_type() -> str:
@@ -170,7 +148,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
         shown.add_row("state", state)
         for run in finding.smoke:
             result = Text("right", style="green") if run.problem is None else Text(run.problem, style="red")
-            shown.add_row(f"add on {run.device}", result)
+            shown.add_row(f"add on {run.device}{', compiled' if run.how == 'compiled' else ''}", result)
         for note in finding.notes:
             shown.add_row("note", Text(note, style="yellow"))
         shown.add_row("select", Text(finding.select))

@@ -179,27 +179,37 @@ def default_state() -> tuple[tuple[Device, ...], Device | None]:
     return _device_stack.get(), _default_device[0]
 
 
-def _find_initial() -> Device:
-    global _initial
+def initial_type() -> str:
+    """Return the device type, or type and index, that is the default at the start, without opening it.
+
+    Raises ``DeviceUnavailableError`` where there is none.
+    """
     name = env.default_device()
     if name is not None:
-        try:
-            initial = device(name)
-        except (DeviceError, PluginError) as error:
-            kinds = (DeviceUnavailableError, DeviceError, PluginError)
-            kind = next(kind for kind in kinds if isinstance(error, kind))
-            raise kind(f"TENSORBUS_DEFAULT_DEVICE={name!r}: {error}") from error
-    else:
-        known = plugins.known_types()
-        only = known[0] if len(known) == 1 else plugins.host_type()
-        if only is None:
-            raise DeviceUnavailableError(
-                f"there is no default device: of the installed device types ({', '.join(known) or 'none'}) "
-                f"none lives in host memory.{plugins.hidden()} Choose one with"
-                f" tensorbus.set_default_device(...) or TENSORBUS_DEFAULT_DEVICE, or"
-                f" {'change that variable' if plugins.hidden() else 'install one: pip install tensorbus'}."
-            )
-        initial = device(only)
+        return name
+    known = plugins.known_types()
+    only = known[0] if len(known) == 1 else plugins.host_type()
+    if only is None:
+        raise DeviceUnavailableError(
+            f"there is no default device: of the installed device types ({', '.join(known) or 'none'}) "
+            f"none lives in host memory.{plugins.hidden()} Choose one with"
+            f" tensorbus.set_default_device(...) or TENSORBUS_DEFAULT_DEVICE, or"
+            f" {'change that variable' if plugins.hidden() else 'install one: pip install tensorbus'}."
+        )
+    return only
+
+
+def _find_initial() -> Device:
+    global _initial
+    name = initial_type()
+    try:
+        initial = device(name)
+    except (DeviceError, PluginError) as error:
+        if env.default_device() is None:
+            raise
+        kinds = (DeviceUnavailableError, DeviceError, PluginError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))
+        raise kind(f"TENSORBUS_DEFAULT_DEVICE={name!r}: {error}") from error
     _initial = initial
     return initial
 

@@ -42,7 +42,7 @@ def find(name: str) -> Callable[..., Any] | None:
     and it had to be left out.
     """
     if _stale or name not in _added:
-        refresh()
+        refresh(name)
     if name in _added:
         function = table.function(name)
         setattr(sys.modules["tensorbus"], name, function)
@@ -51,30 +51,31 @@ def find(name: str) -> Callable[..., Any] | None:
     return None
 
 
-def refresh() -> None:
+def refresh(name: str | None = None) -> None:
     """Make the table hold the ops of the plugins that are installed now, and of no others.
 
+    Plugins whose manifests say that they do not define the op ``name`` are not imported. None: all are.
     Those that cannot be added are warned of, once.
     """
     global _stale
     with _lock:
         _stale = False
-        offered = plugins.ops()
+        offered = plugins.ops(name)
         if offered:
             lazy_families.load_all()
         chosen = _chosen(offered)
-        for name in [n for n, op in _added.items() if n not in chosen or chosen[n][1] is not op]:
-            detach_op(table[name])
-            table.discard(name)
-            del _added[name]
-        for name, (owner, op) in chosen.items():
-            if name not in _added:
+        for former in [n for n, op in _added.items() if n not in chosen or chosen[n][1] is not op]:
+            detach_op(table[former])
+            table.discard(former)
+            del _added[former]
+        for new, (owner, op) in chosen.items():
+            if new not in _added:
                 try:
                     table.add(op, owner)
                 except PluginError as error:  # the program has made one of this name
-                    _refused[name] = error
+                    _refused[new] = error
                     continue
-                _added[name] = op
+                _added[new] = op
                 attach_op(op)
         causes = {str(error) for error in [*_faults.values(), *_refused.values()]} - _announced
         _announced.update(causes)
@@ -155,7 +156,7 @@ def _mark_stale() -> None:
 
 def _look(name: str) -> None:
     lazy_families.load_all()
-    refresh()
+    refresh(name)
     _check(name)
 
 

@@ -2,8 +2,8 @@
 
 A name comes in; a probed backend leaves, or the stored reason why there is none (``backend.Failure``).
 This is the one facade to them; nothing above it touches the plugin manager. In order: ``hookspecs``,
-``discovery``, ``manifest``, ``api_version``, ``allow_block``, ``extension``, ``probe``, ``backend``,
-``addon``, ``plugin_status``, ``registry``.
+``discovery``, ``manifest``, ``api_version``, ``allow_block``, ``plugin_code``, ``extension``, ``probe``,
+``backend``, ``addon``, ``plugin_status``, ``registry``.
 
 >>> backend("cpu").device_count
 1
@@ -29,6 +29,7 @@ status = _registry.status
 ops = _registry.ops
 register = _registry.register
 unregister = _registry.unregister
+load_plugin = _registry.load_plugin
 register_plugin = _registry.register_plugin
 unregister_plugin = _registry.unregister_plugin
 retry = _registry.retry

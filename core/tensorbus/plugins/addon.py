@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
+from ..errors import PluginError
 from ..system import env
 from .api_version import API_VERSION
-from .backend import Failure
-from .extension import Extension
-from .probe import Probe
+from .backend import Backend, Failure
+from .extension import IMPORT, Extension
+from .probe import Probe, ProbeTimeoutError
+
+T = TypeVar("T")
 
 
 class Addon:
@@ -24,21 +27,45 @@ class Addon:
         self.announced = False
         self.lock = threading.RLock()
 
-    def attempt(self, what: str, step: Callable[[], list[Any]]) -> list[Any]:
-        """Return what ``step`` returns once the extension is loaded; [] and a kept reason where it fails."""
+    def may_define(self, op: str) -> bool:
+        """Return whether it may define an op, as far as its manifest says; nothing is imported."""
+        try:
+            ops = self.extension.manifest.defines
+        except PluginError:  # which is told when it is loaded
+            return True
+        return ops is None or op in ops
+
+    def attempt(self, what: str, step: Callable[[], list[Any]], backend: Backend | None = None) -> list[Any]:
+        """Return what ``step`` returns once the extension is loaded; [] and a kept reason where it fails.
+
+        Each has the time limit of probes. ``backend`` is being opened meanwhile, and may not be asked for.
+        """
         with self.lock:
             if self.failure is not None:
                 return []
-            stage = "importing it"
+            stage = IMPORT
             try:
-                self.extension.load()
+                watched = _unwatched if backend is None else backend.watched
+                self._limited(watched(self.extension.load))
                 self.loaded = True
                 stage = what
-                name = f"tensorbus-plugin-{self.extension.name}"
-                return Probe(step, name, inline=self.extension.being_imported).wait(env.probe_timeout())
-            except (Exception, SystemExit) as error:
+                return self._limited(watched(step))
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self.failure = Failure(stage=stage, error=error, broken=True)
                 return []
+
+    def _limited(self, step: Callable[[], T]) -> T:
+        name = f"tensorbus-plugin-{self.extension.name}"
+        try:
+            return Probe(step, name, inline=self.extension.being_imported).wait(env.probe_timeout())
+        except ProbeTimeoutError as error:
+            raise ProbeTimeoutError(f"{error} (TENSORBUS_PROBE_TIMEOUT sets the limit): it hangs") from None
+
+
+def _unwatched(work: Callable[[], T]) -> Callable[[], T]:
+    return work
 
 
 def announce(addons: Iterable[Addon]) -> None:

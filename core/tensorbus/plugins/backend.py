@@ -6,13 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ..backend_interface.protocols import DeviceProperties, KernelTable, MemoryStats
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
 from ..system import env
-from .extension import Extension
+from .extension import IMPORT, KERNELS, PROBE, Extension
+from .plugin_code import run_plugin_code
 from .probe import Probe, ProbeTimeoutError
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 State = Literal["discovered", "imported", "probed", "ready", "unavailable"]
+
+MAX_UNITS: Final = 4096
+"""The most units that a device type may have: more is a mistake, and a list of them would fill the memory."""
 
 # What a driver raises where there is no hardware is for its author to choose; these say that code is wrong.
 _MISTAKES = (
@@ -83,7 +87,7 @@ class Backend:
         self.device_count = 0
         self.kernels: list[tuple[str, KernelTable]] = []
         self._lowering: tuple[Lowering | None] | None = None
-        self._probe: Probe[tuple[Runtime, int]] | None = None
+        self._probes: dict[str, Probe[Any]] = {}
         self._stage = "reading its manifest"
         self._threads: set[int] = set()
         self._lock = threading.RLock()
@@ -127,8 +131,12 @@ class Backend:
         Raises ``DeviceError`` with the cause where it fails to, ``PluginError`` for anything but properties.
         """
         try:
-            found: object = self.runtime.properties(index)
-        except Exception as error:
+            found: object = run_plugin_code(
+                self.extension.owner, f"runtime.properties({index})", lambda: self.runtime.properties(index)
+            )
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             text = " ".join(str(error).split()) or "no reason given"
             raise DeviceError(
                 f"device '{self.type}:{index}' of {self.extension.owner} cannot be described: its"
@@ -158,7 +166,7 @@ class Backend:
             f" return {needed}."
         )
 
-    def failed(self, call: str, error: Exception) -> DeviceError:
+    def failed(self, call: str, error: BaseException) -> DeviceError:
         """Return the error for a function of the package that raised something of its own."""
         text = " ".join(str(error).split()) or "no reason given"
         return DeviceError(
@@ -177,9 +185,9 @@ class Backend:
     def _handed(self) -> Lowering | None:
         try:
             return self.extension.lowering(self.type)
-        except TensorbusError:
+        except (TensorbusError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise self.failed("tensorbus_lowering", error) from error
 
     def open(self, finish: Callable[[Backend], None]) -> bool:
@@ -198,7 +206,9 @@ class Backend:
                     finish(self)
                     self.state = "ready"
                     return True
-                except (Exception, SystemExit) as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     self.fail(Failure(stage=self._stage, error=error, broken=self._is_broken(error)))
             raise self._error()
 
@@ -211,32 +221,42 @@ class Backend:
                 f"{extension.owner} claims the device type {self.type!r} in its entry point, but its manifest"
                 f" says {extension.manifest.type!r} ([device] type); they must be equal."
             )
-        self._stage = "importing it"
-        extension.load()
+        self._limited(IMPORT, extension.load, "its import")
         self.state = "imported"
-        self._stage = "its probe"
-        if self._probe is None:
-            ask = self.watched(self._ask)
-            self._probe = Probe(ask, f"tensorbus-probe-{self.type}", inline=extension.being_imported)
-        try:
-            runtime, count = self._probe.wait(env.probe_timeout())
-        except ProbeTimeoutError as error:
-            raise ProbeTimeoutError(
-                f"{error} (TENSORBUS_PROBE_TIMEOUT sets the limit): the driver hangs"
-            ) from None
-        self._probe = None
+        runtime, count = self._limited(PROBE, self._ask, "the driver")
         self.state = "probed"
-        self._stage = "handing over its kernels"
-        kernels = [(extension.owner, table) for table in extension.kernels(self.type)]
+        tables = self._limited(KERNELS, lambda: extension.kernels(self.type), "its hook tensorbus_kernels")
+        kernels = [(extension.owner, table) for table in tables]
         self.runtime, self.device_count, self.kernels = runtime, count, kernels
 
+    def _limited(self, stage: str, work: Callable[[], T], what: str) -> T:
+        """Return what ``work`` returns within the limit of probes; ``what`` hangs where it does not.
+
+        It goes on in its thread then, and after an interrupt: who asks again waits for the same work.
+        """
+        self._stage = stage
+        probe: Probe[T] | None = self._probes.get(stage)
+        if probe is None:
+            name = f"tensorbus-probe-{self.type}"
+            probe = Probe(self.watched(work), name, inline=self.extension.being_imported)
+            self._probes[stage] = probe
+        try:
+            return probe.wait(env.probe_timeout())
+        except ProbeTimeoutError as error:
+            raise ProbeTimeoutError(
+                f"{error} (TENSORBUS_PROBE_TIMEOUT sets the limit): {what} hangs"
+            ) from None
+        finally:
+            if probe.is_done:
+                del self._probes[stage]
+
     def _ask(self) -> tuple[Runtime, int]:
-        runtime = self.extension.runtime(self.type)
-        count = runtime.device_count()
-        if type(count) is not int or count < 0:
+        runtime, owner = self.extension.runtime(self.type), self.extension.owner
+        count = run_plugin_code(owner, "device_count()", runtime.device_count)
+        if type(count) is not int or not 0 <= count <= MAX_UNITS:
             raise PluginError(
-                f"device_count() of {self.type!r} from {self.extension.owner} returned {count!r}; it must"
-                f" return how many units there are, as an int."
+                f"device_count() of {self.type!r} from {owner} returned {count!r}; it must return how many"
+                f" units there are, as an int from 0 to {MAX_UNITS}."
             )
         if count == 0:
             raise DeviceUnavailableError("its driver found no device (device_count() is 0)")
@@ -258,9 +278,9 @@ class Backend:
         return run
 
     def _is_broken(self, error: BaseException) -> bool:
-        if self._stage == "importing it" and not isinstance(error, OSError):
+        if self._stage == IMPORT and not isinstance(error, OSError):
             return True
-        return isinstance(error, _MISTAKES) or self._stage == "handing over its kernels"
+        return isinstance(error, _MISTAKES) or not isinstance(error, Exception) or self._stage == KERNELS
 
     def fail(self, failure: Failure) -> None:
         """Make it unavailable for the reason given, until it is asked to ``forget``."""
@@ -270,7 +290,8 @@ class Backend:
         """Forget a failure, so that the next ``open`` tries again."""
         with self._exclusive():
             if self.failure is not None:
-                self.failure, self.state, self._probe = None, "discovered", None
+                self.failure, self.state = None, "discovered"
+                self._probes.clear()
 
     def _error(self) -> DeviceUnavailableError | PluginError:
         assert self.failure is not None, "raised for a stored failure only"
@@ -331,9 +352,9 @@ class Backend:
         """In a forked child: renew the lock; return True if the device was ready and is so no longer."""
         self._lock = threading.RLock()
         self._threads = set()
-        started = self._probe is not None or self.state in ("probed", "ready")
+        started = PROBE in self._probes or self.state in ("probed", "ready")
         was_ready = self.state == "ready"
-        self._probe = None
+        self._probes.clear()
         if started and not self.extension.manifest.fork_safe:
             error = DeviceUnavailableError(
                 "this process was forked from one that had used the device, and its driver does not survive"

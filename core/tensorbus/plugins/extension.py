@@ -10,19 +10,34 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from ..backend_interface.protocols import Kernel, KernelTable
 from ..errors import PluginError, suggest
 from .api_version import API_VERSION
 from .discovery import EntryPoint, manifest_path
 from .manifest import Manifest
+from .plugin_code import run_plugin_code
 
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
     from ..backend_interface.compilation import Lowering
     from ..backend_interface.protocols import Runtime
+
+
+IMPORT: Final = "importing it"
+PROBE: Final = "its probe"
+KERNELS: Final = "handing over its kernels"
+OPS: Final = "handing over its ops"
+REQUESTS: Final = {
+    "tensorbus_device": PROBE,
+    "tensorbus_kernels": KERNELS,
+    "tensorbus_lowering": "handing over its lowering",
+    "tensorbus_ops": OPS,
+}
+"""What a plugin is asked for by each hook, as errors and notes name it."""
 
 
 class Extension:
@@ -93,9 +108,10 @@ class Extension:
         module = self._module
         if module is None:
             started = time.perf_counter()
-            module = self._import()
+            module = run_plugin_code(self.owner, IMPORT, self._import)
             self.import_seconds = time.perf_counter() - started
-        self._hooks = _validated(module, self.owner, self.module_name)
+        validate = partial(_validated, module, self.owner, self.module_name)
+        self._hooks = run_plugin_code(self.owner, IMPORT, validate)
         self._module = module
 
     def _import(self) -> object:
@@ -165,7 +181,7 @@ class Extension:
     def _call(self, hook: str, **arguments: object) -> Any:
         assert self._hooks is not None, "load() comes first"
         call: Callable[..., Any] = getattr(self._hooks.hook, hook)
-        return call(**arguments)
+        return run_plugin_code(self.owner, REQUESTS[hook], partial(call, **arguments))
 
 
 def check_table(table: object, owner: str) -> None:

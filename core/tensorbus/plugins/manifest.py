@@ -6,6 +6,7 @@
     name = "opencl"                # what people call it
     api = ">=0.1,<1"               # the backend API it was written for
     description = "OpenCL devices" # optional
+    ops = ["softcap"]              # optional: the ops that it defines; imported when one is asked for
 
     [device]                       # for a package that supplies a device type
     type = "opencl"
@@ -44,7 +45,7 @@ from .api_version import API_VERSION, satisfies
 Coverage = Mapping[str, "tuple[str, ...] | Literal['all']"]
 
 _KEYS: Final[dict[str, dict[str, type]]] = {
-    "plugin": {"name": str, "api": str, "description": str},
+    "plugin": {"name": str, "api": str, "description": str, "ops": list},
     "device": {
         "type": str,
         "host": bool,
@@ -67,12 +68,14 @@ class Manifest:
     """What a plugin declares. ``type`` is None for a plugin that supplies no device.
 
     ``ops`` says which ops have kernels, and for which dtypes; ``host_ops`` which go through the host;
-    ``gaps`` which do not run at all, with the reason.
+    ``gaps`` which do not run at all, with the reason. ``defines`` names the ops that the plugin defines;
+    None: it does not say.
     """
 
     name: str
     api: str = f"=={API_VERSION}"
     description: str = ""
+    defines: tuple[str, ...] | None = None
     type: str | None = None
     host: bool = False
     fork_safe: bool = True
@@ -125,6 +128,7 @@ class Manifest:
             return cls(
                 **head,
                 **_device(document),
+                defines=tuple(plugin["ops"]) if "ops" in plugin else None,
                 kernels_for=_kernels(document),
                 ops=_ops(document),
                 host_ops=tuple(_table(document, "ops").get("host", ())),

@@ -44,6 +44,11 @@ class Probe(Generic[T]):
         finally:
             self._done.set()
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the work has returned, or raised something."""
+        return self._done.is_set()
+
     def wait(self, seconds: float) -> T:
         """Return what the work returned, or raise what it raised, or ``ProbeTimeoutError``."""
         if not self._done.wait(seconds):

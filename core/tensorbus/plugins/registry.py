@@ -15,7 +15,7 @@ from . import allow_block
 from .addon import Addon, announce
 from .backend import Backend, Failure, State
 from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
-from .extension import Extension
+from .extension import KERNELS, OPS, Extension
 from .manifest import Manifest, is_type_name
 
 if TYPE_CHECKING:
@@ -193,6 +193,12 @@ class Registry:
         self._select(device_type).forget()
         self._changed()
 
+    def load_plugin(self, name: str) -> None:
+        """Import a plugin that supplies no device, and get its ops; what goes wrong is kept in its status."""
+        for addon in self._all_addons():
+            if addon.extension.name == name:
+                addon.attempt(OPS, addon.extension.ops)
+
     def register_plugin(
         self, name: str, extension: object, manifest: Manifest | PathLike[str] | str | None = None
     ) -> None:
@@ -233,9 +239,11 @@ class Registry:
                 backend.kernels = [pair for pair in backend.kernels if pair[0] != addon.extension.owner]
         self._changed()
 
-    def ops(self) -> list[tuple[str, object]]:
-        """Return the ops of all plugins and of all devices that are ready, as ``(owner, op)``; unchecked.
+    def ops(self, name: str | None = None) -> list[tuple[str, object]]:
+        """Return the ops of plugins and of all devices that are ready, as ``(owner, op)``; unchecked.
 
+        Of the plugins that are not in use yet only those are imported that may define the op ``name``: that
+        say so in their manifests, or do not say which they define. None: all.
         A ``PluginError`` stands for the ops of a device whose hook failed; those of a plugin that failed are
         left out, and its failure is kept.
         """
@@ -245,13 +253,13 @@ class Registry:
         for backend in backends:
             try:
                 found += [(backend.extension.owner, op) for op in backend.extension.ops()]
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 found.append((backend.extension.owner, _failed_ops(backend.extension.owner, error)))
         for addon in addons:
-            found += [
-                (addon.extension.owner, op)
-                for op in addon.attempt("handing over its ops", addon.extension.ops)
-            ]
+            if addon.loaded or name is None or addon.may_define(name):
+                found += [(addon.extension.owner, op) for op in addon.attempt(OPS, addon.extension.ops)]
         announce(addons)
         return found
 
@@ -363,8 +371,7 @@ class Registry:
         except PluginError:
             wanted = True
         if wanted:
-            step = backend.watched(lambda: extension.kernels(backend.type))
-            tables = addon.attempt("handing over its kernels", step)
+            tables = addon.attempt(KERNELS, lambda: extension.kernels(backend.type), backend)
             backend.kernels = [*backend.kernels, *((extension.owner, table) for table in tables)]
 
     def _changed(self) -> None:
@@ -411,7 +418,7 @@ class Registry:
             self._changed()
 
 
-def _failed_ops(owner: str, error: Exception) -> PluginError:
+def _failed_ops(owner: str, error: BaseException) -> PluginError:
     if isinstance(error, PluginError):
         return error
     failed = PluginError(f"tensorbus_ops of {owner} failed: {type(error).__name__}: {error}.")

@@ -33,6 +33,36 @@ FAILURES: dict[str, tuple[dict[str, Any], str, list[str], bool]] = {
         ["importing it failed", "SystemExit: 3"],
         True,
     ),
+    "raises no Exception when imported": (
+        {"extension": "class Bad(BaseException): pass\nraise Bad('gone')\n"},
+        "DeviceUnavailableError",
+        ["importing it failed", "Bad: gone"],
+        True,
+    ),
+    "exits in its probe": (
+        {"runtime": RUNTIME.replace("return self.units", "import sys; sys.exit(3)")},
+        "DeviceUnavailableError",
+        ["its probe failed", "SystemExit: 3"],
+        True,
+    ),
+    "hangs when imported": (
+        {"extension": "import time; time.sleep(1000)"},
+        "DeviceUnavailableError",
+        ["importing it failed: no answer within 1 s", "TENSORBUS_PROBE_TIMEOUT", "its import hangs"],
+        True,
+    ),
+    "hangs when it hands over its kernels": (
+        {"extension": EXTENSION.replace('return {"add"', 'import time; time.sleep(1000); return {"add"')},
+        "DeviceUnavailableError",
+        ["handing over its kernels failed: no answer within 1 s", "hook tensorbus_kernels hangs"],
+        True,
+    ),
+    "too many devices": (
+        {"runtime": RUNTIME.replace("return self.units", "return 10**12")},
+        "PluginError",
+        ["device_count() of 'bad' from tb-bad 1.0 returned 1000000000000", "an int from 0 to 4096"],
+        True,
+    ),
     "missing driver library at import": (
         {"extension": NO_LIBRARY, "device": 'requires = "Bad driver 3"'},
         "DeviceUnavailableError",
@@ -259,28 +289,32 @@ if not hasattr(builtins, "second"):
 """
     site.install("imported", extension=once + EXTENSION)
     waits = "return builtins.interrupted.wait(60) * 1"
+    site.install("slow", extension="import builtins\nbuiltins.interrupted.wait(60)\n" + EXTENSION)
     site.install("probed", runtime="import builtins\n" + RUNTIME.replace("return self.units", waits))
     site.run(
         """
         import signal, traceback
         builtins.interrupted = threading.Event()
+        module = dict(imported="tb_imported", slow="tb_slow.extension", probed="tb_probed.runtime")
         def waits():
             frame = sys._current_frames()[threading.main_thread().ident]
-            return any(caller.f_code.co_qualname == "Probe.wait" for caller, _ in traceback.walk_stack(frame))
+            callers = [caller.f_code.co_qualname for caller, _ in traceback.walk_stack(frame)]
+            return "Probe.wait" in callers and module[name] in sys.modules
         def interrupt():
             while not waits():
                 builtins.interrupted.wait(0.01)
             os.kill(os.getpid(), signal.SIGINT)
-        threading.Thread(target=interrupt, daemon=True).start()
-        for name in ("imported", "probed"):
+        for name in module:
+            builtins.interrupted.clear()
+            if name != "imported":
+                threading.Thread(target=interrupt, daemon=True).start()
             try:
                 device(name)
                 check(False)
             except KeyboardInterrupt:
                 pass
-            if name == "probed":
-                builtins.interrupted.set()
+            builtins.interrupted.set()
             check(device(name).is_available())
-        check(log.count(("device", "probed")) == 1, log)
+        check(log.count(("device", "probed")) == log.count(("import", "tb_slow.extension")) == 1, log)
         """
     )
