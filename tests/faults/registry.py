@@ -79,8 +79,9 @@ def fault(
 
 def faults() -> dict[str, Fault]:
     """Return all faults by name, sorted: those of every module ``*_faults.py`` of this folder."""
-    if str(_FOLDER) not in sys.path:
-        sys.path.insert(0, str(_FOLDER))
+    for folder in (_FOLDER, _FOLDER.parent / "conformance_kit"):  # which pytest has there already
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     for path in sorted(_FOLDER.glob("*_faults.py")):
         importlib.import_module(path.stem)
     return dict(sorted(_FAULTS.items()))

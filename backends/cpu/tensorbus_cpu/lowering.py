@@ -84,7 +84,7 @@ class CpuLowering:
 
 
 class CpuExecutable:
-    """A program, called with its inputs. Its kernels are being compiled until it is first asked to ``run``.
+    """A program, called with its inputs. Its kernels are being compiled until it is first called.
 
     ``listing`` is what to store of it; None once it runs.
     """
@@ -99,7 +99,7 @@ class CpuExecutable:
         self.other = programs.other
 
     @cached_property
-    def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def direct_call(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """What runs the program, with one call less. ``DeviceError`` shows code that does not compile."""
         driver = self._programs.driver
         if driver is None:
@@ -123,7 +123,7 @@ class CpuExecutable:
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
-        return self.run(values)
+        return self.direct_call(values)
 
     def stages(self) -> Mapping[str, str]:
         """Return the graph, the loops and the C code of the program for packed values."""
@@ -144,7 +144,7 @@ class CpuExecutable:
         if driver is None:
             return {}
         each = driver.times(self._program, len(self._labels))
-        self.run(held[: len(values)])
+        self.direct_call(held[: len(values)])
         names = [part.name for part in self.parts()]
         return {name: seconds / 1e9 for name, seconds in zip(names, each.tolist(), strict=True) if seconds}
 

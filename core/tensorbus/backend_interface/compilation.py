@@ -86,8 +86,9 @@ class Executable(Protocol):
     An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
     have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
     -> Sequence[ProgramPart]``, its steps in order, and ``times(values) -> Mapping[str, float]``, which runs
-    the program and returns the seconds of each step; and a true ``waits``, where runs by several threads wait
-    for each other by themselves.
+    the program and returns the seconds of each step; a true ``waits``, where runs by several threads wait for
+    each other by themselves; and ``direct_call``, which does what ``__call__`` does with one call less. No
+    other attribute is looked at.
     """
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:

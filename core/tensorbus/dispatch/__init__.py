@@ -2,6 +2,6 @@
 
 Modes see an op first (``modes``). What they hand on goes through four stages, each of which takes what the
 one before it returned: ``signature``, ``candidates``, ``selection``, ``plan``. Beside them stands what the
-stages ask: ``kernel_tables``, ``kernel_preference``, ``host_fallback``, ``result_check``; then
-``decision_log`` and ``default_dtype``.
+stages ask: ``kernel_tables``, ``kernel_preference``, ``host_fallback``, ``result_check``,
+``foreign_kernels``; then ``decision_log`` and ``default_dtype``.
 """

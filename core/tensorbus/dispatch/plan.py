@@ -19,7 +19,9 @@ from ..ops import fused_function
 from ..ops.definition import Op, Shape, Spec, table
 from ..ops.elementwise.family import broadcast_shapes
 from ..plugins import on_change
+from ..system import env
 from .candidates import HostFallback, Lifting, ModeRule, Verdict, candidates_of
+from .foreign_kernels import Verify, checked, is_foreign, with_fingerprints
 from .host_fallback import through_host
 from .kernel_preference import on_first_preference
 from .kernel_tables import forget, fused_kernels
@@ -125,7 +127,9 @@ def plan_of(signature: Signature, selection: Selection, *, captured: bool = Fals
     kernel, source = "", None
     if isinstance(taken, Verdict):
         kernel, source = f"kernel {taken.name!r} of {taken.owner}", (taken.kernel, signature.call)
-        run = _deferred(signature, taken) if captured else _prepared(signature, taken)
+        run = _deferred(signature, taken, kernel) if captured else _prepared(signature, taken)
+        if env.debugging():
+            run = with_fingerprints(run, signature.operands, device, f"{op.name} on {device}: {kernel}")
     elif isinstance(taken, HostFallback):
         run = _on_host(signature)
     elif isinstance(taken, ModeRule):
@@ -137,8 +141,8 @@ def plan_of(signature: Signature, selection: Selection, *, captured: bool = Fals
         shapes=tuple(o.shape for o in signature.outs) if op.results else (),
         programs=_fused_kernels(op, device),
     )  # fmt: skip
-    if kernel and not captured:
-        object.__setattr__(result, "run", _checked_once(result, signature))
+    if isinstance(taken, Verdict) and not captured:
+        object.__setattr__(result, "run", _checked_once(result, signature, is_foreign(taken.owner)))
     return result
 
 
@@ -148,24 +152,44 @@ def _fused_kernels(op: Op[...], device: Device) -> FusedKernels | None:
     return fused_kernels(device.type) if own else None
 
 
-def _checked_once(plan: Plan, signature: Signature) -> Callable[..., Any]:
-    """Return the ``run`` of a plan until a first result has turned out to be what the op promises."""
-    op, run, outs = plan.op, plan.run, signature.outs
+def _checked_once(plan: Plan, signature: Signature, foreign: bool) -> Callable[..., Any]:
+    """Return the ``run`` of a plan until a first result has turned out to be what the op promises.
+
+    From then on it is the kernel alone, or a kernel of another package with a check of each result.
+    """
+    run, verify = plan.run, _verification(signature, plan.kernel)
 
     def first(*values: Any) -> Any:
         result = run(*values)
-        if plan.run is not run:
-            specs: Sequence[Spec] = outs
-            if not signature.sized:
-                shape = broadcast_shapes(*[v.shape for v in values if hasattr(v, "shape")])
-                specs = [Spec(shape, o.dtype) for o in outs]
-            text = mismatch(result, specs, signature.device, several=bool(op.results))
-            if text is not None:
-                raise PluginError(f"{op.name} on {signature.device}: {plan.kernel} {text}.")
-            object.__setattr__(plan, "run", run)
+        if plan.run is first:
+            verify(values, result)
+            lasting = run
+            if foreign:
+                shape = signature.outs[0].shape if signature.sized else None
+                tensors = [k for k, o in enumerate(signature.operands) if isinstance(o, ValueType)]
+                lasting = checked(run, verify, result, shape, tensors)
+            object.__setattr__(plan, "run", lasting)
+        elif foreign:
+            verify(values, result)
         return result
 
     return first
+
+
+def _verification(signature: Signature, kernel: str) -> Verify:
+    """Return what raises ``PluginError`` for a result that is not what the op promises."""
+    op, outs, device = signature.op, signature.outs, signature.device
+
+    def verify(values: Sequence[Any], result: Any) -> None:
+        specs: Sequence[Spec] = outs
+        if not signature.sized:
+            shape = broadcast_shapes(*[v.shape for v in values if hasattr(v, "shape")])
+            specs = [Spec(shape, o.dtype) for o in outs]
+        text = mismatch(result, specs, device, several=bool(op.results))
+        if text is not None:
+            raise PluginError(f"{op.name} on {device}: {kernel} {text}.")
+
+    return verify
 
 
 def _on_host(signature: Signature) -> Callable[..., Any]:
@@ -182,9 +206,17 @@ def _on_host(signature: Signature) -> Callable[..., Any]:
     return through_host(op.name, signature.device, signature.dtypes, outs, bool(op.results), kernel_on)
 
 
-def _deferred(signature: Signature, taken: Verdict) -> Callable[..., Any]:
-    """Return what prepares the kernel whenever it runs."""
-    return lambda *values: _prepared(signature, taken)(*values)
+def _deferred(signature: Signature, taken: Verdict, kernel: str) -> Callable[..., Any]:
+    """Return what prepares the kernel whenever it runs, and checks what one of another package returns."""
+    verify = _verification(signature, kernel) if is_foreign(taken.owner) else None
+
+    def run(*values: Any) -> Any:
+        result = _prepared(signature, taken)(*values)
+        if verify is not None:
+            verify(values, result)
+        return result
+
+    return run
 
 
 def _prepared(signature: Signature, taken: Verdict) -> Callable[..., Any]:

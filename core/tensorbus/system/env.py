@@ -142,6 +142,11 @@ def verifying() -> bool:
     return _switch("TENSORBUS_VERIFY", False)
 
 
+def debugging() -> bool:
+    """``TENSORBUS_DEBUG=1``: compare the operands of each kernel before and after it runs. Slow."""
+    return _switch("TENSORBUS_DEBUG", False)
+
+
 def dump_dir() -> Path | None:
     """``TENSORBUS_DUMP=dir``: where every stage of each compiled program is written. None: nowhere."""
     from pathlib import Path

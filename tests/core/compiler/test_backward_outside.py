@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import tensorbus as tb
 
@@ -286,3 +288,21 @@ def test_gradients_by_an_argument_need_no_python() -> None:
     for before in BEFORE:
         assert compiled(before(x)).tolist() == fn(before(x)).tolist()
     assert len(compiled.replays) == 1, compiled.reasons
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3), (2, 0, 0), (0, 0)], ids=str)
+def test_of_several_results_those_are_saved_that_are_empty_too(shape: tuple[int, ...]) -> None:
+    several = [tb.linalg.eigh, tb.linalg.qr, tb.linalg.svd, tb.linalg.slogdet]
+    for fn in [partial(_result, op, k) for op in several for k in range(len(op(tb.zeros(shape))))]:
+        x, again = (tb.zeros(shape).requires_grad_() for _ in range(2))
+        expected, y = fn(x), tb.compile(fn)(again)
+        assert y.shape == expected.shape
+        assert y.requires_grad == expected.requires_grad
+        if y.requires_grad:
+            y.sum().backward()
+            assert again.grad is not None
+            assert again.grad.shape == shape
+
+
+def _result(op, place, x):
+    return op(x)[place]

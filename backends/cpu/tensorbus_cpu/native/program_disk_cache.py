@@ -78,11 +78,11 @@ class StoredExecutable:
 
     def __init__(self, order: CompileRequest, driver: Driver, bound: BoundProgram) -> None:
         self._order = order
-        self.run = driver.executable(driver.program(bound), self._other, len(order.graph.inputs))
+        self.direct_call = driver.executable(driver.program(bound), self._other, len(order.graph.inputs))
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
-        results: Sequence[Any] = self.run(values)
+        results: Sequence[Any] = self.direct_call(values)
         return results
 
     @cached_property

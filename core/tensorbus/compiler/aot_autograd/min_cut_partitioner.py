@@ -39,7 +39,9 @@ def saved_values(trace: OpTrace, forward: int, grads: Sequence[int], inputs: Seq
         e = entries[place]
         if place in given or e.op == "constant":
             continue
-        edge(2 * place, 2 * place + 1, max(prod(e.spec.shape) * e.spec.dtype.itemsize, 1))
+        size = max(prod(e.spec.shape) * e.spec.dtype.itemsize, 1)
+        several = e.op in table and table[e.op].results  # each of which is a value, and the op itself is none
+        edge(2 * place, 2 * place + 1, _INFINITE if several else size)
         if e.op != "result" and (e.op not in table or not table[e.op].recompute):
             edge(_SOURCE, 2 * place, _INFINITE)
         for x in e.operands:

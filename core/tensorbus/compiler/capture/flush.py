@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...devices.device import Device
 from ...tracing.lazy_value import LazyValue
-from ..programs.compiled_program import CompiledProgram, PreparedRun
+from ..programs.compiled_program import EXPECTED_ERRORS, CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram, ValueRef
 from ..programs.op_trace import OpTrace
 from ..programs.program_cache import compile_program, compile_single_use, with_lifted_constants
@@ -162,7 +162,12 @@ class TraceFlush:
         with made.lock:
             run = made.checked_run  # which may compile
             self._in_place = in_place
-            self._note(spots, run, more)
+            try:
+                self._note(spots, run, more)
+            except EXPECTED_ERRORS:
+                raise
+            except Exception as error:
+                raise made.failed(error) from error
 
     def _note(
         self,

@@ -378,7 +378,8 @@ class GuardCodegen:
     def _shape(self, at: str, shape: tuple[int, ...], text: str) -> None:
         left = {k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.shape_env.symbols.values()}
         if not left:
-            self.add(f"{at}._value.shape == {shape!r}", f"the shape of {text}, {shape}")
+            lengths = tuple(shape)  # a device's own shapes may print otherwise
+            self.add(f"{at}._value.shape == {lengths!r}", f"the shape of {text}, {lengths}")
             return
         self.add(f"len({at}._value.shape) == {len(shape)}", f"the rank of {text}, {len(shape)}")
         for k in set(range(len(shape))) - left:

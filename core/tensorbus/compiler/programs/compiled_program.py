@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from ... import plugins
 from ...backend_interface.compilation import CompileRequest, Executable, Lowering
@@ -13,6 +13,9 @@ from ...devices.device import Device
 from ...dispatch.result_check import mismatch
 from ...errors import PluginError, TensorbusError
 from ...system import fork_safe_locks
+
+EXPECTED_ERRORS: Final = (TensorbusError, MemoryError)
+"""What an executable may raise; anything else is a fault of its package, which the error then names."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,8 +39,8 @@ class CompiledProgram:
 
     @property
     def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """The executable's fast entry, where it has one; for runs after the first."""
-        return getattr(self.executable, "run", self.executable)
+        """The executable's direct call, where it has one; for runs after the first."""
+        return getattr(self.executable, "direct_call", self.executable)
 
     @property
     def checked_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -51,16 +54,27 @@ class CompiledProgram:
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Run it."""
         with self.lock:
-            return self.executable(values) if self._examined else self._run_checked(values)
+            if not self._examined:
+                return self._run_checked(values)
+            try:
+                return self.executable(values)
+            except EXPECTED_ERRORS:
+                raise
+            except Exception as error:
+                raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> Exception:
+        """Return the error for one of the executable's own, which says whose it is."""
+        return plugins.backend(self.device.type).failed("executable", error)
 
     def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
         backend = plugins.backend(self.device.type)
         try:
             made = self.executable(values)
-        except (TensorbusError, MemoryError):
+        except EXPECTED_ERRORS:
             raise
         except Exception as error:
-            raise backend.failed("executable", error) from error
+            raise self.failed(error) from error
         text = mismatch(made, [node.spec for node in self.graph.outputs], self.device, several=True)
         if text is not None:
             owner = backend.extension.owner

@@ -26,7 +26,7 @@ from ..capture.side_effect_observer import SideEffectObserver
 from ..capture.tracer import Tracer
 from ..guards.guard import CounterGuards
 from ..guards.guard_codegen import GUARD_GLOBALS, GuardCodegen
-from ..programs.compiled_program import CompiledProgram, PreparedRun
+from ..programs.compiled_program import EXPECTED_ERRORS, CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram
 from ..programs.op_trace import InputSource, OpTrace, Transfer
 from ..programs.program_cache import ShapeSpecializations, compile_program
@@ -142,10 +142,12 @@ class ReplayCodegen:
             at = len(body)
             if isinstance(made, ShapeSpecializations):
                 body += ["o = p(v)"]
-            elif isinstance(made, MultiDeviceProgram) or made.waits:
+            elif isinstance(made, MultiDeviceProgram):
                 body += ["o = run(v)"]
             else:
-                body += ["with lock:", "    o = run(v)"]
+                run = ["    o = run(v)"] if made.waits else ["    with lock:", "        o = run(v)"]
+                body += ["try:", *run, "except EXPECTED_ERRORS:", "    raise", "except Exception as error:"]
+                body += ["    raise failed(error) from error"]
             entries = [e for trace in traces for e in trace.nodes]
             streams = {id(owner): owner for owner in self.prologue.owners}.values()
             if any(may_fail(e.op) for e in entries) and all(type(x) is Generator for x in streams):
@@ -434,14 +436,15 @@ class ReplayCodegen:
             "FALL_BACK": FALL_BACK, "Tensor": Tensor, "mutation_counter": mutation_counter,
             "checked": [self.reach.mutation_count], "construct": construct,
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
-            "ValuesError": ValuesError,
+            "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, ShapeSpecializations):
             scope.update(sizes=ready.program)
         elif ready is not None and isinstance(ready.program, MultiDeviceProgram):
             scope.update(run=ready.program)
         elif ready is not None and isinstance(ready.program, CompiledProgram):
-            scope.update(run=ready.program.run, lock=ready.program.lock)
+            program = ready.program
+            scope.update(run=program.run, lock=program.lock, failed=program.failed)
         scope["unchanged"] = CounterGuards(on_mutation, scope)
         exec(code, scope)
         guards = tuple(self.guards.guards)

@@ -1,0 +1,134 @@
+"""Checks of kernels that tensorbus does not ship: of what they return at each call, not at the first alone.
+
+A kernel of another package may return the right shape a thousand times and then another. Its results are
+compared as they come: with operands and expected shapes at hand that is one comparison of tuples and one of
+dtypes by identity, and whatever does not pass goes to the full check. Kernels of tensorbus's own packages,
+which the conformance kit examines before each release, pay nothing. ``TENSORBUS_DEBUG=1`` also compares the
+operands of every kernel before and after each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+from ..devices.device import Device, ValueType
+from ..errors import PluginError
+from ..ops.definition import Shape
+
+OWN_PACKAGES: Final = frozenset(
+    f"tensorbus-{name}" for name in ("core", "cpu", "cuda", "metal", "opencl", "refdev")
+)
+"""The distributions whose kernels are examined before they are released."""
+
+Run = Callable[..., Any]
+Verify = Callable[[Sequence[Any], Any], None]
+"""Raises what is wrong with the result of a kernel that was called with these values."""
+
+
+def is_foreign(owner: str) -> bool:
+    """Return whether an owner, a distribution and its version, is none of tensorbus's own packages.
+
+    >>> is_foreign("tensorbus-cpu 0.1.0"), is_foreign("npu-kernels 2.0")
+    (False, True)
+    """
+    return owner.partition(" ")[0] not in OWN_PACKAGES
+
+
+def checked(run: Run, verify: Verify, result: Any, shape: Shape | None, tensors: Sequence[int]) -> Run:
+    """Return ``run`` with a check of each result; the right ``result`` of its first call is at hand.
+
+    ``shape`` is that of all results, None where it is the operands' common one; ``tensors`` are the places of
+    the operands that have shapes. A result that passes has the shape of all operands and the first one's
+    dtype, the same object; any other is given to ``verify``.
+    """
+    if isinstance(result, (tuple, list)):
+        return _verified(run, verify)
+    dtype = getattr(result, "dtype", None)
+    if shape is not None:
+        return _sized(run, verify, shape, dtype)
+    if tuple(tensors) == (0, 1):
+        return _binary(run, verify, dtype)
+    if len(tensors) == 1:
+        return _unary(run, verify, tensors[0], dtype)
+    return _verified(run, verify)
+
+
+def _verified(run: Run, verify: Verify) -> Run:
+    def call(*values: Any) -> Any:
+        out = run(*values)
+        verify(values, out)
+        return out
+
+    return call
+
+
+def _sized(run: Run, verify: Verify, shape: Shape, dtype: Any) -> Run:
+    def call(*values: Any) -> Any:
+        out = run(*values)
+        try:
+            if out.shape == shape and (dtype is None or out.dtype is dtype):
+                return out
+        except AttributeError:
+            pass
+        verify(values, out)
+        return out
+
+    return call
+
+
+def _unary(run: Run, verify: Verify, place: int, dtype: Any) -> Run:
+    def call(*values: Any) -> Any:
+        out = run(*values)
+        try:
+            if out.shape == values[place].shape and (dtype is None or out.dtype is dtype):
+                return out
+        except AttributeError:
+            pass
+        verify(values, out)
+        return out
+
+    return call
+
+
+def _binary(run: Run, verify: Verify, dtype: Any) -> Run:
+    def call(x: Any, y: Any) -> Any:
+        out = run(x, y)
+        try:
+            if out.shape == x.shape == y.shape and (dtype is None or out.dtype is dtype):
+                return out
+        except AttributeError:
+            pass
+        verify((x, y), out)
+        return out
+
+    return call
+
+
+def with_fingerprints(run: Run, operands: Sequence[object], device: Device, where: str) -> Run:
+    """Return ``run`` with a comparison of its operands' bytes before and after each call.
+
+    ``operands`` are their types; ``where`` names the op, the device and the kernel. The call raises
+    ``PluginError`` naming the operand that the kernel wrote into.
+    """
+    kinds = [o if isinstance(o, ValueType) else None for o in operands]
+
+    to_host, index = device.runtime.to_host, device.index
+
+    def prints(values: Sequence[Any]) -> list[int]:
+        pairs = zip(kinds, values, strict=True)
+        return [0 if kind is None else crc32(to_host(value, kind.dtype, index)) for kind, value in pairs]
+
+    def call(*values: Any) -> Any:
+        before = prints(values)
+        out = run(*values)
+        changed = [k for k, (old, new) in enumerate(zip(before, prints(values), strict=True)) if old != new]
+        if changed:
+            raise PluginError(
+                f"{where} wrote into its operand {changed[0]}, and must leave operands as they are, which"
+                f" others hold too. Have it write to a copy."
+            )
+        return out
+
+    return call
