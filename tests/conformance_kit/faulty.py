@@ -52,7 +52,7 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def device(
     kernels: Mapping[str, Any] | None = None, manifest: str = "", without: tuple[str, ...] = (),
-    lowering: Any = None,
+    lowering: Any = None, runtime: Any = None,
 ) -> Iterator[str]:  # fmt: skip
     """Register the device with ``kernels`` in the place of the right ones, and text added to its manifest.
 
@@ -64,7 +64,7 @@ def device(
     if "dtypes =" not in manifest:
         text += f"dtypes = [{names}]\n"
     hooks = SimpleNamespace(
-        tensorbus_device=hookimpl(lambda device_type: Runtime()),
+        tensorbus_device=hookimpl(lambda device_type: runtime or Runtime()),
         tensorbus_kernels=hookimpl(lambda device_type: {**right, **(kernels or {})}),
         tensorbus_lowering=hookimpl(lambda device_type: lowering),
     )

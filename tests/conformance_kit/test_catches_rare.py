@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from tensorbus.backend_api import Call, Kernel, from_namespace
 
-from faulty import NATIVE, device, outcome, quiet
+from faulty import NATIVE, Runtime, device, outcome, problems, quiet
 
 pytestmark = pytest.mark.full
 
@@ -181,3 +182,74 @@ def test_a_device_whose_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     with device(twisted("exp", growing)):
         found = outcome("exp", checks=("repeated",)).findings
     assert "each call keeps memory of the device" in found[0].problem
+
+
+def _keeping(limit: int | None) -> Any:
+    """Return a kernel that keeps so many of its results; None: all of them."""
+    kept: deque[Any] = deque(maxlen=limit)
+
+    def exp(x: Any) -> Any:
+        with np.errstate(all="ignore"):
+            kept.append(np.exp(x))
+        return kept[-1].copy()
+
+    return exp
+
+
+def test_a_leak_of_the_smallest_results_is_found_and_a_cache_that_fills_up_is_none() -> None:
+    with device({"exp": _keeping(None)}):
+        assert "each call keeps memory of the host" in problems("exp", checks=("repeated",))["repeated"]
+    for full in (70, 300, 700):
+        with device({"exp": _keeping(full)}):
+            assert problems("exp", checks=("repeated",)) == {}
+
+
+def test_a_leak_of_a_slow_kernel_is_found() -> None:
+    kept: list[Any] = []
+
+    def exp(x: Any) -> Any:
+        for _ in range(1500):  # some milliseconds, of which a round of a twentieth of a second has few
+            x + x
+        kept.append(quiet(np.exp)(x))
+        return kept[-1].copy()
+
+    with device({"exp": exp}):
+        assert "each call keeps memory of the host" in problems("exp", checks=("repeated",))["repeated"]
+
+
+def test_dtypes_are_compared_with_what_from_host_gives_whatever_they_are_called() -> None:
+    class Native:
+        """A dtype as another library has them: equal to itself, and printed in its own way."""
+
+        def __init__(self, dtype: Any) -> None:
+            self.inner = np.dtype(dtype)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Native) and other.inner == self.inner
+
+        def __hash__(self) -> int:
+            return hash(self.inner)
+
+        def __repr__(self) -> str:
+            return f"npu.{self.inner}"
+
+    class Value:
+        def __init__(self, array: Any, dtype: Any = None) -> None:
+            self.array, self.shape = np.asarray(array), np.shape(array)
+            self.dtype = Native(dtype or self.array.dtype)
+
+    class Owner(Runtime):
+        def from_host(self, *given: Any) -> Any:
+            return Value(super().from_host(*given))
+
+        def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
+            return super().to_host(value.array, dtype, index)
+
+    def exp(lies: bool) -> Any:
+        return lambda x: Value(quiet(np.exp)(x.array), np.int32 if lies else None)
+
+    for lies in (False, True):
+        with device({"exp": exp(lies)}, runtime=Owner()):
+            found = [f.problem for f in outcome("exp", checks=("value",)).findings]
+            assert all("npu.int32" in problem for problem in found)
+            assert bool(found) == lies

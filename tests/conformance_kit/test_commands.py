@@ -32,7 +32,8 @@ from tensorbus.backend_api import Kernel, hookimpl
 
 @hookimpl
 def tensorbus_kernels(device_type):
-    return {"sinh": Kernel(name="crash", function=lambda x: os._exit(3), before=("*",))}
+    kernels = {"sinh": lambda x: os._exit(3), "cosh": lambda x: os.abort()}
+    return {op: Kernel(name="crash", function=f, before=("*",)) for op, f in kernels.items()}
 """
 
 
@@ -75,7 +76,8 @@ def _installed(folder: Path, name: str, code: str) -> dict[str, str]:
     (package / "extension.py").write_text(code)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[tensorbus.plugins]\n{name} = {name}.extension\n")
-    return {**os.environ, "PYTHONPATH": str(folder)}
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -203,24 +205,49 @@ def test_a_report_holds_what_was_found(tmp_path: Path) -> None:
     assert found["devices"]["npu"]["add"]["float32"]["findings"][0]["problem"] == "off"
 
 
-def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["one", "two"])
+def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path, jobs: tuple[str, ...]) -> None:
     command = (
         "tensorbus.cli",
         "conformance",
         "--device",
         "cpu",
         "--ops",
-        "sinh,floor",
+        "sinh,floor,cosh",
         "--dtypes",
         "float32,float64",
     )
     done = subprocess.run(
-        [sys.executable, "-m", *command, "-n", "2"], capture_output=True, text=True, timeout=300, check=False,
+        [sys.executable, "-m", *command, *jobs, "--report", str(tmp_path / "report.json")],
+        capture_output=True, text=True, timeout=300, check=False,
         env=_installed(tmp_path, "crashing", CRASHING),
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert done.stdout.count("the process crashed") == 2
-    assert "2 native, 2 failed" in done.stdout
+    assert "2 native, 4 failed" in done.stdout
+    rows = json.loads((tmp_path / "report.json").read_text())["devices"]["cpu"]
+    assert rows["floor"]["float64"]["status"] == "native"
+    for op, end in (("sinh", "exit code 3"), ("cosh", "SIGABRT")):
+        for dtype in ("float32", "float64"):
+            (found,) = rows[op][dtype]["findings"]
+            assert (found["check"], found["call"]) == ("value", f"{op}({dtype}[])")
+            assert "the process crashed" in found["problem"]
+            assert end in found["problem"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["pytest", "xdist"])
+def test_a_crash_under_pytest_is_a_finding_of_the_report(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    file = tmp_path / "report.json"
+    command = ["pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance", *workers]
+    command += ["--device", "cpu", "--ops", "cosh,floor", "--dtypes", "float32", "--report", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=300, check=False,
+        cwd=tmp_path, env=_installed(tmp_path, "crashing", CRASHING),
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    rows = json.loads(file.read_text())["devices"]["cpu"]
+    assert rows["floor"]["float32"]["status"] == "native"
+    assert "the process crashed" in rows["cosh"]["float32"]["findings"][0]["problem"]
 
 
 def test_what_cannot_be_written_or_read_is_refused_before_anything_runs(tmp_path: Path) -> None:

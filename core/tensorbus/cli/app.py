@@ -126,13 +126,16 @@ def conformance(
     quick: Annotated[bool, typer.Option("--quick", help="One dtype of each kind, fewer checks.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-n", help="Processes; 0: one for each processor.")] = 1,
     shard: Annotated[str, typer.Option(help="Only one of several parts of the ops, such as 1/2.")] = "",
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run here, where a crash ends the run: for debuggers.")
+    ] = False,
 ) -> None:
     """Hold a device to what every op means, and print a report of op x dtype.
 
     The exit code is 1 where anything was found, 2 where the kit is not installed or the question is wrong.
     """
     with conformance_command.problems():
-        code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs, shard)
+        code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs, shard, in_process)
     raise typer.Exit(code)
 
 

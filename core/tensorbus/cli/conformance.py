@@ -17,7 +17,7 @@ PACKAGE: Final = "tensorbus-conformance"
 
 def run(
     devices: Sequence[str], ops: str, dtypes: str, checks: str, report: Path | None, quick: bool, jobs: int,
-    shard: str,
+    shard: str, in_process: bool = False,
 ) -> int:  # fmt: skip
     """Run the kit; return the exit code. Exits with 2 where it is not installed."""
     try:
@@ -29,7 +29,11 @@ def run(
         raise typer.Exit(2) from None
     names = ([name for name in option.split(",") if name] for option in (ops, dtypes, checks))
     path = None if report is None else str(report)
-    return int(kit.conformance(devices, *names, path=path, quick=quick, jobs=jobs, shard=shard))
+    return int(
+        kit.conformance(
+            devices, *names, path=path, quick=quick, jobs=jobs, shard=shard, in_process=in_process
+        )
+    )
 
 
 @contextmanager

@@ -16,8 +16,11 @@ from .runner import run, with_progress
 def conformance(
     devices: Sequence[str], ops: Sequence[str] = (), dtypes: Sequence[str] = (), checks: Sequence[str] = (),
     path: str | None = None, quick: bool = False, jobs: int = 1, shard: str = "",
+    in_process: bool = False,
 ) -> int:  # fmt: skip
     """Examine ``devices`` and print the report; write it as JSON to ``path``.
+
+    Cases run in ``jobs`` processes beside this one, or with ``in_process`` in this one.
 
     Returns the exit code: 0 where nothing was found, 1 where something was, 130 where Ctrl-C or SIGTERM
     stopped it; then the report is of what was done by then, and says so. Raises the errors of ``cases``,
@@ -41,7 +44,7 @@ def conformance(
         if outcome.findings:
             errors.print(f"[red]{outcome.case}: {len(outcome.findings)} found[/red]", highlight=False)
 
-    outcomes = with_progress(run(todo, options, jobs), len(todo), note)
+    outcomes = with_progress(run(todo, options, jobs, in_process), len(todo), note)
     outcomes.sort(key=lambda outcome: todo.index(outcome.case))
     report.show(outcomes, console)
     limits = report.limits(ops, dtypes, checks, quick=quick, shard=shard)

@@ -103,8 +103,11 @@ def all_ops() -> None:
     plugin_ops.refresh()
 
 
-def examine(case: Case, options: Options) -> Outcome:
-    """Run the checks. Never raises for what the device or an op does wrong: that is a finding."""
+def examine(case: Case, options: Options, at: Callable[[str, str], object] | None = None) -> Outcome:
+    """Run the checks. Never raises for what the device or an op does wrong: that is a finding.
+
+    ``at`` hears of each check, and the call that it is of, before it begins.
+    """
     all_ops()
     started = time.perf_counter()
     if case.op == MANIFEST:
@@ -112,12 +115,13 @@ def examine(case: Case, options: Options) -> Outcome:
         return Outcome(
             case=case, route="native", seconds=time.perf_counter() - started, findings=tuple(found)
         )
-    return _Examination(case, options).outcome(started)
+    return _Examination(case, options, at).outcome(started)
 
 
 class _Examination:
-    def __init__(self, case: Case, options: Options) -> None:
+    def __init__(self, case: Case, options: Options, at: Callable[[str, str], object] | None) -> None:
         self.case, self.options = case, options
+        self.at = at or (lambda check, call: None)
         self.op: Op[...] = table[case.op]
         self.dtype = dt.BY_NAME[case.dtype]
         self.manifest = plugins.backend(case.device).manifest
@@ -170,6 +174,7 @@ class _Examination:
 
     def _tried(self, trial: Trial) -> None:
         self.calls += 1
+        self.at("value", trial.title)
         try:
             bound = trial.operands_of(trial.tensors())
             how = route(self.op, *bound)
@@ -225,11 +230,12 @@ class _Examination:
             yield "derivative", lambda: derivative(trial, wide_device(self.case.device))
 
     def _check(self, name: str, trial: Trial, run: Callable[[], Iterator[str]]) -> None:
+        self.at(name, trial.title)
         try:
             for problem in run():
                 self._found(name, trial.title, problem)
         except Exception as error:
-            self._found(name, trial.title, _raised(error))
+            self._found(name, trial.title, raised(error))
 
     def _compiled(self) -> None:
         """Compile the calls that ran as one function, and the gradient of one of them."""
@@ -243,11 +249,12 @@ class _Examination:
         if not self.options.quick:
             middling = [t for t in chosen if t.arrays and t.arrays[0].size in REPEATABLE_SIZES]
             chosen = [*self.ran, *filter(None, map(many, middling))]
+        self.at("compiled", f"{self.op.name}: all its sample calls in one function")
         try:
             for trial, problem in compiled(chosen):
                 self._found("compiled", trial.title, problem)
         except Exception as error:
-            self._found("compiled", self.op.name, _raised(error))
+            self._found("compiled", self.op.name, raised(error))
         if plain and self.dtype in DERIVATIVE_DTYPES and smooth:
             self._check("compiled", smooth[0], lambda: compiled_gradient(smooth[0]))
 
@@ -276,7 +283,8 @@ class _Examination:
         yield from denials(self.case.device, self.op)
 
 
-def _raised(error: Exception) -> str:
+def raised(error: Exception) -> str:
+    """Return what an exception says, and where it was raised."""
     line = traceback.extract_tb(error.__traceback__)[-1]
     where = f" ({line.filename.rpartition('/')[2]}:{line.lineno})"
     return f"raised {type(error).__name__}: {error}{where}"

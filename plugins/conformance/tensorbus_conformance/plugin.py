@@ -5,6 +5,7 @@ It is loaded into every pytest run where the kit is installed, so it imports not
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ import pytest
 
 if TYPE_CHECKING:
     from .examination import Options
-    from .outcome import Outcome
+    from .outcome import Case, Outcome
+    from .worker import Worker
 
 _KEY = "tensorbus_conformance"
 _QUICK = "tensorbus_conformance_quick"
@@ -29,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--dtypes", metavar="NAMES", help="only these dtypes, by commas", **many)
     group.addoption("--report", metavar="FILE", default=None, help="write the conformance report as JSON")
     group.addoption("--shard", metavar="I/N", default="", help="only the I-th of N parts of the cases")
+    group.addoption("--in-process", action="store_true", help="run cases here, where a crash ends the run")
     group.addoption("--quick", action="store_true", help="one dtype of each kind, fewer derivatives")
 
 
@@ -94,11 +97,42 @@ class _Collector:
         self.config = config
         self.outcomes: list[Outcome] = []
         self.quick = False
+        self.worker: Worker | None = None
+
+    def examine(self, case: Case, options: Options) -> Outcome:
+        """Examine a case in a process of its own, which may crash, where pytest-xdist has made none."""
+        from .examination import examine
+        from .runner import is_installed
+        from .worker import Worker
+
+        isolated = hasattr(self.config, "workerinput") or self.config.getoption("--in-process")
+        if isolated or not is_installed(case.device):
+            return examine(case, options)
+        if self.worker is None or not self.worker.is_alive or self.worker.options != options:
+            self.pytest_sessionfinish()
+            self.worker = Worker(options)
+        self.worker.begin(case)
+        while (outcome := self.worker.receive()) is None:
+            pass
+        return outcome
+
+    def pytest_sessionfinish(self) -> None:
+        """End the process that examines."""
+        if self.worker is not None:
+            self.worker.stop()
+        self.worker = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the outcome from the report of a case."""
-        from .outcome import Outcome
+        from .outcome import Case, Finding, Outcome
 
+        when: str | None = report.when
+        if when == "???":  # pytest-xdist says so of what one of its processes was at as it crashed
+            at = re.search(r"test_conformance\[(.+)-(\w+)-([\w-]+)\]$", report.nodeid)
+            if at is not None:
+                case = Case(op=at[1], dtype=at[2], device=at[3])
+                crash = Finding(check="value", call=case.op, problem="the process crashed")
+                self.outcomes.append(Outcome(case=case, route="missing", findings=(crash,)))
         for name, value in report.user_properties if report.when == "call" else ():
             if name == _KEY and isinstance(value, dict):
                 self.outcomes.append(Outcome.from_dict(value))
@@ -133,15 +167,13 @@ def conformance(request: pytest.FixtureRequest) -> Any:
     """Return what examines a case and fails the test for what is found."""
     from dataclasses import replace
 
-    from .examination import examine
-    from .outcome import Case
-
     marker = request.node.get_closest_marker("conformance")
 
     def run(case: Case) -> None:
         asked = options(request.config)
         asked = replace(asked, quick=asked.quick or bool(marker and marker.kwargs.get("quick")))
-        outcome = examine(case, asked)
+        collector: _Collector = request.config.pluginmanager.getplugin(_KEY)
+        outcome = collector.examine(case, asked)
         request.node.user_properties.append((_KEY, outcome.as_dict()))
         if asked.quick:
             request.node.user_properties.append((_QUICK, True))

@@ -1,16 +1,14 @@
-"""Running many cases, in this process or in several, with a progress bar, until somebody stops it."""
+"""Running many cases, in processes beside this one, with a progress bar, until somebody stops it."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
+from multiprocessing.connection import wait
 from typing import Any
 
 from rich.progress import (
@@ -21,59 +19,56 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from tensorbus import plugins
 
 from .examination import Options, examine
-from .outcome import Case, Finding, Outcome
+from .outcome import Case, Outcome
+from .worker import Worker
 
 
-def run(cases: Sequence[Case], options: Options, jobs: int = 1) -> Generator[Outcome, None, None]:
-    """Yield the outcome of each case, as they are done; 0 jobs are as many as there are processors.
+def run(
+    cases: Sequence[Case], options: Options, jobs: int = 1, in_process: bool = False
+) -> Generator[Outcome, None, None]:
+    """Yield the outcome of each case, as they are done, by ``jobs`` processes; 0 are as many as processors.
 
-    With several, a case that takes its process down is a finding like any other.
+    A case that takes its process down is a finding like any other, and a fresh process goes on. With
+    ``in_process`` cases run here, as do those of a device that a call registered: no other process has it.
     """
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1 or len(cases) < 2:
-        yield from map(partial(examine, options=options), cases)
-        return
-    left = list(cases)
-    while left:
-        with _pool(jobs) as pool, suppress(BrokenProcessPool):
-            for future in as_completed([pool.submit(examine, case, options) for case in left]):
-                outcome = future.result()
-                left.remove(outcome.case)
+    here = [case for case in cases if in_process or not is_installed(case.device)]
+    others = [case for case in cases if case not in here] if here else list(cases)
+    if others:
+        yield from _by_workers(others, options, min(jobs or os.cpu_count() or 1, len(others)))
+    yield from map(partial(examine, options=options), here)
+
+
+@cache
+def is_installed(device: str) -> bool:
+    """Return whether a device type comes from an installed package, so that every process has it."""
+    return plugins.backend(device).entry_point is not None
+
+
+def _by_workers(cases: Sequence[Case], options: Options, jobs: int) -> Generator[Outcome, None, None]:
+    left = list(reversed(cases))
+    workers: list[Worker] = []
+    try:
+        while left or workers:
+            while left and len(workers) < jobs:
+                workers.append(Worker(options))
+                workers[-1].begin(left.pop())
+            ready = wait([worker.connection for worker in workers])
+            for worker in [w for w in workers if w.connection in ready]:
+                outcome = worker.receive()
+                if outcome is None:
+                    continue
                 yield outcome
-        at_work, left = left[:jobs], left[jobs:]  # a process is gone: those that ran, each in one of its own
-        for case in at_work:
-            yield _alone(case, options)
-
-
-@contextmanager
-def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh interpreters: a device may not survive a fork. Whoever stops the run stops what they are at."""
-    before = set(multiprocessing.active_children())
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_leave_stopping_to_us) as pool:
-        try:
-            yield pool
-        except (KeyboardInterrupt, GeneratorExit):
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(multiprocessing.active_children()) - before:
-                worker.terminate()
-            raise
-
-
-def _leave_stopping_to_us() -> None:
-    """Ctrl-C reaches every process of a terminal; only the one that holds the outcomes may answer it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _alone(case: Case, options: Options) -> Outcome:
-    with _pool(1) as pool:
-        try:
-            return pool.submit(examine, case, options).result()
-        except BrokenProcessPool:
-            crash = Finding(check="value", call=case.op, problem="the process crashed")
-            return Outcome(case=case, route="missing", findings=(crash,))
+                if left and worker.is_alive:
+                    worker.begin(left.pop())
+                else:
+                    workers.remove(worker)
+                    worker.stop()
+    finally:
+        for worker in workers:
+            worker.stop()
 
 
 def with_progress(
