@@ -102,8 +102,7 @@ def _length(xp: Any, wrap: Wrap) -> Kernel:
         return wrap(lambda x: xp.sqrt(xp.vdot(x, x).real).reshape(shape))
 
     def supports(call: Call) -> bool | str:
-        whole = call.shapes is not None and len(call.attrs["axis"]) == len(call.shapes[0])
-        if call.attrs["ord"] != 2 or not whole:
+        if call.attrs["ord"] != 2 or call.shapes is None or len(call.attrs["axis"]) != len(call.shapes[0]):
             return "serves the norm of order 2 of all elements only"
         few = prod(call.shapes[0]) <= _MAX_PRODUCTS
         return few or f"serves at most {_MAX_PRODUCTS} elements: the sum of more loses bits"

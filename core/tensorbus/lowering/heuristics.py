@@ -11,8 +11,60 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heuristics:
-    """The thresholds of the schedules, in the order of their table (``schedules.choose``)."""
+    """The thresholds of passes, fusion and programs, then those of schedules in the order of their table.
 
+    The table is in ``schedules.choose``.
+    """
+
+    split_min_elements: int = 1 << 16
+    """The fewest elements of a reduction that is split in two: fewer are done before a second launch."""
+    split_min_rows: int = 64
+    """The fewest rows that a reduction of everything is cut into: a workgroup to each, or few cores work."""
+    split_max_rows: int = 1 << 12
+    """The most rows: what they come to is reduced by one workgroup, sixteen elements to a work-item."""
+    split_min_row_length: int = 256
+    """The fewest elements of such a row: one to each work-item of a workgroup."""
+    split_row_multiple: int = 8
+    """What the length of rows is a multiple of, in elements, where that can be: the widest vector access of
+    16-bit floats."""
+    split_min_inner_length: int = 32
+    """The fewest elements of the rows that are reduced before what lies around them: a subgroup's width."""
+    fuse_cheap_ops: int = 6
+    """Up to how many simple ops an element is computed again by each kernel that reads it: a store and a load
+    take as long. As many ops are looked at where costs are estimated."""
+    fuse_long_ops: int = 50
+    """From how many simple ops on an element is not computed several times for one row of few elements; from
+    three times as many on for no row."""
+    function_ops: int = 100
+    """How many simple ops a mathematical function counts as: tens in vectors, more where there are none."""
+    gather_ops: int = 7
+    """How many simple ops a gathered element counts as: more than ``fuse_cheap_ops``: it misses caches."""
+    fuse_min_shared_row: int = 32
+    """How many neighbouring elements, at least, share what is computed once for them, so that it needs no
+    buffer: a vector or a subgroup is not of use to fewer."""
+    fuse_max_repeats: int = 64
+    """For how many rows the same one is not computed again and again, where it is more than a few ops."""
+    matmul_computed_max_columns: int = 32
+    """Up to how many columns of a product its left operand is computed in it, once for each tile of them."""
+    kernel_max_ops: int = 256
+    """The most ops of one kernel: compilers take more than proportional time for more."""
+    known_schedules: int = 2048
+    """The most groups whose launches a process keeps, for programs with groups of the same structure; the
+    ones that were not asked for longest go."""
+    in_place_min_bytes: int = 1 << 18
+    """From how many bytes on a result takes the place of an operand: smaller ones stay in the caches, and
+    kernels whose buffers may be one are compiled apart from others."""
+    lend_min_bytes: int = 1 << 18
+    """From how many bytes on a temporary may lie in the memory of a result that is written later."""
+    batch_max_elements: int = 1 << 14
+    """The most elements of a step that runs beside steps of other kernels, as alone it would not pay to wake
+    all cores."""
+    batch_max_distance: int = 8
+    """By how many places a step moves forward at most to run beside others: what it makes is alive longer."""
+
+    workgroup_read_ahead: int = 16
+    """How many elements a work-item asks for before it waits for the first: more take registers, of which
+    fewer work-items have room then."""
     workgroup_max: int = 256
     """The most work-items of a workgroup that is one of many."""
     access_min_elements: int = 1 << 17
@@ -25,6 +77,10 @@ class Heuristics:
     """From how many elements on functions of them are worth vectors of our own beside the compiler's."""
     narrow_row_accumulators: int = 4
     """How many vectors a sum of narrow floats is added up in, side by side."""
+    vector_remainder: int = 16
+    """Up to how many elements what is left of a row is no loop for vectors: as much code again."""
+    transpose_tile_side: int = 16
+    """The rows and columns of a tile that a task transposes in its own memory: a cache line of float32."""
     access_max_lanes: int = 8
     """The most elements of one vector access."""
     grid_stride_elements: int = 4
@@ -147,6 +203,9 @@ class Heuristics:
     """The most of them."""
     scatter_row_max_indices: int = 8
     """The most indices that a work-item of them takes at a time."""
+    scatter_claim_rounds: int = 16
+    """How often the least numbers of places are found: few places are left then, whose first indices look for
+    the rest."""
     scatter_row_busy_rows: int = 64
     """So many rows keep the device busy, however long each of them takes."""
     scatter_row_max_length: int = 1 << 16
@@ -188,4 +247,4 @@ class Heuristics:
     """From how many elements on a value may leave the caches before it is read: it may be computed again."""
     recompute_ops_per_byte: int = 16
     """How many simple ops a processor does while its memory moves a byte: 10 on an H100, 8 on 4 cores of
-    AVX2. A function counts as ``materialize.CALL`` of them."""
+    AVX2. A function counts as ``function_ops`` of them."""

@@ -6,9 +6,10 @@ import pytest
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.fusion import materialize as plan
+from tensorbus.lowering.heuristics import Heuristics
 from tensorbus.ops.definition import Spec
 
-SPEC = Spec((4,), dt.float32)
+SPEC, LIMITS = Spec((4,), dt.float32), Heuristics()
 
 
 def chain(length: int, op: str = "exp") -> Node:
@@ -29,14 +30,14 @@ def test_it_is_what_the_cost_of_all_says(length: int, op: str) -> None:
         concatenated(*[chain(length, op)] * 2),
         chain(length),
     ):
-        whole = plan.cost_of(Graph(inputs=(), outputs=(node,)))
-        assert plan.is_computed_stack(node) == plan.is_stack(node, whole)
+        whole = plan.cost_of(Graph(inputs=(), outputs=(node,)), LIMITS)
+        assert plan.is_computed_stack(node, LIMITS) == plan.is_stack(node, whole, LIMITS)
 
 
 def test_parts_of_several_shapes_are_none() -> None:
     other = Node(op="exp", inputs=(chain(20),), spec=Spec((5,), dt.float32))
-    assert plan.is_computed_stack(concatenated(chain(20), chain(20)))
-    assert not plan.is_computed_stack(concatenated(chain(20), other))
+    assert plan.is_computed_stack(concatenated(chain(20), chain(20)), LIMITS)
+    assert not plan.is_computed_stack(concatenated(chain(20), other), LIMITS)
 
 
 def test_no_more_is_looked_at_than_is_needed() -> None:
@@ -52,4 +53,4 @@ def test_no_more_is_looked_at_than_is_needed() -> None:
     node: Node = far
     for _ in range(40):
         node = Node(op="exp", inputs=(node,), spec=SPEC)
-    assert plan.is_computed_stack(concatenated(node, node))
+    assert plan.is_computed_stack(concatenated(node, node), LIMITS)

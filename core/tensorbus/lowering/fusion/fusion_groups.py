@@ -19,7 +19,7 @@ from ..ir.layout import Shape
 from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
 from .access_map import FREE, Access, Read, own_access, picked, reads, walked
-from .materialize import BODY, is_computed_stack
+from .materialize import is_computed_stack
 
 
 class StoredValue(NamedTuple):
@@ -183,7 +183,8 @@ class GroupBuilder:
             )
         body = reads(node, access, reduced, self._stop)
         stops = tuple([(n, None if closed else at) for n, at in body if n in self._stop and n is not node])
-        closed = closed or 0 in shape or (node.op == "concat" and is_computed_stack(node))
+        stack = node.op == "concat" and is_computed_stack(node, self.target.heuristics)
+        closed = closed or 0 in shape or stack
         domain = tuple(shape[k] for k in walked(shape))
         picks = [
             (n, pick) for n, at in body
@@ -240,7 +241,7 @@ def _last(group: FusionGroup) -> int:
 
 def join(a: FusionGroup, b: FusionGroup, target: Target) -> FusionGroup | None:
     """Return the group of the roots of both, ``b`` being the later; None where no kernel makes them."""
-    if a.size + b.size > BODY or not _keeps_recompute_order(a, b):
+    if a.size + b.size > target.heuristics.kernel_max_ops or not _keeps_recompute_order(a, b):
         return None
     met = _pairs(a, b)
     found = _common(a, b, *met) if met is not None else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from ...backend_interface.graph import Node
 from ...dtypes.definition import DType
@@ -20,9 +20,6 @@ from ..ir.builder import RuntimeArg
 from ..ir.kernel_task import KernelLaunch, LaunchList
 from ..ir.layout import Layout
 from .fusion_groups import FusionGroup
-
-MAX_SCHEDULES: Final = 2048
-"""How many schedules are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +145,7 @@ def insert(found: KernelKey, steps: LaunchList, before: int, first: int) -> None
     schedule = _Schedule(steps=tuple(known), temporaries=tuple(steps.sizes[s] for s in fresh))
     with _lock:
         _known[found.name] = schedule
-        while len(_known) > MAX_SCHEDULES:
+        while len(_known) > steps.target.heuristics.known_schedules:
             _known.popitem(last=False)
 
 

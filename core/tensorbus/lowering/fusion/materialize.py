@@ -13,6 +13,7 @@ from typing import Final
 
 from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
+from ..heuristics import Heuristics
 from ..ir.layout import Layout, view
 from ..op_sets import (
     ELEMENTWISE,
@@ -24,17 +25,6 @@ from ..op_sets import (
 )
 from .access_map import own_access, picked
 
-CHEAP: Final = 6
-LONG: Final = 50
-CALL: Final = 100
-GATHER: Final = 7
-ROW: Final = 32
-OFTEN: Final = 64
-"""For how many rows the same one is not computed again and again."""
-NARROW: Final = 32
-"""Up to how many columns of a product its left operand is computed in it, once for each tile of them."""
-BODY: Final = 256
-"""How many ops one kernel may have: compilers take more than proportional time for more."""
 _ONCE: Final = frozenset({"concat", "pad", "slice_update", "reshape", "permute_dims", "slice", "flip"})
 _VIEWS: Final = frozenset({"reshape", "permute_dims", "broadcast_to"})
 _CUTS: Final = _VIEWS | {"slice"}
@@ -44,30 +34,35 @@ _TOP: Final = 1 << 20
 _NONE: Final[frozenset[Node]] = frozenset()
 
 
-def is_stack(node: Node, cost: int) -> bool:
+def is_stack(node: Node, cost: int, limits: Heuristics) -> bool:
     """Return whether a concat is of computed operands, all of one shape."""
-    return node.op == "concat" and cost > CHEAP and len({x.spec.shape for x in node.inputs}) == 1
+    return (
+        node.op == "concat" and cost > limits.fuse_cheap_ops and len({x.spec.shape for x in node.inputs}) == 1
+    )
 
 
-def cost_of(graph: Graph) -> int:
+def cost_of(graph: Graph, limits: Heuristics) -> int:
     """Return what an element of a graph costs, counted in simple ops."""
-    return sum(CALL if calls_function(node.op) else node.op in ELEMENTWISE for node in graph)
+    return sum(limits.function_ops if calls_function(node.op) else node.op in ELEMENTWISE for node in graph)
 
 
-def is_computed_stack(node: Node) -> bool:
+def is_computed_stack(node: Node, limits: Heuristics) -> bool:
     """Return whether a node is a stack by the cost of all that is behind it, as far as one has to look."""
-    if not is_stack(node, CHEAP + 1):
+    cheap = limits.fuse_cheap_ops
+    if not is_stack(node, cheap + 1, limits):
         return False
     cost, seen, left = 0, {node}, [node]
-    while left and cost <= CHEAP:
+    while left and cost <= cheap:
         at = left.pop()
-        cost += CALL if calls_function(at.op) else at.op in ELEMENTWISE
+        cost += limits.function_ops if calls_function(at.op) else at.op in ELEMENTWISE
         left += {*at.inputs} - seen
         seen.update(at.inputs)
-    return cost > CHEAP
+    return cost > cheap
 
 
-def fused_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, packs: bool) -> set[Node]:
+def fused_operands(
+    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], limits: Heuristics, *, packs: bool
+) -> set[Node]:
     """Return the operands of generated products that are computed inside them, for them alone.
 
     Right ones as they are packed, where the device ``packs`` them. Left ones where they are read, once for
@@ -78,11 +73,12 @@ def fused_operands(graph: Graph, nodes: Sequence[Node], calls: Collection[Node],
         return set()
     uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
     found = [node.inputs[1] for node in products] if packs else []
-    found += [n.inputs[0] for n in products if n.spec.shape[-1] <= NARROW and _is_cheap(n.inputs[0], calls)]
+    few = [n.inputs[0] for n in products if n.spec.shape[-1] <= limits.matmul_computed_max_columns]
+    found += [x for x in few if _is_cheap(x, calls, limits)]
     return {x for x in found if x.op in ELEMENTWISE and uses[x] == 1}
 
 
-def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
+def _is_cheap(node: Node, calls: Collection[Node], limits: Heuristics) -> bool:
     """Return whether a few simple ops make a value of what lies in buffers."""
     found = {node: None}
     left = [node]
@@ -93,14 +89,14 @@ def _is_cheap(node: Node, calls: Collection[Node]) -> bool:
                 continue
             found[x] = None
             left.append(x)
-            if len(found) > CHEAP:
+            if len(found) > limits.fuse_cheap_ops:
                 return False
     return all(x.op in _VIEWS or (x.op in ELEMENTWISE and not calls_function(x.op)) for x in found)
 
 
 def choose_buffers(
-    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], *, whole: bool, buffers: int = 0,
-    within: Collection[Node] = (),
+    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], limits: Heuristics, *, whole: bool,
+    buffers: int = 0, within: Collection[Node] = (),
 ) -> set[int]:  # fmt: skip
     """Return the ids of the nodes that get a buffer; ``calls`` are run whole by the device, where it can.
 
@@ -115,18 +111,18 @@ def choose_buffers(
     for node in nodes:
         op = node.op
         made = op in SCHEDULED or op == "result" or node in calls or INSIDE in node.attrs
-        own = CALL if calls_function(op) else GATHER if op == "gather" else op in ELEMENTWISE
+        own = _own_cost(op, limits)
         if made or op == "input":
-            cost[node] = int(own)
+            cost[node] = own
             size[node] = 0 if made else 1
             reads[node] = frozenset((node,)) if sizes[node] > 1 else _NONE
             continue
         given = node.inputs
-        before = sum([0 if _recompute_is_expensive(node, x, cost) else cost[x] for x in given])
+        before = sum([0 if _recompute_is_expensive(node, x, cost, limits) else cost[x] for x in given])
         cost[node] = min(own + before, _TOP)
         size[node] = 1 + sum([size[x] for x in given])
         reads[node] = reads[given[0]] if len(given) == 1 else _NONE.union(*[reads[x] for x in given])
-        if size[node] > BODY and op in ELEMENTWISE:
+        if size[node] > limits.kernel_max_ops and op in ELEMENTWISE:
             wanted.add(node)
             size[node] = 0
             cost[node] = 1
@@ -142,9 +138,11 @@ def choose_buffers(
         elif count > 1 and op not in ("input", "constant"):
             least = sizes[node] // 2
             loads = sum([sizes[x] > least for x in reads[node]])
-            if cost[node] > CHEAP or (whole and count * loads > count + loads + 1):
+            if cost[node] > limits.fuse_cheap_ops or (whole and count * loads > count + loads + 1):
                 wanted.add(node)
-        if (op == "concat" and is_stack(node, cost[node])) or (whole and _is_made_of_rows(node)):
+        if (op == "concat" and is_stack(node, cost[node], limits)) or (
+            whole and _is_made_of_rows(node, limits)
+        ):
             wanted.add(node)
         mine = {node} if node in wanted else readers_of
         for x in node.inputs:
@@ -157,10 +155,21 @@ def choose_buffers(
                 continue
             rows = not whole and op in REDUCTIONS and len(x.spec.shape) - 1 in node.attrs["axis"]
             again = op in SORTS and cost[x] > 0  # an element is read in each pass
-            if again or (rows and cost[x] >= CALL) or _recompute_is_expensive(node, x, cost):
+            if (
+                again
+                or (rows and cost[x] >= limits.function_ops)
+                or _recompute_is_expensive(node, x, cost, limits)
+            ):
                 wanted.add(x)
     shown = set(graph.outputs)
     return {id(node) for node in nodes if node in wanted and (node.op != "constant" or node in shown)}
+
+
+def _own_cost(op: str, limits: Heuristics) -> int:
+    """Return what an element of a node costs beside its operands, counted in simple ops."""
+    if calls_function(op):
+        return limits.function_ops
+    return limits.gather_ops if op == "gather" else int(op in ELEMENTWISE)
 
 
 def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Node]:
@@ -185,7 +194,7 @@ def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Nod
     return found
 
 
-def _recompute_is_expensive(node: Node, x: Node, cost: Mapping[Node, int]) -> bool:
+def _recompute_is_expensive(node: Node, x: Node, cost: Mapping[Node, int], limits: Heuristics) -> bool:
     """Return whether ``node`` needs each element of a costly operand ``x`` more than once.
 
     One function for a row, of what lies there, costs less than a kernel of its own.
@@ -193,14 +202,16 @@ def _recompute_is_expensive(node: Node, x: Node, cost: Mapping[Node, int]) -> bo
     times = prod(node.spec.shape) // max(prod(x.spec.shape), 1)
     if node.op in _ONCE or times < 2:
         return False
-    if times >= OFTEN and cost[x] > CHEAP and _row_of(node, x) == 1:
+    often = times >= limits.fuse_max_repeats and cost[x] > limits.fuse_cheap_ops
+    if often and _row_of(node, x) == 1:
         return True
-    if cost[x] < LONG:
+    if cost[x] < limits.fuse_long_ops:
         return False
-    return cost[x] >= 3 * LONG or _row_of(node, x) < ROW or not _is_short(x)
+    shared = _row_of(node, x) >= limits.fuse_min_shared_row
+    return cost[x] >= 3 * limits.fuse_long_ops or not shared or not _is_short(x, limits)
 
 
-def _is_made_of_rows(node: Node) -> bool:
+def _is_made_of_rows(node: Node, limits: Heuristics) -> bool:
     """Return whether a node takes one element of each row of what is computed of whole rows.
 
     The kernel that goes over the rows has it at hand; for another one all of them would have to be kept.
@@ -211,7 +222,7 @@ def _is_made_of_rows(node: Node) -> bool:
     for x in found:
         if x.op in REDUCTIONS:
             return pick[0] in x.attrs["axis"]
-        if len(found) <= CHEAP and x.op in ELEMENTWISE:
+        if len(found) <= limits.fuse_cheap_ops and x.op in ELEMENTWISE:
             found += x.inputs
     return False
 
@@ -231,11 +242,11 @@ def _split_sources(nodes: Sequence[Node], calls: Collection[Node]) -> dict[Node,
     }  # fmt: skip
 
 
-def _is_short(x: Node) -> bool:
+def _is_short(x: Node, limits: Heuristics) -> bool:
     """Return whether a few ops make a node of inputs."""
     found = [x]
     for node in found:
-        if node.op in SCHEDULED or len(found) > CHEAP:
+        if node.op in SCHEDULED or len(found) > limits.fuse_cheap_ops:
             return False
         found += [y for y in node.inputs if y.op not in ("input", "constant")]
     return True

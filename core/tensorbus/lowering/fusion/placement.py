@@ -137,10 +137,12 @@ def _wanted(asked: LoweringInput) -> set[int]:
     """Return the ids of the nodes that want a buffer, or to be a view of one."""
     within = set[Node]()
     if asked.whole:
-        within = fused_operands(asked.graph, asked.nodes, asked.calls, packs=asked.target.row_per_task)
+        within = fused_operands(
+            asked.graph, asked.nodes, asked.calls, asked.target.heuristics, packs=asked.target.row_per_task
+        )
     wanted = choose_buffers(
-        asked.graph, asked.nodes, asked.calls, whole=asked.whole, buffers=asked.target.max_buffers,
-        within=within,
+        asked.graph, asked.nodes, asked.calls, asked.target.heuristics, whole=asked.whole,
+        buffers=asked.target.max_buffers, within=within,
     )  # fmt: skip
     products = [n for n in asked.nodes if n.op == "matmul" or n in asked.calls]
     wanted |= {id(x) for n in products for x in n.inputs if x not in within}

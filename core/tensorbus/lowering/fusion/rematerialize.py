@@ -16,7 +16,6 @@ from ..op_sets import ELEMENTWISE, calls_function
 from ..target import Target
 from .access_map import FREE, reads
 from .fusion_groups import FusionGroup
-from .materialize import BODY, CALL
 
 _MOVED: Final = frozenset({"broadcast_to", "permute_dims", "reshape"})
 _NEVER: Final = 1 << 20
@@ -30,6 +29,7 @@ def rematerialized(
 
     ``groups`` are the kernels as they would be, ``shown`` the ids of what must have a buffer.
     """
+    limits = target.heuristics
     readers: dict[int, list[FusionGroup]] = {}
     elsewhere: set[int] = set()
     for group in groups:
@@ -49,7 +49,7 @@ def rematerialized(
     for group in groups:
         for key, root in group.roots.items():
             users, size = readers.get(key, []), prod(root.node.spec.shape)
-            if not users or key in kept or size < target.heuristics.recompute_min_elements:
+            if not users or key in kept or size < limits.recompute_min_elements:
                 continue
             stop.discard(root.node)
             cone = reads(root.node, root.access, group.reduced, stop)
@@ -57,13 +57,14 @@ def rematerialized(
             body = {n for n, _ in cone}.difference(leaves)
             large = {(id(n), at is None) for n, at in cone if n in stop and prod(n.spec.shape) * 2 > size}
             near = not any(id(n) in group.roots and id(n) not in readers for n in leaves)
-            near = near and all(large <= _read_by(u) and u.size + len(body) <= BODY for u in users)
+            near = near and all(
+                large <= _read_by(u) and u.size <= limits.kernel_max_ops - len(body) for u in users
+            )
             added = [body - inside.get(user.number, set()) for user in users]
             bytes_kept = root.node.spec.dtype.itemsize * (1 + len(users))
             if (
                 not near
-                or sum(_cost(nodes, target) for nodes in added)
-                > target.heuristics.recompute_ops_per_byte * bytes_kept
+                or sum(_cost(nodes, target) for nodes in added) > limits.recompute_ops_per_byte * bytes_kept
             ):
                 stop.add(root.node)
                 continue
@@ -83,7 +84,7 @@ def _cost(body: Collection[Node], target: Target) -> int:
         if calls_function(node.op):
             vectors = target.vector_ops | target.pointwise_vector_ops
             fast = not target.row_per_task or node.op in vectors
-            cost += CALL if fast else _NEVER
+            cost += target.heuristics.function_ops if fast else _NEVER
         else:
             cost += node.op in ELEMENTWISE
     return cost

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -18,19 +19,12 @@ from ...dtypes.definition import DType, bool_, int64
 from ...graph.passes.scatter_patterns import reshaped
 from ...graph.rewrite import rewrite
 from ...ops.definition import Spec
+from ..heuristics import Heuristics
 from ..op_sets import FINDS, accumulator
 from ..target import Target
 
 WHOLE: Final = frozenset({"sum", "prod", "max", "min", "any", "all"})
 """The reductions whose results can be reduced again."""
-MIN_ELEMENTS: Final = 1 << 16
-MIN_ROWS, MIN_ROW_LENGTH = 64, 256
-"""How many rows there are at least, and how long each of them."""
-MAX_ROWS: Final = 1 << 12
-ROW_MULTIPLE: Final = 8
-"""What the length of rows is a multiple of where that can be: work-items take vectors then."""
-MIN_INNER_LENGTH: Final = 32
-"""The shortest rows that are reduced before what lies around them."""
 
 
 def split_reductions(graph: Graph, target: Target, scatters_rows: Callable[[Node], bool]) -> Graph:
@@ -52,18 +46,18 @@ def _rule(
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
         return _flat if deep and not scatters_rows(node) else None
-    return None if target.workgroup_counters and _is_counted(node) else _reduced(node)
+    return None if target.workgroup_counters and _is_counted(node) else _reduced(node, target.heuristics)
 
 
-def _reduced(node: Node) -> Callable[[Node], Node] | None:
+def _reduced(node: Node, limits: Heuristics) -> Callable[[Node], Node] | None:
     """Return what changes a reduction; None for any other node, too."""
-    if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < MIN_ELEMENTS:
+    if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < limits.split_min_elements:
         return None
     if node.op in WHOLE and _merged(node):
         return _apart
     if _is_whole(node):
-        return _places if node.op in FINDS else _rows_first
-    return _last_first if node.op in WHOLE and _is_around(node) else None
+        return partial(_places if node.op in FINDS else _rows_first, limits=limits)
+    return partial(_last_first, limits=limits) if node.op in WHOLE and _is_around(node, limits) else None
 
 
 def _is_counted(node: Node) -> bool:
@@ -75,12 +69,13 @@ def _is_whole(node: Node) -> bool:
     return all(n == 1 or k in node.attrs["axis"] for k, n in enumerate(node.inputs[0].spec.shape))
 
 
-def _is_around(node: Node) -> bool:
+def _is_around(node: Node, limits: Heuristics) -> bool:
     """Return whether a reduction goes over last axes that make long enough rows, and over earlier ones."""
     shape, over = node.inputs[0].spec.shape, node.attrs["axis"]
     last = _last(node)
     return (
-        prod(shape[k] for k in last) >= MIN_INNER_LENGTH and prod(shape[k] for k in over if k not in last) > 1
+        prod(shape[k] for k in last) >= limits.split_min_inner_length
+        and prod(shape[k] for k in over if k not in last) > 1
     )
 
 
@@ -117,29 +112,30 @@ def _apart(node: Node) -> Node:
     return made if left == node.spec.shape else reshaped(made, node.spec.shape)
 
 
-def _cut(x: Node) -> Node | None:
+def _cut(x: Node, limits: Heuristics) -> Node | None:
     """Return the operand of a reduction of everything as rows; None where it cannot be cut into any."""
     count = prod(x.spec.shape)
     *outer, length = x.spec.shape
-    if length >= MIN_ROW_LENGTH and prod(outer) >= MIN_ROWS:
+    if length >= limits.split_min_row_length and prod(outer) >= limits.split_min_rows:
         return x
-    for multiple in (ROW_MULTIPLE, 1):
-        for rows in range(min(count // MIN_ROW_LENGTH, MAX_ROWS), MIN_ROWS - 1, -1):
+    most = min(count // limits.split_min_row_length, limits.split_max_rows)
+    for multiple in (limits.split_row_multiple, 1):
+        for rows in range(most, limits.split_min_rows - 1, -1):
             if count % (rows * multiple) == 0:
                 return reshaped(x, (rows, count // rows))
     return None
 
 
-def _rows_first(node: Node) -> Node:
-    x = _cut(node.inputs[0])
-    return node if x is None else _twice(node, x, (len(x.spec.shape) - 1,))
+def _rows_first(node: Node, limits: Heuristics) -> Node:
+    x = _cut(node.inputs[0], limits)
+    return node if x is None else _twice(node, x, (len(x.spec.shape) - 1,), limits)
 
 
-def _last_first(node: Node) -> Node:
-    return _twice(node, node.inputs[0], _last(node))
+def _last_first(node: Node, limits: Heuristics) -> Node:
+    return _twice(node, node.inputs[0], _last(node), limits)
 
 
-def _twice(node: Node, x: Node, first: tuple[int, ...]) -> Node:
+def _twice(node: Node, x: Node, first: tuple[int, ...], limits: Heuristics) -> Node:
     """Return a reduction of ``x`` over the axes ``first`` and then over all else that ``node`` goes over.
 
     Sums of narrow floats are rounded once, at the end.
@@ -155,16 +151,16 @@ def _twice(node: Node, x: Node, first: tuple[int, ...]) -> Node:
     rest = tuple(kept.index(k) for k in over if k not in first)
     small = tuple(n for k, n in enumerate(shape) if k not in over)
     made = _new(node, node.op, part, spec=Spec(small, dtype), axis=rest, keepdims=False)
-    rule = _reduced(made)
+    rule = _reduced(made, limits)
     made = rule(made) if rule else made
     if dtype is not node.spec.dtype:
         made = _new(node, "cast", made, spec=Spec(small, node.spec.dtype), dtype=node.spec.dtype)
     return made if small == node.spec.shape else reshaped(made, node.spec.shape)
 
 
-def _places(node: Node) -> Node:
+def _places(node: Node, limits: Heuristics) -> Node:
     """Return the search for a place in everything: in each row, and then for the first row that has it."""
-    x = _cut(node.inputs[0])
+    x = _cut(node.inputs[0], limits)
     if x is None:
         return node
     *_, length = x.spec.shape

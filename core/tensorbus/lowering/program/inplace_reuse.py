@@ -6,17 +6,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...dtypes.definition import DType
+from ..heuristics import Heuristics
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from .program import slots_of
 
-MIN_BYTES = 1 << 18
-"""Bytes from which on it is worth a kernel of its own."""
-
 
 def in_place(
-    items: Sequence[KernelLaunch | LibraryCall], sizes: dict[int, tuple[int, DType]], kept: Collection[int]
-) -> list[KernelLaunch | LibraryCall]:
+    items: Sequence[KernelLaunch | LibraryCall], sizes: dict[int, tuple[int, DType]], kept: Collection[int],
+    limits: Heuristics,
+) -> list[KernelLaunch | LibraryCall]:  # fmt: skip
     """Return the steps with such results in the slots of those operands; theirs leave ``sizes``.
 
     The operand is one that the step reads only at the element that it writes. Slots in ``kept``, the
@@ -35,8 +34,10 @@ def in_place(
         if isinstance(item, KernelLaunch):
             read, written = slots[k]
             free = [
-                s for s in sorted(read & item.aligned_reads) if _is_free(s, k, last, writers, sizes, kept)
-            ]
+                s for s in sorted(read & item.aligned_reads)
+                if _is_free(s, k, last, writers, sizes, kept)
+                and sizes[s][0] * sizes[s][1].itemsize >= limits.in_place_min_bytes
+            ]  # fmt: skip
             for out in sorted(written - {ERROR_SLOT}):
                 fits = [s for s in free if sizes.get(out) == sizes[s]]
                 if fits and out in sizes and out not in kept and writers[out] == 1 and out not in read:
@@ -52,9 +53,7 @@ def _is_free(
     s: int, k: int, last: Mapping[int, int], writers: Mapping[int, int],
     sizes: Mapping[int, tuple[int, DType]], kept: Collection[int],
 ) -> bool:  # fmt: skip
-    if s not in sizes or s in kept or last[s] != k or writers.get(s) != 1:
-        return False
-    return sizes[s][0] * sizes[s][1].itemsize >= MIN_BYTES
+    return s in sizes and s not in kept and last[s] == k and writers.get(s) == 1
 
 
 def _renamed(item: KernelLaunch | LibraryCall, moved: Mapping[int, int]) -> KernelLaunch | LibraryCall:

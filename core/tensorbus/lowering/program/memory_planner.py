@@ -13,8 +13,6 @@ from typing import Final
 from .program import Program, slots_of
 
 ALIGNMENT: Final = 64
-LARGE: Final = 1 << 18
-"""From how many bytes on a temporary is worth a look for room in results."""
 _ENDLESS: Final = 1 << 62
 
 
@@ -77,17 +75,18 @@ def plan_memory(program: Program, apart: Collection[int] = (), hosts: Collection
         slot: -(-program.sizes[slot][0] * program.sizes[slot][1].itemsize // ALIGNMENT) * ALIGNMENT
         for slot in born
     }
+    large = program.heuristics.lend_min_bytes
     offsets: dict[int, int] = {}
     hosted: dict[int, int] = {}
     rooms: dict[int, _Region] = {}
     for host, end in sorted(filled.items(), key=lambda x: x[1]):
         size, dtype = program.sizes[host]
-        if size * dtype.itemsize >= LARGE:
+        if size * dtype.itemsize >= large:
             rooms[host] = _Region(size * dtype.itemsize, end)
     arena = _Region(_ENDLESS, len(program.steps))
     for slot in sorted(born, key=lambda s: (-bytes_of[s], born[s], s)):
         size, first, last = bytes_of[slot], born[slot], dies[slot]
-        for host, room in rooms.items() if size >= LARGE else ():
+        for host, room in rooms.items() if size >= large else ():
             at = room.place(size, first, last) if last < room.end else None
             if at is not None:
                 offsets[slot], hosted[slot] = at, host

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...backend_interface.compilation import ProgramPart
 from ...dtypes.definition import DType
+from ..heuristics import Heuristics
 from ..ir.kernel_task import COUNTS_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from ..ir.loop_ir import INDEX, Apply, Kernel
@@ -33,6 +34,7 @@ class Program:
 
     ``outputs`` says where each result lies; ``frees`` which slots are needed no more after each step;
     ``replaceable`` which outputs may be written over which inputs, each packed in C order from its beginning.
+    ``heuristics`` are those of the target, which plans of its memory ask.
     """
 
     steps: tuple[Item, ...]
@@ -40,6 +42,7 @@ class Program:
     outputs: tuple[Layout, ...]
     frees: tuple[tuple[int, ...], ...]
     replaceable: Mapping[int, int] = field(default_factory=dict)
+    heuristics: Heuristics = field(default_factory=Heuristics)
 
     def kernels(self) -> Iterator[Kernel]:
         """Yield each different kernel once, in order of use."""

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
-from typing import Final
 
 from ...backend_interface.graph import Graph
+from ..heuristics import Heuristics
 from ..ir.builder import Launch
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LaunchList, LibraryCall
 from ..ir.layout import Layout
@@ -22,8 +22,6 @@ from .last_block_epilogue import ended
 from .program import Item, ParallelBatch, Program, slots_of, steps_of
 
 Begin = Callable[[Sequence[Launch]], object]
-SMALL: Final = 1 << 14
-"""How many elements a step may have that is run beside others because it alone would not pay."""
 
 
 def arranged(
@@ -40,19 +38,20 @@ def arranged(
         items = _aliased(items, replacing)
     if whole:
         kept = {x.slot for x in outputs}
-        listed = in_place(early(steps.items, steps.sizes, kept), steps.sizes, kept)
+        listed = in_place(early(steps.items, steps.sizes, kept), steps.sizes, kept, steps.target.heuristics)
         items = ended(listed) if steps.target.last_task_epilogue else [*listed]
         items = _shared(_aliased(items, replacing))
         if begin is not None:
             begin([item.launch for item in items if isinstance(item, KernelLaunch)])
         sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
         sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
-        items = _batched(items, sizes, replacing)
+        items = _batched(items, sizes, replacing, steps.target.heuristics)
         items = _epilogues(items)
     return Program(
         steps=tuple(items), sizes=steps.sizes, outputs=tuple(outputs),
         frees=_last_uses(items, outputs, inputs),
         replaceable=_replaceable(items, outputs, graph, replaces, inputs),
+        heuristics=steps.target.heuristics,
     )  # fmt: skip
 
 
@@ -101,7 +100,9 @@ def _work(step: KernelLaunch, sizes: Mapping[int, int]) -> int:
     return max(prod(step.launch.grid), *(sizes.get(s, 0) for s in step.slots))
 
 
-def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping[int, int]) -> list[Item]:
+def _batched(
+    items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping[int, int], limits: Heuristics
+) -> list[Item]:
     """Return the items with steps that do not wait for each other put together.
 
     What fills the slots of ``replacing`` comes last, behind all other readers of the input whose place it
@@ -145,10 +146,10 @@ def _batched(items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping
         after = max([after, *(touched.get(replacing[s], -1) for s in written[k] if s in replacing)])
         place = len(result)
         if isinstance(item, KernelLaunch) and ERROR_SLOT not in written[k]:
-            small = _work(item, sizes) <= SMALL
+            small = _work(item, sizes) <= limits.batch_max_elements
             for key in (id(item.launch.kernel), None) if small else (id(item.launch.kernel),):
                 at = batches.get(key, -1)
-                if at > after and (k in last or place - at <= 8):
+                if at > after and (k in last or place - at <= limits.batch_max_distance):
                     place = at
                     break
             if place == len(result):

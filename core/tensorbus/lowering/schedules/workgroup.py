@@ -8,34 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from ...dtypes.definition import DType, bool_
 from ..ir import index_expr as ix
 from ..ir.builder import Builder, Launch
 from ..ir.index_expr import ONE, ZERO, const
 from ..ir.loop_ir import INDEX, Apply, Array, Barrier, Expr, For, Load, Var
+from ..target import Target
 from .pointwise.vector_access import emit_vector
 from .reduction.blocked_sum import BlockedState, Span, registers
 from .reduction.reducer import ProductReducer, Reducer, State
 
 AnyState = BlockedState[tuple[Var, ...]] | BlockedState[tuple[()]]
-READ_AHEAD: Final = 16
-"""How many elements an item asks for before it waits for the first."""
 
 
 @dataclass(slots=True)
 class Workgroup:
     """``size`` work-items, a power of two; ``subgroup`` neighbours of them read each other's registers.
 
-    The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together.
+    The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together,
+    ``read_ahead`` how many elements an item asks for before it waits for the first.
     """
 
     b: Builder
     size: int
     subgroup: int
+    read_ahead: int
     item: Var = field(default_factory=lambda: Var("i0", INDEX))
     shared: list[tuple[str, DType]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, b: Builder, size: int, target: Target) -> Workgroup:
+        """Return a workgroup of a target's, whose items read each other's registers where they can."""
+        return cls(b, size, target.subgroup_size, target.heuristics.workgroup_read_ahead)
 
     def __post_init__(self) -> None:
         self.subgroup = min(self.subgroup, self.size)
@@ -63,7 +68,7 @@ class Workgroup:
         """
         b, (even, stop, most) = self.b, bounds
         sums = sums or BlockedState.plain(b, ())
-        for many in {max(READ_AHEAD // lanes, 2): None, max(READ_AHEAD // 4 // lanes, 2): None}:
+        for many in {max(self.read_ahead // lanes, 2): None, max(self.read_ahead // 4 // lanes, 2): None}:
             turns, start = const(many * self.size), even
             whole = ix.multiply(ix.quotient(ix.subtract(stop, start), turns), turns)
             even = b.let(ix.add(start, whole), "even")

@@ -102,7 +102,7 @@ class _ColumnStrips(RowKernel):
         b, target = self.b, self.steps.target
         size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
         lanes = max(target.lanes * 4 // size, 1)
-        vectors = Vectors(ops=target.vector_ops, lanes=lanes)
+        vectors = Vectors(ops=target.vector_ops, lanes=lanes, remainder=target.heuristics.vector_remainder)
         walk = VectorLoop(vectors=vectors, emit=emit)
         if not walk.loop(b, ZERO, self.columns):
             with b.loop(ZERO, self.columns) as k:

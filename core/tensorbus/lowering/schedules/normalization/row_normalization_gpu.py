@@ -70,7 +70,7 @@ class _WorkgroupRows(RowKernel):
             and self.workgroup_size * self._carried() > self.steps.target.local_memory
         ):
             self.workgroup_size //= 2
-        self.group = Workgroup(b, self.workgroup_size, subgroup)
+        self.group = Workgroup.of(b, self.workgroup_size, self.steps.target)
         self.item = self.group.item
         count = length // self.lanes
         row = Var("i1", INDEX)

@@ -242,8 +242,8 @@ def _stacks(request: ScheduleRequest, target: Target) -> Verdict:
     single = request.single(target)
     if single is not True:
         return single
-    task = request.task
-    computed = is_stack(task.root, cost_of(task.graph))
+    task, limits = request.task, target.heuristics
+    computed = is_stack(task.root, cost_of(task.graph, limits), limits)
     return True if computed else "it is no concatenation of computed operands of one shape"
 
 

@@ -19,17 +19,16 @@ from ...ir.kernel_task import KernelTask, LaunchList, element_offset
 from ...ir.layout import Layout, packed
 from ...ir.loop_ir import INDEX, Apply, Expr, Kind, Load, Var
 
-TILE_SIDE = 16
-
 
 def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
     """Append the launch of a map in which the ``turned`` inputs lie packed along axis ``across``."""
+    tile_side = steps.target.heuristics.transpose_tile_side
     b = Builder(f"tb_{task.root.op}_tiles")
     inliner, slots = task.inliner(b)
     shape = task.root.spec.shape
     lengths = inliner.lengths(task.root)
     last = len(shape) - 1
-    counts = [-(-n // TILE_SIDE) if k in (across, last) else n for k, n in enumerate(shape)]
+    counts = [-(-n // tile_side) if k in (across, last) else n for k, n in enumerate(shape)]
     inner, outer, rest = Var("i0", INDEX), Var("i1", INDEX), Var("i2", INDEX)
     loops = [(inner, b.size("tiles", counts[last]), counts[last])]
     loops.append((outer, b.size("lines", counts[across]), counts[across]))
@@ -40,14 +39,14 @@ def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turn
         loops.append((rest, b.size("outer", total) if len(others) > 1 else lengths[others[0]], total))
         for k, i in zip(others, ix.unflatten(rest, [lengths[k] for k in others]), strict=True):
             index[k] = i if isinstance(i, Var) else b.let(i, "i")
-    side = const(TILE_SIDE)
+    side = const(tile_side)
     bases = [b.let(ix.multiply(var, side), "base") for var in (outer, inner)]
     ends = [
         b.let(ix.minimum(ix.subtract(lengths[k], base), side), "side")
         for k, base in zip((across, last), bases, strict=True)
     ]
     layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
-    tiles = [b.array(node.spec.dtype, TILE_SIDE * TILE_SIDE) for node in turned]
+    tiles = [b.array(node.spec.dtype, tile_side * tile_side) for node in turned]
     out = b.buffer("out", task.root.spec.dtype, writes=True)
 
     def at(line: Expr, column: Expr) -> Index:

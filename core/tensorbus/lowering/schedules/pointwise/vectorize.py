@@ -36,8 +36,6 @@ State = tuple[Expr, ...]
 SINGLE = frozenset({float32})
 WIDE = SINGLE | {float64}
 """The dtypes that languages have vectors of."""
-REMAINDER_LANES = 16
-"""Up to how many elements are no loop for vectors."""
 _AS_SINGLE = frozenset({float16, bfloat16, float32})
 """The dtypes whose vectors are ones of float32 where they are computed with at all."""
 
@@ -47,12 +45,14 @@ class Vectors:
     """How a row is walked: in which ops, in how many lanes, how many vectors at a time.
 
     ``dtypes`` are those whose vectors the language has: they are loaded, computed and stored as they are.
+    Up to ``remainder`` elements that are left of a row are no loop for vectors.
     """
 
     ops: frozenset[str] = frozenset()
     lanes: int = 1
     many: int = 1
     dtypes: frozenset[DType] = WIDE
+    remainder: int = 0
 
 
 PLAIN = Vectors()
@@ -66,13 +66,16 @@ def map_vectors(target: Target, dtypes: Collection[DType]) -> Vectors:
     """
     if target.vector_ops:
         return Vectors(
-            ops=target.vector_ops, lanes=max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1)
+            ops=target.vector_ops,
+            lanes=max(target.lanes * 4 // max(4, *(d.itemsize for d in dtypes)), 1),
+            remainder=target.heuristics.vector_remainder,
         )
     plain = all(d is float32 or f"round_{d}" in target.pointwise_vector_ops for d in dtypes)
     return Vectors(
         ops=target.pointwise_vector_ops if plain else frozenset(),
         lanes=target.pointwise_vector_lanes,
         dtypes=SINGLE,
+        remainder=target.heuristics.vector_remainder,
     )
 
 
@@ -88,8 +91,9 @@ def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
             lanes=target.pointwise_vector_lanes,
             many=limits.narrow_row_accumulators,
             dtypes=SINGLE,
+            remainder=limits.vector_remainder,
         )
-    return Vectors(ops=target.vector_ops, lanes=target.lanes)
+    return Vectors(ops=target.vector_ops, lanes=target.lanes, remainder=limits.vector_remainder)
 
 
 def has_vectors(target: Target, dtypes: Collection[DType]) -> bool:
@@ -368,7 +372,7 @@ class VectorLoop:
             sums.loop(Span(start, even, most), step, step=lanes * many)
             if not works:
                 return False
-            with b.loop(even, stop, kind="rest" if lanes * many <= REMAINDER_LANES else "serial") as k:
+            with b.loop(even, stop, kind="rest" if lanes * many <= self.vectors.remainder else "serial") as k:
                 self._assign(b, sums.state.rest, self.emit(k))
         b.block.extend(body)
         return True

@@ -56,8 +56,7 @@ class _PanelKernel:
     base: Expr
     begins: Expr
     columns: Expr
-    ops: frozenset[str]
-    lanes: int
+    vectors: Vectors
 
     def walk(self, parts: Sequence[str], states: Callable[[Expr], State]) -> bool:
         """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
@@ -68,11 +67,11 @@ class _PanelKernel:
                     self.b.store(name, ix.add(self.begins, k), e)
             return ()
 
-        if not self.ops:  # the compiler makes the vectors
+        if not self.vectors.ops:  # the compiler makes the vectors
             with self.b.loop(ZERO, self.columns) as k:
                 emit(k)
             return True
-        walk = VectorLoop(vectors=Vectors(ops=self.ops, lanes=self.lanes), emit=emit)
+        walk = VectorLoop(vectors=self.vectors, emit=emit)
         return walk.loop(self.b, ZERO, self.columns)
 
     def begin(self, parts: Sequence[str]) -> bool:
@@ -159,7 +158,10 @@ def reduce_in_panels(
         b=b, inliner=inliner, reducer=reducer, operand=operand, index=index, dtype=dtype,
         base=base, columns=columns,
         begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
-        counts=counts, ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1),
+        counts=counts,
+        vectors=Vectors(
+            ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1), remainder=limits.vector_remainder
+        ),
     )  # fmt: skip
     many = max(1, min(limits.panel_unroll, limits.panel_max_code // len(list(task.graph))))
     many = (

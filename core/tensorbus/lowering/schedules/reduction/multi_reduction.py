@@ -312,7 +312,7 @@ class _ColumnPanels(MultiReduction):
         target = self.steps.target
         wide = all(d in WIDE for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
-        vectors = Vectors(ops=target.vector_ops, lanes=lanes)
+        vectors = Vectors(ops=target.vector_ops, lanes=lanes, remainder=target.heuristics.vector_remainder)
         walk = VectorLoop(vectors=vectors, emit=emit)
         if not (wide and walk.loop(b, ZERO, stop)):
             with b.loop(ZERO, stop) as k:

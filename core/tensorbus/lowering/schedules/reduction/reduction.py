@@ -13,7 +13,7 @@ from typing import Final
 
 from ....backend_interface.graph import Graph
 from ....dtypes.definition import DType, int64
-from ...fusion.materialize import CALL, cost_of
+from ...fusion.materialize import cost_of
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
 from ...ir.index_expr import ONE, ZERO, const
@@ -25,7 +25,7 @@ from ...target import Target
 from ..pointwise.vector_access import vector_width
 from ..pointwise.vectorize import PLAIN, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import READ_AHEAD, Workgroup
+from ..workgroup import Workgroup
 from .blocked_sum import Nest, Span, block_of, registers
 from .column_reduction_cpu import reduce_in_panels
 from .reducer import ProductReducer, Reducer, State
@@ -451,7 +451,7 @@ def workgroup_chunks(axes: Sequence[Axis], target: Target) -> Chunks | None:
     count = max(
         min(
             -(-target.work_items_to_fill // (rows * limits.workgroup_max)),
-            length // (limits.workgroup_max * READ_AHEAD),
+            length // (limits.workgroup_max * limits.workgroup_read_ahead),
         ),
         1,
     )
@@ -476,11 +476,8 @@ def reduce_by_workgroups(
     stop = along[0] if len(along) == 1 else b.size("row", total)
     stop = b.size("vectors", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
-    workgroup = Workgroup(
-        b,
-        max(limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length())),
-        target.subgroup_size,
-    )
+    items = max(limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
+    workgroup = Workgroup.of(b, items, target)
     lengths, values = [a.length for a in kept], [a.value for a in kept]
     if chunks is not None:
         lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]
@@ -526,7 +523,8 @@ def _keeper(b: Builder, lengths: Sequence[Expr], chunks: Chunks, name: str) -> F
 
 
 def _plan(request: ScheduleRequest, target: Target) -> _Plan:
-    costly = not request.whole and cost_of(request.task.graph) >= CALL
+    limits = target.heuristics
+    costly = not request.whole and cost_of(request.task.graph, limits) >= limits.function_ops
     return _Plan.of(request.collapsed, target, costly)
 
 

@@ -70,7 +70,7 @@ def _totals(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunk
     inliner, slots = task.inliner(b)
     lengths = [inliner.length(operand, k) for k in range(len(shape))]
     workgroup, row, rows = (
-        Workgroup(b, limits.scan_workgroup, steps.target.subgroup_size),
+        Workgroup.of(b, limits.scan_workgroup, steps.target),
         Var("i1", INDEX),
         chunks.count * prod(shape[:-1]),
     )
@@ -93,9 +93,8 @@ def _scan_totals(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], to
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
     limits = steps.target.heuristics
     b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
-    workgroup = Workgroup(
-        b, max(32, min(limits.scan_workgroup, 1 << (count - 1).bit_length())), steps.target.subgroup_size
-    )
+    size = max(32, min(limits.scan_workgroup, 1 << (count - 1).bit_length()))
+    workgroup = Workgroup.of(b, size, steps.target)
     row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
     b.buffer("totals", dtype, writes=True)
@@ -136,9 +135,8 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
         else 1
     )
     each = max(limits.scan_elements, whole)
-    workgroup = Workgroup(
-        b, max(32, min(limits.scan_workgroup, 1 << (-(-length // each) - 1).bit_length())), subgroup
-    )
+    size = max(32, min(limits.scan_workgroup, 1 << (-(-length // each) - 1).bit_length()))
+    workgroup = Workgroup.of(b, size, steps.target)
     row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO
     stop: Expr = lengths[-1]

@@ -30,8 +30,6 @@ from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Workgroup
 from .modes import MODES
 
-CLAIM_ROUNDS: Final = 16
-"""How often the least numbers are found: few places are left then, whose first indices look for the rest."""
 INT32_NUMBERS: Final = 1 << 31
 """A row has fewer indices: their numbers are 32 bits long."""
 NEEDED: Final = frozenset({("minimum", int32), ("maximum", int32)})
@@ -113,13 +111,15 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
         limits.scatter_row_max_workgroup,
     )
     each = min(1 << (-(-count // wide) - 1).bit_length(), limits.scatter_row_max_indices)
-    workgroup, names = Workgroup(b, wide, 0), b.fresh("numbers")
+    workgroup, names = Workgroup(b, wide, 0, limits.workgroup_read_ahead), b.fresh("numbers")
     arrays = [Array(names, int32, size, "shared")]
     row: _RowScatter
     if op is None:
         row = _LastWins(b, task, inliner, workgroup, each, names)
     else:
-        row = joined = _Accumulated(b, task, inliner, workgroup, each, names, op, near)
+        row = joined = _Accumulated(
+            b, task, inliner, workgroup, each, names, op, near, limits.scatter_claim_rounds
+        )
         arrays += [Array(joined.kept, dtype, size, "shared")] if near else []
         arrays += [Array(joined.left, int32, 1, "shared"), Array(joined.listed, int32, joined.size, "shared")]
     row.lower()
@@ -230,14 +230,15 @@ class _Accumulated(_RowScatter):
     """A row that values are joined with by ``op``: ``kept`` near, if it has a name there.
 
     ``left`` says after which turn some indices were left, ``listed`` are the places of those in the end.
+    After ``rounds`` turns few are left, whose first indices look for the rest.
     """
 
     def __init__(
         self, b: Builder, task: KernelTask, inliner: Inliner, workgroup: Workgroup, each: int, names: str,
-        op: str, near: bool,
+        op: str, near: bool, rounds: int,
     ) -> None:  # fmt: skip
         super().__init__(b, task, inliner, workgroup, each, names)
-        self.op, self.size = op, workgroup.size * each
+        self.op, self.size, self.rounds = op, workgroup.size * each, rounds
         self.kept, self.left, self.listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
         self.row, self.first = self.kept or "out", ZERO if near else self.begin
         self.places, self.values = b.array(int32, each), b.array(self.dtype, each)
@@ -251,7 +252,7 @@ class _Accumulated(_RowScatter):
             self._fill(2**31 - 1)
             self._read(block, self._note)
             b.emit(Barrier())
-            stop = b.let(const(min(CLAIM_ROUNDS, self.size)), "stop", mutable=True)
+            stop = b.let(const(min(self.rounds, self.size)), "stop", mutable=True)
             with b.loop(ZERO, stop, prefix="turn") as turn:
                 after = b.let(Cast(ix.add(turn, ONE), int32), "after")
                 self._each(turn, self._claim)
@@ -264,9 +265,9 @@ class _Accumulated(_RowScatter):
                 with b.loop(ZERO, const(self.each), kind="unroll", prefix="u") as k:
                     own = ix.add(ix.multiply(k, const(self.workgroup.size)), self.workgroup.item)
                     b.store(self.listed, own, Load(self.places, k, int32))
-                self._each(const(CLAIM_ROUNDS), self._claim)
+                self._each(const(self.rounds), self._claim)
                 b.emit(Barrier())
-                self._each(const(CLAIM_ROUNDS), partial(self._add_all, block))
+                self._each(const(self.rounds), partial(self._add_all, block))
                 b.emit(Barrier())
         if self.kept:
             self.workgroup.strided_loop(Span(ZERO, self.length, 0), self._put)

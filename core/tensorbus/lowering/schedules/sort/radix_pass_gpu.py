@@ -85,7 +85,7 @@ class _Kernel:
     def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
         self.b = b = Builder(name)
         self.source, self.tiles = source, tiles
-        self.workgroup, self.group = Workgroup(b, tiles.size, steps.target.subgroup_size), Var("i1", INDEX)
+        self.workgroup, self.group = Workgroup.of(b, tiles.size, steps.target), Var("i1", INDEX)
         self.item = self.workgroup.item
         count = b.size("tiles", tiles.count)
         self.row, self.tile = (
