@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 import tensorbus as tb
-from fused import program_of, record, spec
+from fused import CPU, program_of, record, spec
 from fused_programs import layers
 from tensorbus.lowering.fusion import kernel_cache as repeated
 from tensorbus.lowering.ir.kernel_task import KernelLaunch
@@ -38,8 +38,8 @@ def test_what_was_scheduled_once_is_found_again_in_another_program() -> None:
     assert any(step.launch.kernel is first.launch.kernel for step in other)
 
 
-def test_few_schedules_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeated, "MAX_SCHEDULES", 2)
+def test_few_schedules_are_kept() -> None:
+    target = replace(CPU, heuristics=replace(CPU.heuristics, known_schedules=2))
     for n in range(3, 8):
-        launches(lambda a: tb.exp(a) + 1, f(n))
+        program_of(record(lambda a: tb.exp(a) + 1, spec(n)), target)
     assert len(repeated._known) <= 2

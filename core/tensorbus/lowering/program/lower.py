@@ -19,7 +19,7 @@ from ..passes.pass_list import LOWERING_PASSES, LoweringContext
 from ..target import Target
 from .emit import emit, output_buffers
 from .program import Program
-from .step_order import Begin, arranged
+from .step_order import Begin, finish_kernels, make_program, order_steps, reuse_buffers
 from .verify import verify_program
 
 
@@ -48,10 +48,11 @@ def lower(
     if recomputed:
         placement = placement.without(recomputed)
         groups = _fusion_groups(asked, placement)
-    emitted = emit(asked, placement, groups)
-    program = arranged(
-        emitted.launches, emitted.outputs, len(inputs), graph, asked.replaces, whole=asked.whole, begin=begin
-    )
+    steps = reuse_buffers(emit(asked, placement, groups), asked)
+    steps = finish_kernels(steps, asked)
+    if begin is not None and asked.whole:
+        begin(steps.launches())
+    program = make_program(order_steps(steps, asked), asked)
     return verify_program(program, inputs) if verifying() else program
 
 

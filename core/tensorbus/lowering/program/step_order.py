@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from ...backend_interface.graph import Graph
+from ...dtypes.definition import DType
+from ..fusion.placement import LoweringInput
 from ..heuristics import Heuristics
 from ..ir.builder import Launch
-from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LaunchList, LibraryCall
+from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from ..ir.loop_ir import Kernel
 from .early_free import early
+from .emit import EmittedProgram
 from .inplace_reuse import in_place
 from .last_block_epilogue import ended
 from .program import Item, ParallelBatch, Program, slots_of, steps_of
@@ -24,35 +27,69 @@ from .program import Item, ParallelBatch, Program, slots_of, steps_of
 Begin = Callable[[Sequence[Launch]], object]
 
 
-def arranged(
-    steps: LaunchList, outputs: Sequence[Layout], inputs: int, graph: Graph, replaces: Mapping[int, int],
-    *, whole: bool, begin: Begin | None = None,
-) -> Program:  # fmt: skip
-    """Return the program of steps in a good order; with ``whole`` False, in the order given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSequence:
+    """The steps of a program at one of its stages, with the ``sizes`` of the slots that it makes.
 
-    ``begin`` is given the launches when their kernels are final, and their order is not yet.
+    ``outputs`` says where the program's results lie.
     """
-    items: list[Item] = list(steps.items)
-    replacing = {outputs[k].slot: x for k, x in replaces.items()}
-    if not whole and replacing:
-        items = _aliased(items, replacing)
-    if whole:
+
+    items: tuple[Item, ...]
+    sizes: Mapping[int, tuple[int, DType]]
+    outputs: tuple[Layout, ...]
+
+    def launches(self) -> list[Launch]:
+        """Return the launches of single steps."""
+        return [item.launch for item in self.items if isinstance(item, KernelLaunch)]
+
+
+def reuse_buffers(emitted: EmittedProgram, asked: LoweringInput) -> StepSequence:
+    """Return the steps, which free memory as early as they can and take the place of operands.
+
+    Programs of a device without calls stay as they are.
+    """
+    steps, outputs = emitted.launches, emitted.outputs
+    sizes, items = {**steps.sizes}, [*steps.items]
+    if asked.whole:
         kept = {x.slot for x in outputs}
-        listed = in_place(early(steps.items, steps.sizes, kept), steps.sizes, kept, steps.target.heuristics)
-        items = ended(listed) if steps.target.last_task_epilogue else [*listed]
-        items = _shared(_aliased(items, replacing))
-        if begin is not None:
-            begin([item.launch for item in items if isinstance(item, KernelLaunch)])
-        sizes = {k: prod(x.spec.shape) for k, x in enumerate(graph.inputs)}
-        sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
-        items = _batched(items, sizes, replacing, steps.target.heuristics)
-        items = _epilogues(items)
+        items = in_place(early(items, sizes, kept), sizes, kept, asked.target.heuristics)
+    return StepSequence(items=tuple(items), sizes=sizes, outputs=outputs)
+
+
+def finish_kernels(steps: StepSequence, asked: LoweringInput) -> StepSequence:
+    """Return the steps with kernels as they will be compiled: some joined, some marked, equal ones one."""
+    items: Sequence[Item] = steps.items
+    replacing = _replacing(steps, asked)
+    if not asked.whole:
+        return replace(steps, items=tuple(_aliased(items, replacing))) if replacing else steps
+    if asked.target.last_task_epilogue:
+        items = ended([item for item in steps.items if not isinstance(item, ParallelBatch)])
+    return replace(steps, items=tuple(_shared(_aliased(items, replacing))))
+
+
+def order_steps(steps: StepSequence, asked: LoweringInput) -> StepSequence:
+    """Return the steps in the order in which they run, those together that do not wait for each other."""
+    if not asked.whole:
+        return steps
+    sizes = {k: prod(x.spec.shape) for k, x in enumerate(asked.graph.inputs)}
+    sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
+    items = _batched(steps.items, sizes, _replacing(steps, asked), asked.target.heuristics)
+    return replace(steps, items=tuple(_epilogues(items)))
+
+
+def make_program(steps: StepSequence, asked: LoweringInput) -> Program:
+    """Return the program of steps in their order: what each frees, and which inputs may be replaced."""
+    items, outputs, inputs = steps.items, steps.outputs, len(asked.inputs)
     return Program(
-        steps=tuple(items), sizes=steps.sizes, outputs=tuple(outputs),
-        frees=_last_uses(items, outputs, inputs),
-        replaceable=_replaceable(items, outputs, graph, replaces, inputs),
-        heuristics=steps.target.heuristics,
+        steps=items, sizes=steps.sizes, outputs=outputs, frees=_last_uses(items, outputs, inputs),
+        replaceable=_replaceable(items, outputs, asked.graph, asked.replaces, inputs),
+        heuristics=asked.target.heuristics,
     )  # fmt: skip
+
+
+def _replacing(steps: StepSequence, asked: LoweringInput) -> dict[int, int]:
+    """Return the slots of outputs, each with the input whose place it takes."""
+    return {steps.outputs[k].slot: x for k, x in asked.replaces.items()}
 
 
 def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
