@@ -121,6 +121,7 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     for variable in ("TENSORBUS_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("XDG_STATE_HOME", os.devnull)
     assert disk_cache.private_folder("npu", "kernels") is None
     assert json.loads(run("info", "--json")) == {"folder": None, "key": None, "kinds": [], "skipped": []}
     assert "no home folder" in run("info")

@@ -18,7 +18,7 @@ from .private_folders import PrivateFolder, read_all, user
 
 NAME: Final = "cache-key"
 _BYTES: Final = 32
-_known: Final[dict[tuple[Path | None, Path | None], bytes | None]] = {}
+_known: Final[dict[Path, bytes]] = {}
 
 
 def cache_key() -> bytes | None:
@@ -26,10 +26,16 @@ def cache_key() -> bytes | None:
 
     Its place is the user's folder for state; for a user without one (in a container, say) the cache itself.
     """
-    places = (state_dir(), cache_dir())
-    if places not in _known:
-        _known[places] = next((key for place in places if place and (key := _key(place)) is not None), None)
-    return _known[places]
+    for find in (state_dir, cache_dir):
+        place = find()
+        key = _known.get(place) if place is not None else None
+        if key is None and place is not None:
+            key = _key(place)
+            if key is not None:
+                _known[place] = key
+        if key is not None:
+            return key
+    return None
 
 
 def key_path() -> Path | None:

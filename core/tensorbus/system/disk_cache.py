@@ -63,8 +63,9 @@ def opened(folder: Path, *, make: bool = False) -> PrivateFolder:
     One that lies outside of the cache is checked itself. Raises ``OSError`` where it cannot be used.
     """
     base = cache_dir()
-    if base is not None and folder.parent.parent == base:
-        return PrivateFolder(base, (folder.parent.name, folder.name), make=make)
+    owner = folder.parent
+    if base is not None and owner.parent == base:
+        return PrivateFolder(base, (owner.name, folder.name), make=make)
     return PrivateFolder(folder, make=make)
 
 

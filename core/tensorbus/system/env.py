@@ -6,6 +6,7 @@ A value that makes no sense is warned of, once, and counts as if the variable we
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -112,13 +113,17 @@ def cache_dir() -> Path | None:
 
 def state_dir() -> Path | None:
     """``XDG_STATE_HOME``: the user's folder for what is not to be deleted as a cache is. None: no home."""
-    from pathlib import Path
-
-    base = os.environ.get("XDG_STATE_HOME")
     try:
-        return (Path(base) if base else Path.home() / ".local" / "state") / "tensorbus"
+        return _state_dir(os.environ.get("XDG_STATE_HOME"), os.environ.get("HOME"))
     except RuntimeError:
         return None
+
+
+@lru_cache(8)  # it is asked for with each entry of the cache
+def _state_dir(base: str | None, home: str | None) -> Path:
+    from pathlib import Path
+
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tensorbus"
 
 
 def threads() -> int | None:

@@ -41,9 +41,10 @@ def objection_to_parent(state: os.stat_result) -> str:
     Others may write to a folder with the sticky bit, such as ``/tmp``, since what lies there is moved and
     removed by its owner only.
     """
-    if user() is None:
+    me = user()
+    if me is None:
         return ""
-    if state.st_uid not in (user(), 0):
+    if state.st_uid not in (me, 0):
         return "belongs to another user"
     if state.st_mode & 0o022 and not state.st_mode & stat.S_ISVTX:
         return (
@@ -54,9 +55,10 @@ def objection_to_parent(state: os.stat_result) -> str:
 
 def objection_to_folder(state: os.stat_result) -> str:
     """Return why others could see or write what lies in a folder; empty where they could not."""
-    if user() is None:
+    me = user()
+    if me is None:
         return ""
-    if state.st_uid != user():
+    if state.st_uid != me:
         return "belongs to another user"
     if stat.S_IMODE(state.st_mode) & 0o077:
         return "is open to other users; remove it, and a private one takes its place"
@@ -67,9 +69,10 @@ def objection_to_file(state: os.stat_result) -> str:
     """Return why others could have written a file; empty where they could not."""
     if not stat.S_ISREG(state.st_mode):
         return "is no regular file"
-    if user() is None:
+    me = user()
+    if me is None:
         return ""
-    if state.st_uid != user():
+    if state.st_uid != me:
         return "belongs to another user"
     return "may be written to by other users" if state.st_mode & 0o022 else ""
 
@@ -98,10 +101,10 @@ class PrivateFolder:
             return
         self._fd = os.open(base, _FOLDER)
         try:
-            self._check(base, not names and not readable)
-            for depth, name in enumerate(names, 1):
+            self._check(len(names), not names and not readable)
+            for above, name in zip(reversed(range(len(names))), names, strict=True):
                 self._enter(name, make)
-                self._check(base.joinpath(*names[:depth]), depth == len(names) and not readable)
+                self._check(above, not above and not readable)
         except BaseException:
             self.close()
             raise
@@ -117,12 +120,13 @@ class PrivateFolder:
         os.close(self._fd)
         self._fd = inner
 
-    def _check(self, path: Path, private: bool) -> None:
+    def _check(self, above: int, private: bool) -> None:
+        """Look at what is open: the folder, or one so many levels above it."""
         assert self._fd is not None
         state = os.fstat(self._fd)
         objection = objection_to_folder(state) if private else objection_to_parent(state)
         if objection:
-            raise NotPrivateError(path, objection)
+            raise NotPrivateError(self.path.parents[above - 1] if above else self.path, objection)
 
     def __enter__(self) -> PrivateFolder:
         return self
@@ -236,7 +240,7 @@ class PrivateFolder:
             return folder
         folder._fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self._fd)
         try:
-            folder._check(folder.path, True)
+            folder._check(0, True)
         except BaseException:
             folder.close()
             raise
