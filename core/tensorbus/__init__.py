@@ -6,6 +6,7 @@ opened when it is first asked for.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from .compat import torch_names
@@ -303,6 +304,7 @@ if TYPE_CHECKING:
     from .ops.indexing.index_select import masked_scatter as masked_scatter
     from .ops.indexing.index_select import index_add as index_add
     from .ops.indexing.index_select import index_copy as index_copy
+    from .ops.indexing.index_select import index_put as index_put
     from .ops.indexing.index_select import index_select as index_select
     from .ops.indexing.index_select import masked_fill as masked_fill
     from .ops.indexing.index_select import masked_select as masked_select
@@ -346,6 +348,22 @@ if TYPE_CHECKING:
     from .ops.matmul.distance import dist as dist
     from .ops.matmul.distance import renorm as renorm
     from .ops.linalg.determinant import logdet as logdet
+    from .eager.torch_forms import adjoint as adjoint
+    from .eager.torch_forms import expand as expand
+    from .eager.torch_forms import fliplr as fliplr
+    from .eager.torch_forms import flipud as flipud
+    from .eager.torch_forms import is_complex as is_complex
+    from .eager.torch_forms import is_floating_point as is_floating_point
+    from .eager.torch_forms import is_tensor as is_tensor
+    from .eager.torch_forms import isneginf as isneginf
+    from .eager.torch_forms import isposinf as isposinf
+    from .eager.torch_forms import max_with_indices as max_with_indices
+    from .eager.torch_forms import min_with_indices as min_with_indices
+    from .eager.torch_forms import msort as msort
+    from .eager.torch_forms import numel as numel
+    from .eager.torch_forms import t as t
+    from .eager.torch_forms import take_along_dim as take_along_dim
+    from .eager.torch_forms import unflatten as unflatten
     from .eager.explain import explain as explain
     from .amp.autocast_mode import autocast as autocast
     from .func.checkpoint import checkpoint as checkpoint
@@ -432,8 +450,8 @@ _LATER: Final = {
     "ops.movement.diagonal": "diag diag_embed diagflat diagonal trace",
     "ops.matmul.einsum": "corrcoef cov einsum kron outer",
     "ops.ordering.search": "bincount bucketize histogram searchsorted",
-    "ops.indexing.index_select": """index_add index_copy index_fill index_select masked_fill masked_scatter
-    masked_select""",
+    "ops.indexing.index_select": """index_add index_copy index_fill index_put index_select masked_fill
+    masked_scatter masked_select""",
     "ops.movement.stacking": "atleast_1d atleast_2d atleast_3d column_stack dstack hstack vstack",
     "ops.movement.view_scatter": "diagonal_scatter narrow select select_scatter slice_scatter",
     "ops.reduction.nan_reductions": "aminmax nanmean nanmedian nanquantile nansum std_mean var_mean",
@@ -444,6 +462,7 @@ _LATER: Final = {
     "ops.creation.index_grids": "tril_indices triu_indices vander",
     "ops.matmul.distance": "cdist dist renorm",
     "ops.linalg.determinant": "logdet",
+    "eager.torch_forms": " ".join(torch_names.FORMS),
     "eager.explain": "explain",
     "func": "vmap",
     "compiler": "RecompileWarning compile mark_dynamic mark_static",
@@ -469,13 +488,27 @@ _LATER: Final = {
     "ops.elementwise.complex": "angle polar view_as_complex view_as_real",
     "user_kernels": "KernelSource kernel",
 }
-_find, __dir__, _OFFERED = lazy_exports(__name__, _LATER, "distributions fft linalg nn optim random special")
+_find, _names, _OFFERED = lazy_exports(__name__, _LATER, "distributions fft linalg nn optim random special")
+
+
+def _resolve(name: str) -> Any:
+    """Return what a dotted name stands for."""
+    found: Any = sys.modules[__name__]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*_names(), *torch_names.ALIASES})
 
 
 def __getattr__(name: str) -> Any:
     """Import the parts that not every program needs when they are first named."""
     if name in _OFFERED:
         return _find(name)
+    if name in torch_names.ALIASES:
+        return globals().setdefault(name, _resolve(torch_names.ALIASES[name]))
     # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
     if not name.startswith("_") and name not in plugin_ops.modules():
         found = plugin_ops.find(name)

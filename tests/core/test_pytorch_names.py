@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.compat.torch_names import (
+    ALIASES,
     DISTRIBUTIONS,
     EXPRESSIONS,
+    FORMS,
     FUNCTIONS,
     HOMES,
     IN_PLACE,
+    METHOD_ALIASES,
+    METHOD_FORMS,
     METHODS,
     NUMPY,
 )
@@ -45,9 +51,7 @@ def test_a_missing_function_that_python_writes_otherwise(name: str) -> None:
     assert str(told.value).endswith(EXPRESSIONS[name])
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*FUNCTIONS, *EXPRESSIONS, *METHODS} - {"clone", "clamp_max", "clamp_min"})
-)
+@pytest.mark.parametrize("name", sorted({*FUNCTIONS, *EXPRESSIONS, *METHODS} - {"clone", "cuda"}))
 def test_a_missing_attribute_of_a_tensor(name: str) -> None:
     for x in (tb.ones((2, 3)), tb.nn.Parameter(tb.ones((2, 3)))):
         assert not hasattr(x, name)
@@ -82,12 +86,109 @@ def test_what_one_module_has_is_named_with_it(name: str) -> None:
         found = getattr(found, part)
 
 
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("copysign", "floor_divide", "fmod", "remainder", "nextafter", "xlogy", "hypot"), (0.5,)),
+    **dict.fromkeys(("atan2", "heaviside", "clamp_min", "clamp_max"), (tb.full((2, 2), 0.5, device="cpu"),)),
+    **dict.fromkeys(("equal", "greater", "greater_equal", "less", "less_equal", "not_equal"), (0.5,)),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), (tb.eye(2, device="cpu") > 0,)),
+    **dict.fromkeys(("cumsum", "cumprod"), (0,)),
+    "renorm": (2, 0, 0.1),
+    **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv", "addr"), ()),
+}
+
+
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_methods_that_would_change_a_tensor(name: str) -> None:
-    x = tb.ones((2, 2))
-    assert callable(getattr(x, name))
-    with pytest.raises(AttributeError, match=rf"PyTorch's {name}_ is here x\.copy_\(x\.{name}\(\.\.\.\)\)"):
-        getattr(x, f"{name}_")
+def test_methods_that_change_a_tensor(name: str) -> None:
+    data = [[0.25, 0.5], [0.75, 0.125]]
+    at = tb.asarray([[0, 1]], device="cpu")
+    m, cube = tb.asarray(data, device="cpu"), tb.ones((2, 2, 2), device="cpu")
+    arguments: dict[str, tuple[Any, ...]] = {
+        **ARGUMENTS, "addmm": (m, m), "addbmm": (cube, cube), "addmv": (cube[0], m[0]), "addr": (m[0], m[1]),
+        "index_add": (0, at[0], m), "index_copy": (0, at[0], m), "index_fill": (0, at[0, :1], 2.0),
+        "index_put": ((at[0], at[0]), 3.0), "masked_scatter": (m > 0.3, m * 2), "scatter": (0, at, m),
+        "scatter_add": (0, at, m), "scatter_reduce": (0, at, m, "amax"), "baddbmm": (cube, cube),
+    }  # fmt: skip
+    whole = name.startswith("bitwise") or name in ("gcd", "lcm")
+    x = tb.asarray([[6, 4], [3, 9]], device="cpu") if whole else cube * 0.5 if name == "baddbmm" else m * 1
+    x = x + 1 if name == "acosh" else x[0] if name == "addmv" else x
+    rest = (x * 0 + 1,) if whole and name != "bitwise_invert" else arguments.get(name, ())
+    expected = getattr(x, name)(*rest)
+    assert getattr(x, f"{name}_")(*rest) is x
+    assert x.tolist() == expected.to(x.dtype).tolist()
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_second_names(alias: str) -> None:
+    found: Any = tb
+    for part in ALIASES[alias].split("."):
+        found = getattr(found, part)
+    assert getattr(tb, alias) is found
+    assert alias in dir(tb)
+    x, method = tb.ones((2, 3), device="cpu"), ALIASES[alias].rpartition(".")[2]
+    if callable(found) and method in vars(tb.Tensor) and alias not in METHOD_FORMS:
+        assert getattr(x, alias).__name__ == getattr(x, method).__name__
+
+
+def test_forms_of_pytorch() -> None:
+    x = tb.asarray([[1.0, -2.0, 3.0]], device="cpu")
+    for name in (*FORMS, *METHOD_FORMS, *METHOD_ALIASES):
+        assert callable(getattr(x, name, None) or getattr(tb, name)), name
+    assert (x.numel(), x.nelement(), x.dim(), x.ndimension(), x.element_size()) == (3, 3, 2, 2, 4)
+    assert (x.size, x.size(), x.size(-1), x.size(dim=0)) == (3, (1, 3), 3, 1)
+    assert x.transpose(0, 1).shape == x.t().shape == x.H.shape == x.permute(1, 0).shape == (3, 1)
+    assert x.expand(2, -1).shape == x.expand_as(tb.ones((2, 3), device="cpu")).shape == (2, 3)
+    assert x.contiguous() is x
+    assert [x.long().dtype, x.half().dtype, x.type_as(x > 0).dtype] == [tb.int64, tb.float16, tb.bool]
+    assert x.new_zeros(2, 2).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert (x.new_ones((1,)).dtype, x.new_full((1,), 2).tolist(), x.new_tensor([1]).dtype) == (
+        tb.float32, [2.0], tb.float32,
+    )  # fmt: skip
+    assert x.unflatten(1, (3, -1)).shape == (1, 3, 1)
+    assert tb.max_with_indices(x, 1).indices.tolist() == [2]
+    assert tb.min_with_indices(x, dim=1, keepdim=True).values.tolist() == [[-2.0]]
+    assert tb.is_tensor(x)
+    assert not tb.is_tensor(1)
+    assert x.is_floating_point()
+    assert not tb.is_complex(x)
+    assert tb.msort(x.T).tolist() == [[-2.0], [1.0], [3.0]]
+    assert tb.isneginf(x / 0.0).tolist() == [[False, True, False]]
+
+
+@pytest.mark.parametrize("rounding", [None, "trunc", "floor"])
+def test_rounded_quotients(rounding: str | None) -> None:
+    for x, y in (([7.0, -7.0, 5.0], [2.0, 2.0, -2.0]), ([7, -7, 5], [2, 2, -2])):
+        a, b = tb.asarray(x, device="cpu"), tb.asarray(y, device="cpu")
+        plain = np.asarray(x) / np.asarray(y)
+        expected = {None: plain, "trunc": np.trunc(plain), "floor": np.floor(plain)}[rounding]
+        found = a.div(b, rounding_mode=rounding)
+        assert found.tolist() == tb.divide(a, b, rounding_mode=rounding).tolist() == expected.tolist()
+        assert found.dtype is (tb.float32 if rounding is None else a.dtype)
+    with pytest.raises(tb.ArgumentError, match="rounding_mode is None, 'trunc' or 'floor', got 'up'"):
+        a.divide(b, rounding_mode="up")
+
+
+PAIRS: dict[str, bool] = {
+    "v, i = x.max(1)": True,
+    "v, i = tb.max(x, dim=-1, keepdim=True)": True,
+    "v, i = (x * 2).exp().min(0)": True,
+    "v, i = x.median(1)": True,
+    "v, i = x.max(axis=1)": False,
+    "v, i = x": False,
+    "v, i = x.sum(1)": False,
+    "v, i = f(x.max(1))": False,
+    "v, i = [r for r in x.max(1)]": False,
+    "v, i = list(x.max(1))": False,
+}
+
+
+@pytest.mark.parametrize("line", PAIRS)
+def test_values_and_indices_are_not_unpacked_from_one_tensor(line: str) -> None:
+    scope = {"x": tb.ones((2, 2), device="cpu"), "tb": tb, "f": lambda x: x}
+    if PAIRS[line]:
+        with pytest.raises(TypeError, match="one tensor here; values and indices come from"):
+            exec(line, scope)
+    else:
+        exec(line, scope)
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
@@ -136,6 +237,10 @@ def test_the_document_lists_them() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     for name, found in {**FUNCTIONS, **EXPRESSIONS}.items():
         assert f"| `{name}` | `{found}` |" in text
+    for name, found in ALIASES.items():
+        assert re.search(rf"\| `{re.escape(found)}` \| [^\n]*`{name}`", text)
+    for name in (*FORMS, *METHOD_FORMS, *METHOD_ALIASES):
+        assert f"`{name}`" in text
     for name, found in DISTRIBUTIONS.items():
         assert f"| `{name}` | `{found}` |" in text
     for name in (*METHODS, *NUMPY):
@@ -143,7 +248,7 @@ def test_the_document_lists_them() -> None:
 
 
 def test_compiled_functions_may_ask_for_them() -> None:
-    compiled = tb.compile(lambda x: x.permute(1, 0) if hasattr(x, "permute") else x.permute_dims(1, 0))
+    compiled = tb.compile(lambda x: x.detach_() if hasattr(x, "detach_") else x.permute(1, 0))
     for _ in range(3):
         assert compiled(tb.ones((2, 3))).shape == (3, 2)
     assert not compiled.reasons

@@ -1,4 +1,4 @@
-"""PyTorch's names that tensorbus lacks, each with what to write instead.
+"""PyTorch's names and habits: second names, and what to write instead of those that are missing.
 
-In order: ``torch_names``.
+In order: ``torch_names``, ``unpacking``.
 """

@@ -2,5 +2,6 @@
 
 Tensors and numbers come in, a plan of dispatch runs, a tensor leaves; in-place calls write over the operand's
 memory where nobody can tell. In order: ``functions``, ``methods``, ``tensor_methods``, ``call``,
-``inplace_methods``, ``inplace_kernel``, ``setitem``, ``plugin_ops``, ``explain``.
+``torch_forms``, ``rounded_divide``, ``inplace_methods``, ``inplace_kernel``, ``setitem``,
+``plugin_ops``, ``explain``.
 """

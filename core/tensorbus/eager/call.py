@@ -22,8 +22,10 @@ from ..dispatch.plan import Plan, new_cache
 from ..dispatch.plan import plan as make_plan
 from ..dtypes.definition import check_scalar, plain, weak_operand
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
+from ..interchange import ufuncs
 from ..ops import call_errors, fused_function
 from ..ops.definition import Op, Spec, table
+from ..ops.movement.movement import is_single
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
@@ -201,6 +203,8 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             operands, attrs = op.arguments(x, *args, **kwargs)
         except Exception as error:
             operands, attrs = _renamed_or_error(op, (x, *args), kwargs, error)
+        if op.unsqueezes and not x.shape:
+            return None
         if len(operands) != 1 or operands[0] is not x or x._vtype.materialized is not x._vtype:
             return None
         try:
@@ -219,6 +223,8 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
 
 def _general(op: Op[...]) -> Callable[..., Any]:
     arguments, run = op.arguments, _runner(op, new_cache())
+    if op.unsqueezes:
+        run = _unsqueezing(run)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -234,6 +240,19 @@ def _general(op: Op[...]) -> Callable[..., Any]:
             raise misuse from None
 
     return call
+
+
+def _unsqueezing(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run`` of one operand, which sees a single number as a line of one element along axis 0."""
+    reshape = table.function("reshape")
+
+    def run_on_line(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        (x,) = operands
+        if isinstance(x, Tensor) and is_single(x, attrs["axis"]):
+            return reshape(run((reshape(x, (1,)),), {**attrs, "axis": 0}), ())
+        return run(operands, attrs)
+
+    return run_on_line
 
 
 def _with_several_results(op: Op[...]) -> Callable[..., Any]:
@@ -404,6 +423,8 @@ def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
                 x = table.function("full")((), x, device=like.device)
             elif like is not None and item is not None and getattr(x, "shape", None) == ():
                 x = like.tensor_like_device(x)
+            elif like is not None and hasattr(x, "__array_interface__"):
+                x = ufuncs.as_operand(op.name, x, like)
             else:
                 raise _not_tensors(op, operands)
         result.append(x)

@@ -27,6 +27,7 @@ from ..ops.reduction import reduction, scan
 from ..ops.reduction import softmax as softmax_ops
 from . import call  # noqa: F401 - importing it binds the op table
 from .methods import comparison_function
+from .rounded_divide import divide as divide
 
 if TYPE_CHECKING:
     from ..dtypes.definition import DType, Scalar
@@ -51,7 +52,6 @@ add = arithmetic.add.function
 ceil = arithmetic.ceil.function
 complex = arithmetic.complex.function
 copysign = arithmetic.copysign.function
-divide = arithmetic.divide.function
 floor = arithmetic.floor.function
 floor_divide = arithmetic.floor_divide.function
 fmax = arithmetic.fmax.function
@@ -150,7 +150,7 @@ where = where_cast.where.function
 scaled_dot_product_attention = attention_ops.attention.function
 
 log_softmax = softmax_ops.log_softmax.function
-logsumexp = softmax_ops.logsumexp.function
+logsumexp = softmax_ops.logsumexp
 softmax = softmax_ops.softmax.function
 
 digamma = special.digamma.function

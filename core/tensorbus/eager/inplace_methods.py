@@ -11,6 +11,7 @@ from functools import wraps
 from math import prod
 from typing import Any, Final
 
+from ..compat.torch_names import IN_PLACE
 from ..dtypes.definition import bool_
 from ..errors import ArgumentError
 from ..interchange.host_array import as_assigned_value
@@ -143,7 +144,7 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             raise misuse from None
         if out is self:
             return self
-        if out.dtype is not self.dtype and out.dtype.kind == self.dtype.kind:
+        if out.dtype is not self.dtype and out.dtype.kind in (self.dtype.kind, "bool"):
             out = cast(out, self.dtype)  # as an assignment to x[...] does
         self.rebind(out)
         return self
@@ -157,6 +158,22 @@ _TABLE: Final[dict[str, Callable[..., Tensor]]] = {
     "copy_": _copy, "fill_": _fill, "zero_": _zero, "add_": _plus, "sub_": _minus, "mul_": _times,
     "div_": _over, "pow_": _to_the, "lerp_": _towards, "clamp_": _limited, "clip_": _limited,
     "addcmul_": _plus_product, "addcdiv_": _plus_quotient, "masked_fill_": _masked, "normal_": _normal,
-    "uniform_": _uniform,
+    "uniform_": _uniform, "multiply_": _times, "subtract_": _minus, "divide_": _over,
 }  # fmt: skip
-METHODS: Final = {name: _method(name, function) for name, function in _TABLE.items()}
+
+
+def _of(name: str) -> Callable[..., Tensor]:
+    """Return the method of that name as a function, looked up when it is first called."""
+
+    def function(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        out: Tensor = getattr(Tensor, name)(x, *args, **kwargs)
+        return out
+
+    function.__doc__ = f"Hold what ``x.{name}(...)`` returns; of comparisons 0 and 1."
+    return function
+
+
+METHODS: Final = {
+    name: _method(name, function)
+    for name, function in {**{f"{name}_": _of(name) for name in IN_PLACE}, **_TABLE}.items()
+}

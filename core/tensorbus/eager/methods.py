@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError
+from ..interchange import ufuncs
 from ..ops.creation import creation
 from ..ops.definition import InPlaceCall, Op, table
 from ..ops.elementwise import activation, arithmetic, special, transcendental
@@ -22,11 +23,12 @@ from ..ops.matmul import matmul
 from ..ops.movement import movement
 from ..ops.movement.torch_view import view
 from ..ops.ordering import sorting
-from ..ops.reduction import reduction, scan
+from ..ops.reduction import reduction, scan, softmax
 from ..tensor.tensor import Tensor
 from ..tracing.sym_int import SymInt
 from ..tracing.sym_number import SymNumber
 from .inplace_kernel import INPLACE_MIN_SIZE
+from .rounded_divide import divide
 from .setitem import assign
 from .tensor_methods import attach_methods
 
@@ -44,16 +46,19 @@ UNARY: Final = {"neg": "negative", "abs": "abs", "invert": "bitwise_invert"}
 
 _FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
     reduction.var, reduction.std, movement.expand_dims, movement.squeeze, movement.flatten, indexing.take,
-    nonzero.argwhere, nonzero.nonzero, matmul.matmul, creation.tril, creation.triu, activation.gelu,
+    nonzero.argwhere, nonzero.nonzero, matmul.matmul, matmul.vecdot, creation.tril, creation.triu,
+    activation.gelu,
     activation.clip, reduction.count_nonzero, scan.cummax, scan.cummin, scan.cumprod, scan.cumsum,
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median,
     sorting.quantile, sorting.topk, take_along_axis.scatter_add, take_along_axis.scatter_reduce,
     movement.moveaxis, torch_gather.gather, torch_gather.scatter, arithmetic.conj, arithmetic.addcdiv,
     arithmetic.addcmul, arithmetic.nan_to_num, angle, special.logit, transcendental.float_power,
+    softmax.logsumexp,
 )  # fmt: skip
 """Functions, written in ops, that are methods too. Ops become methods by their field ``method``."""
 _LAZY_FUNCTIONS: Final = {
-    "ops.movement.tile_roll_split": "chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold",
+    "ops.movement.tile_roll_split": """chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold
+    unstack""",
     "ops.elementwise.isclose": "allclose isclose",
     "ops.movement.diagonal": "diag diag_embed diagflat diagonal trace",
     "ops.matmul.einsum": "corrcoef cov kron outer",
@@ -65,25 +70,25 @@ _LAZY_FUNCTIONS: Final = {
     "ops.ordering.unique_along": "unique unique_consecutive",
     "ops.matmul.distance": "dist renorm",
     "ops.linalg.determinant": "logdet",
-    "ops.indexing.index_select": """index_add index_copy index_fill index_select masked_fill masked_scatter
-    masked_select""",
+    "ops.indexing.index_select": """index_add index_copy index_fill index_put index_select masked_fill
+    masked_scatter masked_select""",
 }
 """The same of modules that are imported when one of their functions is first looked up."""
 _IN_PLACE: Final = """copy_ fill_ zero_ add_ sub_ mul_ div_ pow_ lerp_ clamp_ clip_ addcmul_ addcdiv_
-    masked_fill_ normal_ uniform_"""
+    masked_fill_ normal_ uniform_ multiply_ subtract_ divide_"""
 
 
 class _LazyMethod:
     """A method whose module is imported when it is first looked up; the function then takes its place."""
 
-    def __init__(self, module: str, name: str) -> None:
-        self.module, self.name = module, name
+    def __init__(self, module: str, name: str, alias: str = "") -> None:
+        self.module, self.name, self.alias = module, name, alias or name
 
     def __get__(self, instance: Tensor | None, owner: type[Tensor]) -> Any:
         part = importlib.import_module(f"tensorbus.{self.module}")
-        entry = part.METHODS[self.name] if self.name.endswith("_") else getattr(part, self.name)
+        entry = getattr(part, "METHODS", {}).get(self.name) or getattr(part, self.name)
         function = entry.function if isinstance(entry, Op) else entry
-        setattr(Tensor, self.name, function)
+        setattr(Tensor, self.alias, function)
         return function.__get__(instance, owner)
 
 
@@ -193,7 +198,10 @@ def _where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
 
 
 def _product(self: Tensor, other: Any) -> Any:
-    return matmul.matmul(self, other) if type(other) is Tensor else _ask((self, other), {})
+    if type(other) is Tensor:
+        return matmul.matmul(self, other)
+    other = ufuncs.as_operand("matmul", other, self) if hasattr(other, "__array_interface__") else other
+    return _ask((self, other), {})
 
 
 def _comparison_method(name: str) -> Callable[[Any, Any], Any]:
@@ -234,6 +242,31 @@ def detach_op(op: Op[...]) -> None:
         delattr(Tensor, op.name)
 
 
+def _attach_aliases() -> None:
+    """Attach PyTorch's second names, forms and in-place variants; nothing is imported for them."""
+    own: Any = vars(Tensor)
+    for name in (*torch_names.FORMS, *torch_names.METHOD_FORMS):
+        setattr(Tensor, name, _LazyMethod("eager.torch_forms", name))
+    for alias, name in {**torch_names.ALIASES, **torch_names.METHOD_ALIASES}.items():
+        module, _, short = name.rpartition(".")
+        method = own.get(name)
+        if type(method) is _LazyMethod:
+            setattr(Tensor, alias, _LazyMethod(method.module, method.name, alias))
+        elif method is not None and not isinstance(method, property):
+            setattr(Tensor, alias, method)
+        elif module == "linalg":
+            setattr(Tensor, alias, _LazyMethod(module, short, alias))
+    for name in torch_names.IN_PLACE:
+        setattr(Tensor, f"{name}_", _LazyMethod("eager.inplace_methods", f"{name}_"))
+    for alias, name in torch_names.ALIASES.items():
+        if f"{name}_" in own and f"{alias}_" not in own:
+            setattr(Tensor, f"{alias}_", _LazyMethod("eager.inplace_methods", f"{name}_", f"{alias}_"))
+    dynamic: Any = Tensor
+    dynamic.permute, dynamic.divide = dynamic.permute_dims, divide
+    dynamic.div = dynamic.true_divide = divide
+    dynamic.H = dynamic.mH = property(lambda x: arithmetic.conj(x.mT), doc="The conjugate transpose.")
+
+
 def attach() -> None:
     """Attach every operator and method. Called once, when tensorbus is imported."""
     attach_methods()
@@ -271,6 +304,7 @@ def attach() -> None:
     dynamic.__dir__ = _names_for_dir
     for op in table:
         attach_op(op)
+    _attach_aliases()
     for name in torch_names.MISSING:
         if name not in vars(Tensor):
             setattr(Tensor, name, _MissingMethod(name))

@@ -6,14 +6,16 @@ type checkers. What only some programs use is imported at the first call.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from ..autograd import engine
+from ..compat import unpacking
 from ..devices.device import Device
 from ..dispatch.modes import wraps
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
-from ..interchange import array_namespace, host_array, transfer
+from ..interchange import array_namespace, host_array, transfer, ufuncs
 from ..ops.definition import table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
@@ -153,6 +155,9 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
 
 
 def _iter(self: Tensor) -> Iterator[Tensor]:
+    advice = unpacking.hint(sys._getframe(1))
+    if advice is not None:
+        raise TypeError(f"a tensor of shape {self.shape} is not unpacked as values and indices: {advice}")
     return indexing.parts(self._alias()) if len(self) else iter(())
 
 
@@ -204,6 +209,10 @@ def _dlpack_device(self: Tensor) -> tuple[int, int]:
     return dlpack_export.dlpack_device(self)
 
 
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    return ufuncs.call(ufunc, method, inputs, options)
+
+
 def _buffer(self: Tensor, flags: int) -> memoryview:
     return host_array.to_buffer(self)
 
@@ -228,7 +237,7 @@ _METHODS: Final[tuple[Callable[..., Any], ...]] = (
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains, "__array__": _array,
     "__array_namespace__": _array_namespace, "__dlpack__": _dlpack, "__dlpack_device__": _dlpack_device,
-    "__buffer__": _buffer, "__reduce__": _reduce, "__repr__": _repr,
+    "__array_ufunc__": _array_ufunc, "__buffer__": _buffer, "__reduce__": _reduce, "__repr__": _repr,
 }  # fmt: skip
 
 

@@ -2,5 +2,5 @@
 
 Nested sequences, arrays and capsules come in as tensors, and tensors leave as these. In order:
 ``host_array``, ``nested_sequence``, ``array_namespace``, ``dlpack_export``, ``transfer``, ``pinned_memory``,
-``repr``.
+``repr``, ``ufuncs``, ``einops_backend``.
 """

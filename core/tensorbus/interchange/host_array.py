@@ -58,8 +58,9 @@ def asarray(
     device: Device | str | None = None,
     copy: bool | None = None,
 ) -> Tensor:
-    """Return ``obj`` as a tensor: a number, nested sequences, a tensor, a NumPy array, a buffer, DLPack.
+    """Return ``obj`` as a tensor: a number, nested sequences, a tensor, an array, a buffer, DLPack.
 
+    What has ``__array__``, such as a Series or a DataFrame, is the array that it gives.
     Without ``dtype``, arrays keep theirs, floats give float32, integers int64. Host arrays are copied, so
     that changing them later changes no tensor; ``copy=False`` shares their memory where the device can, and
     raises ``ValueError`` where it cannot. Raises ``DtypeError`` for elements that are no numbers.
@@ -93,6 +94,8 @@ def asarray(
     try:
         view = memoryview(obj)
     except TypeError:
+        if hasattr(obj, "__array__"):  # a Series or DataFrame
+            return asarray(obj.__array__(), dtype=dtype, device=device, copy=copy)
         raise DtypeError(
             f"asarray: {type(obj).__name__} is no number, sequence, tensor, array, buffer or DLPack producer."
         ) from None

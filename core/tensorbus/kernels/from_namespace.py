@@ -104,10 +104,11 @@ def _same(
 def _beyond_the_standard(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Kernel]:
     """Composites of small floats are decomposed: few libraries know more than arithmetic of those."""
     native = frozenset(dtypes) - EXTENSION_DTYPES
+    limited = {"signbit": None, "exp2": native - frozenset(dt.COMPLEX)}
     return {
         name: Kernel(
             name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes),
-            dtypes=None if name == "signbit" else native,
+            dtypes=limited.get(name, native),
         )
         for name in OPTIONAL_NAMES
         if hasattr(xp, name)

@@ -93,7 +93,9 @@ class Op(Generic[P]):
     ``raises_for`` names the operands whose values decide whether a call raises that ``infer`` accepts:
     indices, which may be out of range, or matrices, which may be singular. ``method`` says that the op is a
     method of its first operand too. ``memoize`` lets the eager function of an op of one operand ``x``
-    recognize a call by its arguments as they stand, before they are normalized.
+    recognize a call by its arguments as they stand, before they are normalized. ``unsqueezes`` is for an op
+    that keeps the rank and works along ``axis``: a 0-dimensional tensor is then a line of one element along
+    axis 0 or -1, as in PyTorch.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Op(Generic[P]):
     raises_for: tuple[str, ...] = ()
     method: bool = True
     memoize: bool = False
+    unsqueezes: bool = False
     doc: str = ""
     needs: frozenset[str] = field(init=False, default=frozenset())
 

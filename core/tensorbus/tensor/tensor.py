@@ -9,7 +9,6 @@ they can name it: operators, the methods named after ops, and those that need op
 from __future__ import annotations
 
 import weakref
-from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
 from ..devices.device import Device, ValueType
@@ -19,6 +18,7 @@ from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
 from ..tracing.lazy_value import LazyValue
 from . import leaf
+from .element_count import element_count
 from .leaf import HookHandle as HookHandle
 from .leaf import Leaf as Leaf
 from .leaf import report_gradient_use as report_gradient_use
@@ -71,8 +71,6 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_node", "_value", "_vtype")
-    __array_ufunc__ = None
-    """NumPy leaves operators between its arrays and tensors to the tensor, which refuses to mix them."""
 
     _value: Any
     _vtype: ValueType
@@ -100,14 +98,14 @@ class Tensor:
         return len(self._value.shape)
 
     @property
-    def size(self) -> int:
-        """The number of elements."""
-        return prod(self._value.shape)
+    def size(self) -> Any:
+        """The number of elements; ``x.size(0)``, as in PyTorch, is the length of an axis."""
+        return element_count(self._value.shape)
 
     @property
     def nbytes(self) -> int:
         """The number of bytes of the elements."""
-        return self.size * self._vtype.dtype.itemsize
+        return int(self.size * self._vtype.dtype.itemsize)
 
     @property
     def requires_grad(self) -> bool:

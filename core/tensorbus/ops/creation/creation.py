@@ -259,16 +259,37 @@ def _real(name: str, value: Any) -> Any:
 
 @with_form
 def linspace(
-    start: float, stop: float, /, num: int, *, dtype: DType | str | None = None, device: DeviceLike = None,
-    endpoint: bool = True, requires_grad: bool = False,
+    start: Scalar, stop: Scalar, /, num: int, *, dtype: DType | str | None = None,
+    device: DeviceLike = None, endpoint: bool = True, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return ``num`` numbers evenly spaced from ``start`` to ``stop``; in an integer dtype, their floors."""
+    """Return ``num`` numbers evenly spaced from ``start`` to ``stop``; in an integer dtype, their floors.
+
+    Complex ends lie on a line in the plane; without a dtype they give the complex one of the default float.
+    Raises ``DtypeError`` for complex ends and a real dtype.
+
+    >>> import tensorbus as tb
+    >>> tb.linspace(0, 2 + 4j, 3).tolist()
+    [0j, (1+2j), (2+4j)]
+    """
     return asked(_spaced(start, stop, num, dtype, device, endpoint), requires_grad)
 
 
 def _spaced(
-    start: float, stop: float, num: int, dtype: DType | str | None, device: DeviceLike, endpoint: bool
+    start: Scalar, stop: Scalar, num: int, dtype: DType | str | None, device: DeviceLike, endpoint: bool
 ) -> Tensor:
+    ends = [as_scalar("linspace", number) for number in (start, stop)]
+    wanted = None if dtype is None else dt.dtype(dtype)
+    if any(isinstance(number, complex) for number in ends) if wanted is None else wanted.is_complex:
+        kind = dt.complex_of(dt.default_float) if wanted is None else wanted
+        part: Any = dt.real_of(kind)
+        across, up = (
+            _spaced(a, b, num, part, device, endpoint)
+            for a, b in (
+                (getattr(ends[0], "real", ends[0]), getattr(ends[1], "real", ends[1])),
+                (getattr(ends[0], "imag", 0), getattr(ends[1], "imag", 0)),
+            )
+        )
+        return table["complex"](across, up)
     (count,) = check_shape("linspace", as_shape("linspace", num))
     kind = dt.default_float if dtype is None else dt.dtype(dtype)
     if not kind.is_floating:
@@ -276,13 +297,13 @@ def _spaced(
             raise DtypeError(f"linspace: a real dtype is needed, got {kind}; cast the result instead.")
         numbers = linspace(start, stop, num, dtype=dt.float64, device=device, endpoint=endpoint)
         return table["cast"](table["floor"](numbers), kind)
-    start, stop = _real("linspace", start), _real("linspace", stop)
+    first, last = _real("linspace", start), _real("linspace", stop)
     parts = count - 1 if endpoint else count
     wide = dt.float64 if kind is dt.float64 else dt.float32
     places = iota(count, dtype=wide, device=device)
-    spaced = places * ((stop - start) / parts if parts > 0 else 0.0) + float(start)
+    spaced = places * ((last - first) / parts if parts > 0 else 0.0) + float(first)
     if endpoint and count > 1:
-        spaced = where(equal(places, count - 1), float(stop), spaced)
+        spaced = where(equal(places, count - 1), float(last), spaced)
     return spaced if kind is wide else table["cast"](spaced, kind)
 
 

@@ -6,11 +6,11 @@ import math
 from typing import Any
 
 from ...dtypes import definition as dt
-from ...dtypes.definition import FLOATING, REAL, check_scalar
+from ...dtypes.definition import BOOL, FLOATING, INEXACT, REAL, check_scalar
 from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..fused_function import fuse_in_eager
-from .arithmetic import abs, maximum, minimum
+from .arithmetic import abs, conj, maximum, minimum, real
 from .comparison import equal, greater, greater_equal, isnan, less, less_equal, logical_and
 from .family import elementwise
 from .transcendental import erf, exp, expm1, log1p, tanh
@@ -18,13 +18,18 @@ from .where_cast import tensors, where, wide
 
 
 def _sigmoid(x: Any) -> Any:
+    if x.dtype.is_complex:  # by the power that does not overflow
+        right = greater_equal(real(x), 0)
+        power = exp(where(right, -x, x))
+        return where(right, 1.0, power) / (1 + power)
     power = exp(-abs(x))
     return where(greater_equal(x, 0), 1.0, power) / (1 + power)
 
 
 sigmoid = elementwise(
-    "sigmoid", dtypes=FLOATING, decompose=wide(_sigmoid),
-    vjp=lambda g, out: (g * out * (1 - out),), doc="The logistic function.",
+    "sigmoid", dtypes=INEXACT, decompose=wide(_sigmoid),
+    vjp=lambda g, out: (g * conj(out * (1 - out)) if out.dtype.is_complex else g * out * (1 - out),),
+    doc="The logistic function.",
 )  # fmt: skip
 relu = elementwise(
     "relu", dtypes=REAL, decompose=lambda x: maximum(x, 0),
@@ -138,12 +143,12 @@ def _leaky(x: Any, slope: Any) -> Any:
 
 
 clamp_min = elementwise(
-    "clamp_min", arity=2, dtypes=REAL, decompose=lambda x, y: maximum(x, y),
+    "clamp_min", arity=2, dtypes=BOOL + REAL, decompose=lambda x, y: maximum(x, y),
     vjp=lambda g, x, y: (where(greater_equal(x, y), g, 0), where(less(x, y), g, 0)),
     doc="The larger of both, as a limit: where they are equal, ``x`` has the whole gradient.",
 )  # fmt: skip
 clamp_max = elementwise(
-    "clamp_max", arity=2, dtypes=REAL, decompose=lambda x, y: minimum(x, y),
+    "clamp_max", arity=2, dtypes=BOOL + REAL, decompose=lambda x, y: minimum(x, y),
     vjp=lambda g, x, y: (where(less_equal(x, y), g, 0), where(greater(x, y), g, 0)),
     doc="The smaller of both, as a limit: where they are equal, ``x`` has the whole gradient.",
 )  # fmt: skip

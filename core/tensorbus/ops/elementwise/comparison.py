@@ -22,10 +22,16 @@ isnan = elementwise("isnan", dtypes=INEXACT, result=_to_bool, doc="True where ``
 isinf = elementwise("isinf", dtypes=INEXACT, result=_to_bool, doc="True where ``x`` is infinite.")
 isfinite = elementwise("isfinite", dtypes=INEXACT, result=_to_bool, doc="True where ``x`` is finite.")
 signbit = elementwise("signbit", dtypes=FLOATING, result=_to_bool, doc="True where the sign bit is set.")
-logical_and = elementwise("logical_and", arity=2, dtypes=BOOL, doc="True where both are.")
-logical_or = elementwise("logical_or", arity=2, dtypes=BOOL, doc="True where either is.")
-logical_xor = elementwise("logical_xor", arity=2, dtypes=BOOL, doc="True where exactly one is.")
-logical_not = elementwise("logical_not", dtypes=BOOL, doc="True where ``x`` is not.")
+logical_and = elementwise(
+    "logical_and", arity=2, dtypes=BOOL, truth=True, doc="True where both are true (not zero)."
+)
+logical_or = elementwise(
+    "logical_or", arity=2, dtypes=BOOL, truth=True, doc="True where either is true (not zero)."
+)
+logical_xor = elementwise(
+    "logical_xor", arity=2, dtypes=BOOL, truth=True, doc="True where exactly one is true (not zero)."
+)
+logical_not = elementwise("logical_not", dtypes=BOOL, truth=True, doc="True where ``x`` is false (zero).")
 _BITS = BOOL + INTEGER
 bitwise_and = elementwise("bitwise_and", arity=2, dtypes=_BITS, doc="``x & y``.")
 bitwise_or = elementwise("bitwise_or", arity=2, dtypes=_BITS, doc="``x | y``.")

@@ -74,6 +74,7 @@ def elementwise_op(
     arity: int = 1,
     dtypes: tuple[DType, ...],
     result: Callable[[DType], DType] | None = None,
+    truth: bool = False,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     domain: Domain | None = None,
@@ -87,6 +88,7 @@ def elementwise_op(
 
     It is in no table yet: a plugin hands it over by its hook ``tensorbus_ops``.
 
+    One of ``truth`` takes operands of any dtype as what ``bool(x)`` says of each element.
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
     ``cost``, ``autocast`` and ``method`` are the fields of ``Op``.
@@ -94,7 +96,7 @@ def elementwise_op(
     operands = ("x", "y", "z")[:arity]
 
     def compute(operand_dtypes: tuple[DType | type, ...]) -> tuple[DType, ...]:
-        return (fit(name, common_dtype(operand_dtypes), dtypes),) * arity
+        return (dt.bool_ if truth else fit(name, common_dtype(operand_dtypes), dtypes),) * arity
 
     def infer(specs: tuple[Spec, ...]) -> Spec:
         dtype = specs[0].dtype

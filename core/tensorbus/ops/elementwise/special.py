@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...dtypes import definition as dt
-from ...dtypes.definition import FLOATING
+from ...dtypes.definition import FLOATING, INEXACT
 from ..call_errors import with_form
 from ..definition import Op
 from .activation import clip
-from .arithmetic import abs, maximum, minimum, round
+from .arithmetic import abs, conj, maximum, minimum, round
 from .comparison import equal, less, less_equal, not_equal
 from .family import elementwise
 from .transcendental import cos, erf, exp, log, log1p, sin, sqrt
@@ -210,7 +210,7 @@ def _sinc(x: Any) -> Any:
 
 
 sinc = elementwise(
-    "sinc", dtypes=FLOATING, decompose=wide(_sinc), vjp=lambda g, out, x: (g * _sinc_slope(out, x),),
+    "sinc", dtypes=INEXACT, decompose=wide(_sinc), vjp=lambda g, out, x: (g * conj(_sinc_slope(out, x)),),
     doc="``sin(pi * x) / (pi * x)``, and 1 at 0.",
 )  # fmt: skip
 

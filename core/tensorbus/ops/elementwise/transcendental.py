@@ -77,8 +77,9 @@ sqrt = elementwise(
     doc="The square root.",
 )  # fmt: skip
 rsqrt = elementwise(
-    "rsqrt", cost="function", domain=(0.1, 9), dtypes=FLOATING, decompose=lambda x: 1 / sqrt(x),
-    vjp=lambda g, out, x: (g * out / x * -0.5,), doc="The reciprocal square root.",
+    "rsqrt", cost="function", domain=(0.1, 9), dtypes=INEXACT, decompose=lambda x: 1 / sqrt(x),
+    vjp=lambda g, out, x: (g * conj(out / x) * -0.5 if x.dtype.is_complex else g * out / x * -0.5,),
+    doc="The reciprocal square root.",
 )  # fmt: skip
 square = elementwise(
     "square", dtypes=NUMERIC, decompose=lambda x: x * x, vjp=lambda g, x: (g * conj(2 * x),), doc="``x * x``."
@@ -104,8 +105,8 @@ expm1 = elementwise(
     doc="``exp(x) - 1``, exact near 0.",
 )
 exp2 = elementwise(
-    "exp2", dtypes=FLOATING, decompose=wide(lambda x: power(2.0, x)),
-    vjp=lambda g, out: (g * out * math.log(2),), doc="2 to the power ``x``.",
+    "exp2", dtypes=INEXACT, decompose=wide(lambda x: power(2.0, x)),
+    vjp=lambda g, out: (g * conj(out) * math.log(2),), doc="2 to the power ``x``.",
 )  # fmt: skip
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ...dtypes import definition as dt
@@ -9,11 +12,12 @@ from ...dtypes.definition import Scalar, check_scalar
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
-from ..creation.creation import full
+from ..creation.creation import full, iota
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import where
-from ..movement.movement import broadcast_to, normalize_axis, pad, permute_dims, reshape
+from ..movement.movement import broadcast_to, is_single, normalize_axis, pad, permute_dims, reshape
 from ..reduction.scan import sum_scan
+from . import indexing
 from .gather_scatter import from_front, gather, scatter
 from .nonzero import flatnonzero
 
@@ -42,11 +46,15 @@ def index_select(x: Any, /, axis: int, index: Any) -> Any:
     >>> tb.index_select(tb.asarray([[1, 2], [3, 4]]), 1, tb.asarray([1])).tolist()
     [[2], [4]]
     """
+    if is_single(x, axis):
+        return reshape(index_select(reshape(x, (1,)), 0, index), ())
     order, line = _to_front("index_select", x, axis, index)
     return permute_dims(gather(permute_dims(x, order), line), _back(order))
 
 
 def _written(name: str, x: Any, axis: int, index: Any, source: Any, mode: str) -> Any:
+    if is_single(x, axis):
+        return reshape(_written(name, reshape(x, (1,)), 0, index, reshape(source, (-1,)), mode), ())
     order, line = _to_front(name, x, axis, index)
     target = tuple(line.shape[0] if k == order[0] else n for k, n in enumerate(x.shape))
     if source.shape != target:
@@ -80,6 +88,8 @@ def index_fill(x: Any, /, axis: int, index: Any, value: Any) -> Any:
     >>> tb.index_fill(tb.zeros((3,)), 0, tb.asarray([2, 0]), 1.0).tolist()
     [1.0, 0.0, 1.0]
     """
+    if is_single(x, axis):
+        return reshape(index_fill(reshape(x, (1,)), 0, index, value), ())
     order, line = _to_front("index_fill", x, axis, index)
     target = (line.shape[0], *(x.shape[k] for k in order[1:]))
     filled = broadcast_to(_one_value("index_fill", x, value), target)
@@ -167,3 +177,28 @@ def masked_scatter(x: Any, mask: Any, source: Any, /) -> Any:
     if source.size == 0:  # nothing to read, not even at place 0: right where the mask is false everywhere
         line, places = pad(line, (0,), (1,), False if x.dtype is dt.bool_ else 0), sum_scan(flat)
     return where(reshape(flat, x.shape), reshape(gather(line, places), x.shape), x)
+
+
+@with_form
+def index_put(x: Any, /, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """Return ``x`` with ``values``, which broadcast, at ``x[tuple(indices)]``; added there to ``accumulate``.
+
+    Indices are integer or bool tensors, or None for a whole axis. Of several values for one place the last
+    stays, or all add up. Bool tensors wait for the device.
+
+    >>> import tensorbus as tb
+    >>> x, at = tb.zeros(3), tb.asarray([1, 1])
+    >>> tb.index_put(x, (at,), tb.asarray([2.0, 3.0]), accumulate=True).tolist()
+    [0.0, 5.0, 0.0]
+    """
+    key = tuple(builtins.slice(None) if item is None else item for item in indices)
+    given = values if hasattr(values, "shape") else full((), values, dtype=x.dtype, device=x.device)
+    if not accumulate:
+        return indexing.setitem(x, key, given)
+    places = indexing.getitem(reshape(iota(prod(x.shape), device=x.device), x.shape), key)
+    source = broadcast_to(given if given.dtype is x.dtype else given.to(x.dtype), places.shape)
+    flat = scatter(
+        reshape(x, (prod(x.shape),)), reshape(source, (prod(places.shape),)),
+        reshape(places, (prod(places.shape),)), mode="add",
+    )  # fmt: skip
+    return reshape(flat, x.shape)

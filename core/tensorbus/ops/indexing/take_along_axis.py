@@ -161,8 +161,20 @@ scatter_along_axis: Op[...] = table.add(
 )
 
 
+def as_lines(x: Any, *others: Any) -> tuple[Any, ...]:
+    """Return tensors, of which some are 0-dimensional, as lines of one element; as they are otherwise."""
+    every = (x, *others)
+    ranks = [len(t.shape) for t in every if hasattr(t, "shape")]
+    if max(ranks) > 1 or all(ranks):
+        return every
+    return tuple(reshape(t, (1,)) if hasattr(t, "shape") and not t.shape else t for t in every)
+
+
 def into(name: str, x: Any, axis: int, index: Any, src: Any, mode: str) -> Any:
     """Write the corner of ``src`` that ``index`` covers into the corner of ``x`` that it covers."""
+    if not x.shape or not index.shape:
+        line, index, src = as_lines(x, index, src)
+        return reshape(into(name, line, axis, index, src, mode), x.shape) if line.shape else line
     _check_rank(name, x, index)
     place = normalize_axis(name, axis, len(x.shape))
     if not hasattr(src, "shape"):
@@ -231,13 +243,19 @@ def scatter_reduce(
     mode = REDUCTIONS.get(reduce)
     if mode is None:
         raise ArgumentError(f"scatter_reduce: reduce must be one of {', '.join(REDUCTIONS)}, got {reduce!r}.")
+    if x.dtype is dt.bool_ and reduce != "mean":
+        if reduce in ("amin", "prod"):  # true where no element is false
+            source = ~src if hasattr(src, "shape") else not src
+            return ~scatter_reduce(~x, axis, index, source, "amax", include_self=include_self)
+        mode = "add"
     check_mode(f"scatter_reduce({reduce!r})", mode, x.dtype)
     base = x
     if not include_self or reduce == "mean":
         none = zeros(x.shape, dtype=dt.int64, device=x.device)
         count = into("scatter_reduce", none, axis, index, ones_like(index, dtype=dt.int64), "add")
     if not include_self:
-        base = where(greater(count, 0), full_like(x, identity(mode, x.dtype)), x)
+        start = False if x.dtype is dt.bool_ else identity(mode, x.dtype)
+        base = where(greater(count, 0), full_like(x, start), x)
     out = into("scatter_reduce", base, axis, index, src, mode)
     if reduce != "mean":
         return out

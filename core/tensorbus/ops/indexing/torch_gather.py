@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import ShapeError
+from ...errors import ArgumentError
 from ..call_errors import with_form
-from ..movement.movement import normalize_axis
+from ..movement.movement import normalize_axis, reshape
 from . import gather_scatter
-from .take_along_axis import corner_of, into, take_along_axis
+from .gather_scatter import check_mode
+from .take_along_axis import as_lines, corner_of, into, take_along_axis
 
 
 @with_form
-def gather(x: Any, /, *places: Any) -> Any:
+def gather(x: Any, /, *places: Any, axis: int | None = None, index: Any = None) -> Any:
     """Return the elements of ``x`` at places: ``gather(x, axis, index)`` or ``gather(x, *indices)``.
 
     With an axis, as in PyTorch: each element of ``index`` names a place along it. ``index`` has as many
@@ -32,22 +33,30 @@ def gather(x: Any, /, *places: Any) -> Any:
     >>> tb.gather(x, tb.asarray([1, 0, 1])).tolist()
     [[3, 4], [1, 2], [3, 4]]
     """
+    places = (*places, *(given for given in (axis, index) if given is not None))
     if len(places) != 2 or not _is_axis(places[0]):
         return gather_scatter.gather(x, *places)
     axis, index = places
+    if not x.shape or not index.shape:
+        line, indices = as_lines(x, index)
+        return reshape(gather(line, axis, indices), index.shape)
     place = normalize_axis("gather", axis, len(x.shape))
     corner = corner_of("gather", x, place, index)
     return take_along_axis(corner, index, axis=place)
 
 
 @with_form
-def scatter(x: Any, value: Any, /, *indices: Any, mode: str = "set") -> Any:
+def scatter(
+    x: Any, /, *places: Any, mode: str = "set", reduce: str | None = None, axis: int | None = None,
+    index: Any = None, src: Any = None, value: Any = None,
+) -> Any:  # fmt: skip
     """Return ``x`` with values stored: ``scatter(x, axis, index, src)`` or ``scatter(x, value, *indices)``.
 
     With an axis, as in PyTorch: each element of ``src``, a tensor or one number, goes where ``index`` says
     along it; shapes are as in ``scatter_add``. Without one, ``value`` is stored where the index tensors for
     the first axes meet. Of several values for one place the last stays; modes 'add', 'multiply', 'min' and
-    'max' combine them with what is there. Raises ``ShapeError`` where shapes do not fit.
+    'max' combine them with what is there, as ``reduce`` of PyTorch's 'add' and 'multiply' does. Raises
+    ``ShapeError`` where shapes do not fit, ``ArgumentError`` for another mode.
 
     >>> import tensorbus as tb
     >>> tb.scatter(tb.zeros((2, 3)), 1, tb.asarray([[0], [2]]), 5.0).tolist()
@@ -55,12 +64,17 @@ def scatter(x: Any, value: Any, /, *indices: Any, mode: str = "set") -> Any:
     >>> tb.scatter(tb.zeros((3,)), tb.asarray([1.0, 2.0]), tb.asarray([2, 0])).tolist()
     [2.0, 0.0, 1.0]
     """
-    if len(indices) != 2 or not _is_axis(value):
-        return gather_scatter.scatter(x, value, *indices, mode=mode)
-    index, src = indices
-    if not x.shape:
-        raise ShapeError("scatter: a 0-dimensional tensor has no axis; reshape it to (1,) first.")
-    return into("scatter", x, value, index, src, mode)
+    if reduce is not None:
+        if reduce not in ("add", "multiply") or mode != "set":
+            raise ArgumentError(
+                f"scatter: reduce is 'add' or 'multiply', without a mode, got {reduce!r} and mode {mode!r}."
+            )
+        mode = reduce
+    places = (*places, *(given for given in (axis, index, src, value) if given is not None))
+    if len(places) != 3 or not _is_axis(places[0]):
+        return gather_scatter.scatter(x, *places, mode=mode)
+    check_mode("scatter", mode, x.dtype)
+    return into("scatter", x, places[0], places[1], places[2], mode)
 
 
 def _is_axis(argument: Any) -> bool:

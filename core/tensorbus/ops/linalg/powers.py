@@ -9,6 +9,7 @@ from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..creation.creation import eye, full
 from ..definition import Op
+from ..elementwise.where_cast import where
 from ..matmul.matmul import matmul, product
 from ..movement.movement import broadcast_to, concat
 from .matrix import adjoint, check_square, columns, of_matrices, one_matrix, rows, square
@@ -33,7 +34,8 @@ def matrix_power(x: Tensor, n: int, /) -> Tensor:
         raise ArgumentError(f"matrix_power: the power is an integer, got {n!r}.")
     power = n.__index__()
     if power == 0:
-        return broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
+        one = broadcast_to(eye(x.shape[-1], dtype=x.dtype, device=x.device), x.shape)
+        return where(full((), False, device=x.device), x, one)  # has the history of x, and no slope
     squares = inv(x) if power < 0 else x
     out, power = None, -power if power < 0 else power
     while True:

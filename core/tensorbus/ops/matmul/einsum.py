@@ -9,10 +9,12 @@ from itertools import combinations
 from math import prod
 from typing import Any, Final
 
+from ...dtypes import definition as dt
 from ...dtypes.promotion import promote
-from ...errors import ArgumentError, ShapeError
+from ...errors import ArgumentError, DtypeError, ShapeError
 from ..call_errors import with_form
 from ..definition import table
+from ..elementwise.arithmetic import maximum
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import cast
 from ..movement.diagonal import diagonal
@@ -203,8 +205,12 @@ def kron(x: Operand, y: Operand, /) -> Any:
 
 
 @with_form
-def cov(x: Operand, /, *, correction: float = 1) -> Any:
+def cov(x: Operand, /, *, correction: float = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """Return the covariances of variables, one in each row of ``x``, whose observations stand in columns.
+
+    ``fweights``, integers, say how often each observation counts, ``aweights`` how much it weighs. One
+    variable has a variance, without axes. Raises ``ShapeError`` for weights that are not one for each
+    observation, ``DtypeError`` for ``fweights`` that are no integers.
 
     >>> import tensorbus as tb
     >>> tb.cov(tb.asarray([[1.0, 3.0], [2.0, 6.0]])).tolist()
@@ -213,23 +219,51 @@ def cov(x: Operand, /, *, correction: float = 1) -> Any:
     if len(x.shape) > 2:
         raise ShapeError(f"cov: at most 2 dimensions are possible, got shape {x.shape}.")
     rows = reshape(x, (1, x.size)) if len(x.shape) < 2 else x
-    centred = rows - mean(rows, axis=-1, keepdims=True)
-    count = rows.shape[-1] - correction
+    rows = rows if rows.dtype.is_inexact else cast(rows, dt.default_float)
+    weights = _observation_weights(rows, fweights, aweights)
+    if weights is None:
+        centred = rows - mean(rows, axis=-1, keepdims=True)
+        count = rows.shape[-1] - correction
+        weighted, factor = centred, 1 / count if count > 0 else float("nan")
+    else:
+        total = sum(weights)
+        centred = rows - sum(rows * weights, axis=-1, keepdims=True) / total
+        lost = correction if aweights is None else correction * sum(weights * aweights) / total
+        weighted, factor = centred * weights, 1 / maximum(total - lost, 0.0)
     turned = permute_dims(table["conj"](centred) if centred.dtype.is_complex else centred, (1, 0))
-    covariance = matmul(centred, turned) * (1 / count if count > 0 else float("nan"))
-    return reshape(covariance, ()) if len(x.shape) < 2 else covariance
+    covariances = matmul(weighted, turned) * factor
+    return reshape(covariances, ()) if covariances.shape == (1, 1) else covariances
+
+
+def _observation_weights(rows: Any, fweights: Any, aweights: Any) -> Any:
+    """Return the product of both weights in the real dtype of ``rows``; None where there are none."""
+    weights = None
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is None:
+            continue
+        if given.shape != (rows.shape[-1],):
+            raise ShapeError(
+                f"cov: {name} of shape {given.shape} were given for {rows.shape[-1]} observation(s)."
+            )
+        if name == "fweights" and not given.dtype.is_integer:
+            raise DtypeError(f"cov: fweights must be integers, got {given.dtype}.")
+        real = cast(given, dt.real_of(rows.dtype))
+        weights = real if weights is None else weights * real
+    return weights
 
 
 @with_form
 def corrcoef(x: Operand, /) -> Any:
     """Return the correlations of variables, one in each row of ``x``, whose observations stand in columns.
 
+    That of one variable with itself has no axes.
+
     >>> import tensorbus as tb
     >>> tb.corrcoef(tb.asarray([[1.0, 3.0], [2.0, 6.0]]))[0, 1].item() > 0.99
     True
     """
-    covariance = cov(x)
-    if not covariance.shape:
-        return covariance / covariance
-    scale = table["sqrt"](diagonal(covariance))
-    return covariance / reshape(scale, (scale.shape[0], 1)) / scale
+    covariances = cov(x)
+    if not covariances.shape:
+        return covariances / covariances
+    scale = table["sqrt"](diagonal(covariances))
+    return covariances / reshape(scale, (scale.shape[0], 1)) / scale

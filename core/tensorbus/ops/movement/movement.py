@@ -79,6 +79,11 @@ def normalize_axis(name: str, axis: int, rank: int) -> int:
     return place % rank
 
 
+def is_single(x: Any, axis: Any) -> bool:
+    """Return whether ``axis`` is 0 or -1 of a 0-dimensional tensor, which is a line of one element there."""
+    return not x.shape and not isinstance(axis, bool) and axis in (0, -1)
+
+
 def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
     shape_in = specs[0].shape
     pairs = zip(shape_in[::-1], shape[::-1], strict=False)
@@ -163,6 +168,7 @@ permute_dims: Op[...] = movement(
 def _flip_normalize(specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None) -> dict[str, Any]:
     rank = _rank(specs)
     axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = () if all(is_single(specs[0], a) for a in axes) else axes
     return {"axis": tuple(sorted({normalize_axis("flip", a, rank) for a in axes}))}
 
 
@@ -412,6 +418,7 @@ def squeeze(x: Any, /, axis: int | Sequence[int] | None = None) -> Any:
     if axis is None:
         return reshape(x, tuple(n for n in x.shape if n != 1))
     listed = axis if isinstance(axis, (tuple, list)) else (axis,)
+    listed = () if all(is_single(x, a) for a in listed) else listed
     axes = {normalize_axis("squeeze", a, len(x.shape)) for a in listed}
     if any(x.shape[a] != 1 for a in axes):
         raise ShapeError(f"squeeze: axis {axis} of shape {x.shape} does not have length 1.")
@@ -440,6 +447,7 @@ def moveaxis(x: Any, source: int | Sequence[int], destination: int | Sequence[in
     """
     rank = len(x.shape)
     pairs = [side if isinstance(side, (tuple, list)) else (side,) for side in (source, destination)]
+    pairs = [() if all(is_single(x, a) for a in side) else side for side in pairs]
     both = [[normalize_axis("moveaxis", a, rank) for a in axes] for axes in pairs]
     if len(both[0]) != len(both[1]) or any(len(set(axes)) != len(axes) for axes in both):
         raise ShapeError(f"moveaxis: axes {source!r} and {destination!r} must pair up, each named once.")

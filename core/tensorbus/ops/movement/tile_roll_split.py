@@ -24,6 +24,7 @@ from .movement import (
     broadcast_to,
     concat,
     flip,
+    is_single,
     moveaxis,
     normalize_axis,
     permute_dims,
@@ -159,7 +160,7 @@ def tile(x: Operand, repetitions: Sequence[int], /) -> Any:
 
 
 @with_form
-def unstack(x: Operand, /, *, axis: int = 0) -> tuple[Any, ...]:
+def unstack(x: Operand, /, axis: int = 0) -> tuple[Any, ...]:
     """Return the slices of ``x`` along ``axis``, without it.
 
     >>> import tensorbus as tb
@@ -215,8 +216,10 @@ def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
 
 
 @with_form
-def swapaxes(x: Operand, axis0: int, axis1: int, /) -> Any:
+def swapaxes(x: Operand, /, axis0: int, axis1: int) -> Any:
     """Return ``x`` with two axes exchanged."""
+    if is_single(x, axis0) and is_single(x, axis1):
+        return permute_dims(x, ())
     rank = len(x.shape)
     a, b = (normalize_axis("swapaxes", axis, rank) for axis in (axis0, axis1))
     order = list(range(rank))

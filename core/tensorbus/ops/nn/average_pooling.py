@@ -9,14 +9,15 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from ...dtypes import definition as dt
 from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..creation.creation import full
 from ..definition import Shape
 from ..elementwise.activation import relu
-from ..elementwise.arithmetic import abs, sign
+from ..elementwise.arithmetic import abs, fmod, sign
 from ..elementwise.transcendental import power
-from ..elementwise.where_cast import narrowed, widened
+from ..elementwise.where_cast import cast, narrowed, widened
 from ..movement.movement import concat, pad, reshape, windows
 from ..reduction.reduction import mean, sum
 from .convolution import Lengths, spread
@@ -53,19 +54,33 @@ def _average(
     cut, more = _sums(name, rank, x, size, step, edge, ceil_mode)
     axes = tuple(range(-rank, 0))
     out: Tensor
+    if x.dtype.is_integer:
+        divisors = _counts(rank, x, cut, size, step, edge, count_include_pad)
+        divisors = divisors if divisor_override is None else divisor_override
+        total = sum(cut, axis=axes, dtype=dt.int64)
+        out = cast((total - fmod(total, divisors)) // divisors, x.dtype)  # rounded towards zero
+        return out
     if divisor_override is not None:
         out = narrowed(sum(widened(cut), axis=axes) * (1 / divisor_override), x.dtype)
         return out
     if not any(more) and (count_include_pad or not any(edge)):
         return mean(cut, axis=axes)
-    counts: Any = 1.0
+    counts = _counts(rank, x, cut, size, step, edge, count_include_pad)
+    out = narrowed(sum(widened(cut), axis=axes) / counts, x.dtype)
+    return out
+
+
+def _counts(
+    rank: int, x: Any, cut: Any, size: Shape, step: Shape, edge: Shape, count_include_pad: bool
+) -> Any:
+    """Return how many elements each window has, without what ``ceil_mode`` added."""
+    counts: Any = 1
     for k, n in enumerate(x.shape[-rank:]):
         low, high = (0, n + 2 * edge[k]) if count_include_pad else (edge[k], n + edge[k])
         first = range(0, cut.shape[k - 2 * rank] * step[k], step[k])
         lengths = [min(at + size[k], high) - max(at, low) for at in first]
         counts = counts * reshape(_column(lengths, x), (len(lengths), *ONES[k + 1 : rank]))
-    out = narrowed(sum(widened(cut), axis=axes) / counts, x.dtype)
-    return out
+    return counts
 
 
 def _column(lengths: list[int], x: Tensor) -> Any:
@@ -76,7 +91,7 @@ def _column(lengths: list[int], x: Tensor) -> Any:
             runs[-1][1] += 1
         else:
             runs.append([n, 1])
-    dtype = widened(x).dtype
+    dtype = dt.int64 if x.dtype.is_integer else widened(x).dtype
     return concat([full((count,), n, dtype=dtype, device=x.device) for n, count in runs])
 
 

@@ -5,16 +5,20 @@ Inputs are ``(batch, channels, *space)``, weights ``(out, channels / groups, *ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes.definition import FLOATING, DType
-from ...dtypes.promotion import common_dtype
+from ...dtypes.promotion import common_dtype, promote
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import convolved
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
+from ..elementwise.arithmetic import complex as from_parts
+from ..elementwise.arithmetic import imag, real
 from ..elementwise.family import fit
+from ..elementwise.where_cast import cast
 from ..matmul.linear import beside
 from ..matmul.matmul import product
 from ..movement.movement import pad, permute_dims, reshape, windows
@@ -152,6 +156,35 @@ conv = table.add(
 )
 
 
+def by_parts(run: Callable[[Any, Any], Any], x: Any, weight: Any) -> Any:
+    """Run what is linear in both operands on their real and imaginary parts, where they have such.
+
+    >>> by_parts(lambda x, y: x * y, table.function("full")((), 2.0), table.function("full")((), 3j)).item()
+    6j
+    """
+    if not (x.dtype.is_complex or weight.dtype.is_complex):
+        return run(x, weight)
+    across = run(real(x), real(weight))
+    if x.dtype.is_complex and weight.dtype.is_complex:
+        across = across - run(imag(x), imag(weight))
+        up = run(real(x), imag(weight)) + run(imag(x), real(weight))
+    else:
+        up = run(imag(x), weight) if x.dtype.is_complex else run(x, imag(weight))
+    return from_parts(across, up)
+
+
+def _of_any_dtype(
+    x: Any, weight: Any, stride: Lengths, padding: Lengths, dilation: Lengths, groups: int
+) -> Any:
+    """Return the convolution: of integers as integers, of complex numbers by their parts."""
+    if x.dtype.is_integer and weight.dtype.is_integer:
+        common = promote(x.dtype, weight.dtype)
+        operands, attrs = _conv_arguments(x, weight, stride, padding, dilation, groups)
+        return _conv(cast(operands[0], common), cast(operands[1], common), **attrs)
+    run = partial(conv, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return by_parts(run, x, weight)
+
+
 def _convolution(
     rank: int, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Lengths, padding: Lengths | str,
     dilation: Lengths, groups: int,
@@ -168,7 +201,7 @@ def _convolution(
         return reshape(alone, alone.shape[1:])
     if isinstance(padding, str):
         x, padding = _padded(name, rank, x, weight, stride, padding, dilation)
-    out = conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    out = _of_any_dtype(x, weight, stride, padding, dilation, groups)
     return biased(name, out, bias)
 
 

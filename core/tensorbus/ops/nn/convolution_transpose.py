@@ -5,18 +5,20 @@ Inputs are ``(batch, in, *space)``, weights ``(in, out / groups, *kernel)``, as 
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ...dtypes.definition import FLOATING, DType
-from ...dtypes.promotion import common_dtype
+from ...dtypes.promotion import common_dtype, promote
 from ...errors import ShapeError
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
+from ..elementwise.where_cast import cast
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import fold, pad, permute_dims, reshape, slice
-from .convolution import Lengths, biased, conv, spread
+from .convolution import Lengths, biased, by_parts, conv, spread
 from .convolution_weight import conv_weight
 
 if TYPE_CHECKING:
@@ -145,10 +147,17 @@ def _transposed(
             f" {rank + 2} are needed, got shapes {x.shape} and {weight.shape}."
         )
     alone = len(x.shape) == rank + 1
-    out = conv_transpose(
-        reshape(x, (1, *x.shape)) if alone else x, weight, stride=stride, padding=padding,
-        output_padding=output_padding, dilation=dilation, groups=groups,
-    )  # fmt: skip
+    x = reshape(x, (1, *x.shape)) if alone else x
+    settings: dict[str, Any] = {
+        "stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation,
+        "groups": groups,
+    }  # fmt: skip
+    if x.dtype.is_integer and weight.dtype.is_integer:
+        common = promote(x.dtype, weight.dtype)
+        operands, attrs = _arguments(x, weight, **settings)
+        out = _decompose(cast(operands[0], common), cast(operands[1], common), **attrs)
+    else:
+        out = by_parts(partial(conv_transpose, **settings), x, weight)
     out = biased(name, out, bias)
     return reshape(out, out.shape[1:]) if alone else out
 

@@ -129,7 +129,11 @@ def rms_norm(
     """
     shape = _last_axes("rms_norm", input, normalized_shape, weight=weight)
     floor = _EPSILON.get(input.dtype, 2.0**-23) if eps is None else eps
-    out = to_unit_rms(input, len(shape), floor)
+    if input.dtype.is_complex:
+        floor = _EPSILON.get(dt.real_of(input.dtype), 2.0**-23) if eps is None else eps
+        out = input * rsqrt(mean(input * input, axis=tuple(range(-len(shape), 0)), keepdims=True) + floor)
+    else:
+        out = to_unit_rms(input, len(shape), floor)
     return out if weight is None else out * weight
 
 

@@ -13,6 +13,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ..call_errors import with_form
 from ..elementwise.arithmetic import abs, maximum
 from ..elementwise.comparison import equal, greater
+from ..elementwise.family import broadcast_in
 from ..elementwise.transcendental import exp, log
 from ..elementwise.where_cast import where
 from ..fused_function import fuse_in_eager
@@ -150,7 +151,7 @@ def gaussian_nll_loss(
 ) -> Tensor:  # fmt: skip
     """Return the negative log likelihood of ``target`` under normal distributions (Nix and Weigend 1994).
 
-    ``input`` is the mean and ``var`` the variance, of its shape, with a last axis of 1 or without it.
+    ``input`` is the mean and ``var`` the variance, which broadcasts to its shape, or lacks its last axis.
     Variances below ``eps`` count as ``eps``, and keep their gradient; so do negative ones in a tensor, whose
     values are not read back to be checked. ``full`` adds the constant term.
     Raises ``ShapeError`` where ``var`` does not fit, ``ArgumentError`` for a negative number.
@@ -159,7 +160,7 @@ def gaussian_nll_loss(
     if not isinstance(var, (int, float)):
         if var.shape == input.shape[:-1] != input.shape:
             spread = reshape(var, (*var.shape, 1))
-        elif var.shape not in (input.shape, (*input.shape[:-1], 1)):
+        elif broadcast_in("gaussian_nll_loss", (var.shape, input.shape)) != input.shape:
             raise ShapeError(f"gaussian_nll_loss: var of shape {var.shape} does not fit {input.shape}.")
         spread = spread + (maximum(spread.detach(), eps) - spread.detach())
         logarithm: Any = log(spread)

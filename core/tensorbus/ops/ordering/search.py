@@ -152,7 +152,8 @@ def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Any:
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Return how often each number from 0 on stands in a 1-dimensional integer tensor, or its ``weights``.
 
-    The result has ``minlength`` elements or as many as it takes, so it waits for the device. Raises
+    Weights of float32 add up in it, all others in float64. The result has ``minlength`` elements or as many
+    as it takes, so it waits for the device. Raises
     ``ArgumentError`` for negative numbers.
 
     >>> import tensorbus as tb
@@ -173,6 +174,8 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
             raise ArgumentError(f"bincount: numbers must be >= 0, got {int(min(x))}.")
         length = length if length > int(max(x)) else int(max(x)) + 1
     values = ones_like(x, dtype=dt.int64) if weights is None else weights
+    if weights is not None and weights.dtype not in (dt.float32, dt.float64):
+        values = cast(weights, dt.float64)
     none = zeros((length,), dtype=values.dtype, device=x.device)
     return scatter_along_axis(none, x, values, axis=0, mode="add")
 
@@ -226,4 +229,4 @@ def _edges(flat: Any, bins: int, range: tuple[Scalar, Scalar] | None) -> Any:
         raise ArgumentError(f"histogram: the range must be finite and increasing, got ({low}, {high}).")
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return linspace(low, high, bins + 1, dtype=flat.dtype, device=flat.device)  # type: ignore[arg-type]
+    return linspace(low, high, bins + 1, dtype=flat.dtype, device=flat.device)

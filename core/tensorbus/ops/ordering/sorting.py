@@ -21,7 +21,7 @@ from ..elementwise.comparison import equal, isfinite, isnan, less_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import cast, where
 from ..indexing.take_along_axis import identity, scatter_along_axis, take_along_axis
-from ..movement.movement import broadcast_to, moveaxis, normalize_axis, pad, reshape, squeeze
+from ..movement.movement import broadcast_to, is_single, moveaxis, normalize_axis, pad, reshape, squeeze
 from ..reduction.reduction import all, max, min, sum
 from ..reduction.scan import Extremes, cut
 
@@ -59,6 +59,7 @@ sort: Op[...] = table.add(
         operands=("x",),
         arguments=_sort_arguments,
         normalize=_normalize("sort"),
+        unsqueezes=True,
         compute=lambda given, **_: (fit("sort", given[0], ORDERED),),
         infer=lambda specs, **_: specs[0],
         vjp=_sort_vjp,
@@ -86,6 +87,7 @@ argsort: Op[...] = table.add(
         operands=("x",),
         arguments=_argsort_arguments,
         normalize=_normalize("argsort"),
+        unsqueezes=True,
         compute=lambda given, **_: (fit("argsort", given[0], ORDERED),),
         infer=lambda specs, **_: Spec(specs[0].shape, dt.default_int),
         batch=shifted("argsort", "axis"),
@@ -195,6 +197,9 @@ def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: boo
     >>> values.tolist(), indices.tolist()
     ([4.0, 3.0], [1, 2])
     """
+    if is_single(x, axis):
+        values, indices = topk(reshape(x, (1,)), k, 0)
+        return Extremes(reshape(values, ()), reshape(indices, ())) if k else Extremes(values, indices)
     k, place = _first("topk", x, k, axis)
     indices = argsort_part(x.detach(), axis=place, count=k, descending=largest)
     return Extremes(take_along_axis(x, indices, axis=place), indices)
@@ -203,6 +208,8 @@ def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: boo
 @with_form
 def kthvalue(x: Any, /, k: int, axis: int = -1, keepdims: bool = False) -> Extremes:
     """Return the ``k``-th smallest element along ``axis``, counted from 1, and where it is."""
+    if is_single(x, axis):
+        return kthvalue(reshape(x, (1,)), k, 0)
     k, place = _first("kthvalue", x, k, axis)
     if k == 0:
         raise ArgumentError("kthvalue: k counts from 1, got 0.")
@@ -229,7 +236,7 @@ def median(x: Any, /, axis: int | None = None, keepdims: bool = False) -> Any:
     >>> tb.median(tb.asarray([4.0, 1.0, 3.0, 2.0])).item()
     2.5
     """
-    if axis is None:
+    if axis is None or is_single(x, axis):
         out = median(reshape(x, (_filled("median", x, None),)), 0)
         return reshape(out, tuple(1 for _ in x.shape)) if keepdims else out
     place = normalize_axis("median", axis, len(x.shape))
@@ -274,6 +281,7 @@ def quantiles(
         raise ArgumentError(
             f"{name}: interpolation must be one of {', '.join(INTERPOLATIONS)}, got {interpolation!r}."
         )
+    axis = None if is_single(x, axis) else axis
     kept_shape = tuple(1 for _ in x.shape) if axis is None else None
     rows = reshape(x, (-1,) if x.size else (0,)) if axis is None else x
     place = normalize_axis(name, 0 if axis is None else axis, len(rows.shape))

@@ -22,7 +22,16 @@ from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import sqrt
 from ..elementwise.where_cast import cast, narrowed, where, widened
 from ..fused_function import fuse_in_eager
-from ..movement.movement import broadcast_to, concat, normalize_axis, pad, permute_dims, reshape, slice
+from ..movement.movement import (
+    broadcast_to,
+    concat,
+    is_single,
+    normalize_axis,
+    pad,
+    permute_dims,
+    reshape,
+    slice,
+)
 
 Axis = int | tuple[int, ...] | list[int] | None
 
@@ -32,6 +41,8 @@ def normalize_axes(name: str, axis: Axis, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     listed = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if not rank and len(listed) == 1 and not isinstance(listed[0], bool) and listed[0] in (0, -1):
+        return ()  # a single number is what is left of a line of one
     axes = tuple(sorted(normalize_axis(name, a, rank) for a in listed))
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name}: axis {axis!r} names an axis twice.")
@@ -221,6 +232,7 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
     ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
         flags(name, keepdims=keepdims)
         rank = len(x.shape)
+        axis = None if is_single(x, axis) else axis
         if axis is None and rank != 1:
             ones = (1,) * (rank - 1) if keepdims and rank else ()
             x, axis, keepdims = reshape(x, (*ones, _product(x.shape))), len(ones), keepdims and rank > 0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...dtypes import definition as dt
-from ...dtypes.definition import FLOATING, NUMERIC, REAL, DType, Scalar
+from ...dtypes.definition import BOOL, FLOATING, NUMERIC, REAL, DType, Scalar
 from ...errors import ArgumentError, ShapeError
 from ..batching_rules import shifted
 from ..call_errors import with_form
@@ -21,7 +21,7 @@ from ..elementwise.arithmetic import maximum, minimum, subtract
 from ..elementwise.comparison import equal, isnan, logical_or, not_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import narrowed, where, widened
-from ..movement.movement import broadcast_to, concat, flip, normalize_axis, reshape, slice
+from ..movement.movement import broadcast_to, concat, flip, is_single, normalize_axis, reshape, slice
 from .reduction import check_dtype, sum_dtype
 
 
@@ -62,7 +62,8 @@ def scan(
         Op(
             name=name, family="scan", operands=("x",), arguments=arguments, normalize=normalize,
             infer=lambda specs, **_: specs[0], compute=compute, decompose=decompose, vjp=vjp,
-            batch=shifted(name, "axis"), dtypes=dtypes, autocast=autocast, memoize=True, doc=doc,
+            batch=shifted(name, "axis"), dtypes=dtypes, autocast=autocast, memoize=True, unsqueezes=True,
+            doc=doc,
         )
     )  # fmt: skip
 
@@ -117,12 +118,12 @@ prod_scan: Op[...] = scan(
     doc="The running product along ``axis``.",
 )  # fmt: skip
 max_scan: Op[...] = scan(
-    "cumulative_max", dtypes=REAL, decompose=_doubling(maximum), vjp=_extreme_vjp,
+    "cumulative_max", dtypes=BOOL + REAL, decompose=_doubling(maximum), vjp=_extreme_vjp,
     doc="The largest element so far along ``axis``, NaN from the first NaN on. Its gradient goes to the last"
     " of equal ones.",
 )  # fmt: skip
 min_scan: Op[...] = scan(
-    "cumulative_min", dtypes=REAL, decompose=_doubling(minimum), vjp=_extreme_vjp,
+    "cumulative_min", dtypes=BOOL + REAL, decompose=_doubling(minimum), vjp=_extreme_vjp,
     doc="The smallest element so far along ``axis``, NaN from the first NaN on. Its gradient goes to the last"
     " of equal ones.",
 )  # fmt: skip
@@ -209,6 +210,8 @@ def cummin(x: Any, /, axis: int) -> Extremes:
 
 
 def _extremes(x: Any, values: Any, axis: int) -> Extremes:
+    if is_single(x, axis):
+        return Extremes(values, zeros((), dtype=dt.int64, device=x.device))
     return Extremes(values, _latest(x.detach(), values.detach(), axis % len(x.shape)))
 
 

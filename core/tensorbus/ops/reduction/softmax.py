@@ -7,9 +7,10 @@ from typing import Any
 
 from ...dtypes.definition import FLOATING
 from ..batching_rules import shifted
-from ..call_errors import flags
+from ..call_errors import flags, with_form
 from ..definition import Op, Spec, table
-from ..elementwise.comparison import equal
+from ..elementwise.arithmetic import real
+from ..elementwise.comparison import equal, isfinite
 from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import exp, log
 from ..elementwise.where_cast import narrowed, where, widened
@@ -32,7 +33,7 @@ def _along(
             infer=lambda specs, axis: specs[0],
             compute=lambda operand_dtypes, **_: (fit(name, operand_dtypes[0], FLOATING),),
             decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING,
-            autocast="wide", memoize=True, doc=doc,
+            autocast="wide", memoize=True, unsqueezes=True, doc=doc,
         )
     )  # fmt: skip
 
@@ -91,7 +92,29 @@ def _logsumexp_arguments(
     }
 
 
-logsumexp = table.add(
+@with_form
+def logsumexp(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
+    """Return ``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.
+
+    Complex numbers are shifted by their largest real part, as real ones by the largest of them.
+
+    >>> import tensorbus as tb
+    >>> tb.logsumexp(tb.asarray([1000.0, 1000.0])).item() > 1000.6
+    True
+    """
+    if not getattr(getattr(x, "dtype", None), "is_complex", False):
+        return logsumexp_op.function(x, axis, keepdims)
+    axes = normalize_axes("logsumexp", axis, len(x.shape))
+    sizes = real(x).detach()
+    if 0 in (x.shape[a] for a in axes):
+        return log(sum(exp(x), axis=axes, keepdims=keepdims))
+    top = max(sizes, axis=axes, keepdims=True)
+    top = where(isfinite(top), top, 0.0)
+    found = log(sum(exp(x - top), axis=axes, keepdims=True)) + top
+    return found if keepdims else reshape(found, reduced_shape(x.shape, axes, False))
+
+
+logsumexp_op = table.add(
     Op(
         name="logsumexp", family="softmax", operands=("x",), arguments=_logsumexp_arguments,
         normalize=lambda specs, axis, keepdims: {

@@ -79,7 +79,18 @@ def _logaddexp(x: Array, y: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        power = np.exp(np.where(x.real >= 0, -x, x))
+        return np.where(x.real >= 0, 1, power) / (1 + power)
     return np.exp(-np.logaddexp(0, -x))
+
+
+def _exp2(x: Array) -> Array:
+    return 2.0**x if x.dtype.kind == "c" else np.exp2(x)
+
+
+def _exp2_scale(x: Array) -> Any:
+    return _power_scale(np.asarray(2.0, x.dtype), x)
 
 
 def _gelu(x: float) -> float:
@@ -178,7 +189,7 @@ REFERENCES: dict[str, Reference] = {
     "square": of(either(lambda x: x * x), 1), "reciprocal": of(lambda x: 1 / x, 2.5),
     "exp": of(np.exp, 3), "expm1": of(np.expm1, 3), "log": of(np.log, 3, _complex_part),
     "log1p": of(np.log1p, 3, _complex_part), "log2": of(np.log2, 3, _complex_part),
-    "log10": of(np.log10, 4, _complex_part), "exp2": of(np.exp2, 4), "cbrt": of(np.cbrt, 4),
+    "log10": of(np.log10, 4, _complex_part), "exp2": of(_exp2, 4, _exp2_scale), "cbrt": of(np.cbrt, 4),
     "deg2rad": of(np.deg2rad, 2), "rad2deg": of(np.rad2deg, 2),
     "sin": of(np.sin, 4), "cos": of(np.cos, 4), "tan": of(np.tan, 5), "atan": of(np.arctan, 5),
     **{name: of(function, 4 if name != "atanh" else 5) for name, function in _INVERSE.items()},

@@ -1,0 +1,39 @@
+"""``x.size``: the number of elements, which may be called as PyTorch's method that gives the lengths."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ..tracing.sym_int import SymInt
+
+Shape = tuple[int, ...]
+
+
+class ElementCount(int):
+    """A number of elements. Called, it gives the shape they have, or the length of one axis.
+
+    >>> import tensorbus as tb
+    >>> x = tb.ones((2, 3))
+    >>> x.size, x.size(), x.size(-1), x.size(dim=0)
+    (6, (2, 3), 3, 2)
+    """
+
+    shape: Shape
+
+    def __call__(self, dim: int | None = None) -> Any:
+        """Return the shape, or the length of axis ``dim``."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, (int(self),)
+
+
+def element_count(shape: Shape) -> Any:
+    """Return the number of elements of a shape; one with open lengths gives an expression of them."""
+    count: Any = prod(shape)
+    if type(count) is SymInt:
+        return count.with_shape(shape)
+    count = ElementCount(count)
+    count.shape = shape
+    return count
