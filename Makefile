@@ -2,6 +2,7 @@
 # make test   the fast tier: style, types, contracts, and the tests that guard a change; ten minutes on two cores
 # make test-full
 #             every test; SHARD=3/12 takes the third of twelve parts, SEED=... draws what another run drew
+# make soak   random faults for MINUTES=10: kills, interrupts, broken plugins and files, random programs; SEED=... again
 # make conformance
 #             every op in every dtype on every device; the reports lie in conformance/
 # make metal  the same, in a few dtypes, on the metal device: on the GPU of a Mac; elsewhere on the host, slowly
@@ -23,7 +24,7 @@ DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e
 DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests scripts
 
-.PHONY: demo test test-full conformance metal bench lint install clean
+.PHONY: demo test test-full soak conformance metal bench lint install clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/train_digits.py --compile
@@ -43,6 +44,11 @@ FULL = TENSORBUS_TEST_PROFILE=full $(PYTEST) --hypothesis-seed=$(strip $(SEED)) 
 test-full: $(MLX)
 	$(FULL) tests/core
 	$(FULL) --ignore tests/core --report $(VENV)/conformance.json
+
+MINUTES ?= 10
+
+soak: $(STAMP)
+	$(BIN)/python tests/faults/soak.py --minutes $(MINUTES) $(if $(filter command line environment,$(origin SEED)),--seed $(strip $(SEED)))
 
 # One command a device: what fails on one is told after the others have run.
 conformance: $(STAMP)
