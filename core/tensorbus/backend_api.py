@@ -29,6 +29,8 @@ from .backend_interface.compilation import Lowering as Lowering
 from .backend_interface.compilation import ProgramPart as ProgramPart
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
+from .backend_interface.handle_counter import HandleCounter as HandleCounter
+from .backend_interface.handle_counter import Life as Life
 from .backend_interface.protocols import Call as Call
 from .backend_interface.protocols import DeviceProperties as DeviceProperties
 from .backend_interface.protocols import Kernel as Kernel

@@ -21,7 +21,7 @@ def small_heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     gc.collect()
     UNIT.synchronize()
     heap = UNITS[1].heap
-    monkeypatch.setattr(heap, "limit", heap.allocated + 4096)
+    monkeypatch.setattr(heap, "limit", heap.used.allocated + 4096)
     yield heap.limit
     UNIT.synchronize()
 
@@ -50,15 +50,15 @@ def test_a_tensor_is_no_host_array():
 def test_what_is_exported_holds_its_block():
     x = tb.ones((2, 3), device=UNIT) * 2
     UNITS[1].drain()
-    before = UNITS[1].heap.allocated
+    before = UNITS[1].heap.used.allocated
     exported = np.from_dlpack(x)
-    assert UNITS[1].heap.allocated == before
+    assert UNITS[1].heap.used.allocated == before
     assert not exported.flags.writeable
     del x
-    assert UNITS[1].heap.allocated == before
+    assert UNITS[1].heap.used.allocated == before
     assert exported.tolist() == [[2.0] * 3] * 2
     del exported
-    assert UNITS[1].heap.allocated == before - 24
+    assert UNITS[1].heap.used.allocated == before - 24
 
 
 def test_a_kernel_refuses_a_host_array_and_a_value_of_the_other_unit():

@@ -74,7 +74,7 @@ class Replay:
                 if block is not None:
                     memory = block.memory
                     if block.users != bit:
-                        block.users |= bit
+                        block.used_by(bit)
                 if set_blocks[k] is not memory:
                     kernel.set_arg(at, memory)
                     set_blocks[k] = memory

@@ -144,7 +144,7 @@ class OpenclCompiler:
                         continue
                     set_arg(at, block.memory)
                     if block.users != bit:
-                        block.users |= bit
+                        block.used_by(bit)
                 if handle.holds is not fixed:
                     for at, data in fixed:
                         set_bytes(at, data)

@@ -58,6 +58,9 @@ class Borrowed:
         self.users = -1  # all queues: who asks finds that no queue has it alone
         self._owner = owner
 
+    def used_by(self, bit: int) -> None:
+        """Do nothing: all queues are noted already."""
+
 
 def borrow(unit: Unit, producer: Any) -> tuple[StridedArray, DType]:
     """Return a value over the buffer that a producer exports, and its dtype.

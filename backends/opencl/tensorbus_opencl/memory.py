@@ -6,12 +6,11 @@ several queues used is kept back until they have passed the point where it was f
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pyopencl as cl
-from tensorbus.backend_api import MemoryStats, OutOfMemoryError
+from tensorbus.backend_api import HandleCounter, Life, MemoryStats, OutOfMemoryError
 
 MIN_BYTES = 256
 
@@ -22,7 +21,8 @@ class Block:
     ``users`` has the bit of each queue that was given work with it.
     """
 
-    __slots__ = ("__weakref__", "memory", "nbytes", "pool", "users")
+    __slots__ = ("__weakref__", "life", "memory", "nbytes", "pool", "users")
+    life: Life
 
     def __init__(self, memory: cl.Buffer, nbytes: int, pool: Pool, users: int) -> None:
         self.memory = memory
@@ -30,8 +30,10 @@ class Block:
         self.pool = pool
         self.users = users
 
-    def __del__(self) -> None:
-        self.pool.free(self.memory, self.nbytes, self.users)
+    def used_by(self, bit: int) -> None:
+        """Note that the queue of ``bit`` is given work with it."""
+        self.users |= bit
+        self.life.users = self.users
 
 
 class Pool:
@@ -47,12 +49,13 @@ class Pool:
         self.total = min(
             int(device.global_mem_size), _process_limit() if device.host_unified_memory else 1 << 62
         )
+        self._most_kept = self.total // 4
         self._queues = queues
         self._free: dict[tuple[int, int], list[cl.Buffer]] = {}
         self._busy: list[tuple[list[cl.Event], cl.Buffer, int]] = []
-        # Reentrant: the garbage collector may free a block while this thread holds the lock.
-        self.lock = threading.RLock()
-        self.allocated = self.peak = self.reserved = 0
+        self.used = HandleCounter(self._take_back)
+        self.lock = self.used.lock
+        self.reserved = 0
 
     def allocate(self, nbytes: int, bit: int) -> Block:
         """Return a buffer of at least ``nbytes`` for the queue of ``bit``.
@@ -61,16 +64,16 @@ class Pool:
         """
         size = rounded(nbytes)
         with self.lock:
+            self.used.collect()
             free = self._free.get((bit, size)) or self._settled(bit, size)
             if free:
                 memory = free.pop()
                 self.reserved -= size
             else:
                 memory = self._create(nbytes, size)
-            self.allocated += size
-            if self.allocated > self.peak:
-                self.peak = self.allocated
-        return Block(memory, size, self, bit)
+            block = Block(memory, size, self, bit)
+            block.life = self.used.add(block, size, memory if size <= self._most_kept else None, bit)
+        return block
 
     def _settled(self, bit: int, size: int) -> list[cl.Buffer]:
         """Hand over what no queue is at work on any more; return what that gives ``bit`` of ``size``."""
@@ -87,9 +90,9 @@ class Pool:
         return self._free.get((bit, size), [])
 
     def _create(self, nbytes: int, size: int) -> cl.Buffer:
-        if self.allocated + self.reserved + size > self.total:
+        if self.used.allocated + self.reserved + size > self.total:
             self.trim()
-        if nbytes > self.largest or self.allocated + size > self.total:
+        if nbytes > self.largest or self.used.allocated + size > self.total:
             raise self._full(nbytes)
         for last in (False, True):
             try:
@@ -102,27 +105,29 @@ class Pool:
 
     def _full(self, nbytes: int) -> OutOfMemoryError:
         return OutOfMemoryError(
-            f"{self.name}: no room for {nbytes:,} bytes: {self.allocated:,} of {self.total:,} are in use,"
-            f" and one value may have {self.largest:,}. Free tensors, or work in smaller pieces."
+            f"{self.name}: no room for {nbytes:,} bytes: {self.used.allocated:,} of {self.total:,} are in"
+            f" use, and one value may have {self.largest:,}. Free tensors, or work in smaller pieces."
         )
 
-    def free(self, memory: cl.Buffer, size: int, users: int) -> None:
-        """Take a buffer back: for reuse, or to the driver, which waits for the work that uses it."""
-        with self.lock:
-            self.allocated -= size
-            if self.reserved + size <= self.total // 4:
-                if users & (users - 1):
-                    at_work = [queue for bit, queue in self._queues.items() if users & bit]
-                    self._busy.append(([cl.enqueue_marker(queue) for queue in at_work], memory, size))
-                else:
-                    self._free.setdefault((users, size), []).append(memory)
-                self.reserved += size
-                return
-        memory.release()
+    def _take_back(self, life: Life) -> None:
+        """Take the buffer of a block that is gone: for reuse, or to the driver, which waits for its work.
+
+        A large one that is not worth keeping went to the driver with its block.
+        """
+        memory, size, users = life.memory, life.nbytes, life.users
+        if memory is None or self.reserved + size > self._most_kept:
+            return
+        if users & (users - 1):
+            at_work = [queue for bit, queue in self._queues.items() if users & bit]
+            self._busy.append(([cl.enqueue_marker(queue) for queue in at_work], memory, size))
+        else:
+            self._free.setdefault((users, size), []).append(memory)
+        self.reserved += size
 
     def trim(self) -> None:
         """Give what is kept for reuse back to the driver."""
         with self.lock:
+            self.used.collect()
             for free in self._free.values():
                 for memory in free:
                     memory.release()
@@ -134,7 +139,11 @@ class Pool:
 
     def stats(self) -> MemoryStats:
         """Return the bytes in use and kept."""
-        return MemoryStats(allocated=self.allocated, peak=self.peak, reserved=self.reserved, total=self.total)
+        with self.lock:
+            allocated = self.used.allocated
+            return MemoryStats(
+                allocated=allocated, peak=self.used.peak, reserved=self.reserved, total=self.total
+            )
 
 
 def rounded(nbytes: int) -> int:

@@ -110,8 +110,8 @@ class RefdevRuntime:
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics of a unit."""
         heap = UNITS[index].heap
-        return MemoryStats(allocated=heap.allocated, peak=heap.peak, total=heap.limit)
+        return MemoryStats(allocated=heap.used.allocated, peak=heap.used.peak, total=heap.limit)
 
     def reset_peak_memory_stats(self, index: int) -> None:
         """Make the peak equal to what is allocated now."""
-        UNITS[index].heap.peak = UNITS[index].heap.allocated
+        UNITS[index].heap.used.reset_peak()
