@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from .kernels.device_error_reports import Reports as Reports
     from .kernels.dlpack_capsule import from_capsule as from_capsule
     from .kernels.dlpack_capsule import to_capsule as to_capsule
+    from .kernels.from_dialect import GENERATED_COMPOSITES as GENERATED_COMPOSITES
     from .kernels.from_dialect import from_dialect as from_dialect
     from .kernels.from_dialect import pack as pack
     from .kernels.namespace_linalg import linalg_from_namespace as linalg_from_namespace
@@ -156,6 +157,7 @@ _LATER: Final = {
     "prepared": "executors.legalize",
     "name_of": "graph.fingerprint",
     "from_dialect": "kernels.from_dialect",
+    "GENERATED_COMPOSITES": "kernels.from_dialect",
     "pack": "kernels.from_dialect",
     "from_source": "kernels.user_source",
     "launch_of": "kernels.user_source",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
-from tensorbus.backend_api import Call, Kernel, KernelTable, from_dialect
+from tensorbus.backend_api import GENERATED_COMPOSITES, Call, Kernel, KernelTable, from_dialect
 
 from .attention.kernels_attention import attention_kernels
 from .convolution.kernels_convolution import convolution_kernels
@@ -17,14 +17,13 @@ from .gemm.kernels_scaled_matmul import scaled_matmul_kernels
 from .kernels_cupy import kernels as cupy_kernels
 from .sort.kernels_sort import sort_kernels
 
-FUSED: Final = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
 Group = Mapping[str, Kernel | Sequence[Kernel]]
 
 
 @cache
 def table() -> KernelTable:
     """Return the table: op names to kernels."""
-    generated = from_dialect(runtime().compiler, fused=FUSED)
+    generated = from_dialect(runtime().compiler, fused=GENERATED_COMPOSITES)
 
     def prepare_generated(op: str) -> Callable[[Call], Any]:
         kernel = generated[op]

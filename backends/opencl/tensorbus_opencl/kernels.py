@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
-from tensorbus.backend_api import KernelTable, from_dialect, host_kernels
+from tensorbus.backend_api import GENERATED_COMPOSITES, KernelTable, from_dialect, host_kernels
 
 from .device import runtime
-
-FUSED = ("mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis")
 
 
 @cache
 def table() -> KernelTable:
     """Return the table: op names to kernels."""
-    generated = from_dialect(runtime().compiler, fused=FUSED)
+    generated = from_dialect(runtime().compiler, fused=GENERATED_COMPOSITES)
     return {**generated, **host_kernels("opencl")}

@@ -40,6 +40,12 @@ MAX_CONCAT_OPERANDS: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
 
 
+GENERATED_COMPOSITES: Final = (
+    "mean", "random_bits", "fold", "max_pool", "take_along_axis", "scatter_along_axis"
+)  # fmt: skip
+"""Composites that a device whose kernels are all generated names in ``fused``: a launch each, not several."""
+
+
 class Compiler(Protocol):
     """Turns source into launches on a device, and supplies its memory. ``index`` is the unit."""
 
