@@ -25,20 +25,24 @@ def table() -> KernelTable:
     """Return the table: op names to kernels."""
     generated = from_dialect(runtime().compiler, fused=GENERATED_COMPOSITES)
 
-    def prepare_generated(op: str) -> Callable[[Call], Any]:
+    def generated_kernel(op: str) -> Kernel:
         kernel = generated[op]
         assert isinstance(kernel, Kernel)
+        return kernel
+
+    def prepare_generated(op: str) -> Callable[[Call], Any]:
+        kernel = generated_kernel(op)
         assert kernel.prepare is not None
         return kernel.prepare
 
     groups: tuple[Group, ...] = (
         cupy_kernels(),
-        matmul_kernels(prepare_generated),
+        matmul_kernels(generated_kernel("matmul"), prepare_generated),
         scaled_matmul_kernels(prepare_generated),
         epilogue_kernels(),
         attention_kernels(),
         convolution_kernels(),
-        sort_kernels(prepare_generated),
+        sort_kernels(generated_kernel),
     )
     candidates: dict[str, Kernel | Sequence[Kernel]] = {}
     for group in groups:

@@ -1,4 +1,4 @@
-"""The kernel of matrix products: by cuBLASLt where it knows the dtype, else a generated one."""
+"""The kernels of matrix products: cuBLASLt's of bytes and of floats, then the generated one."""
 
 from __future__ import annotations
 
@@ -9,20 +9,34 @@ from typing import Any, Final
 from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, pack
 
 from ..device import Unit, runtime
-from .kernels_matmul_8bit import eager as eager_8bit
+from . import kernels_matmul_8bit
 
 MANY: Final = 256
 Prepare = Callable[[Call], Any]
 
 
+def supports(call: Call) -> bool | str:
+    """Return whether cuBLASLt is asked for a product, or why it is not."""
+    from . import cublaslt
+
+    if call.dtypes[0] not in cublaslt.KINDS:
+        return f"takes only {', '.join(sorted(dtype.name for dtype in cublaslt.KINDS))}"
+    if call.shapes is None or call.out_shape is None or 0 in call.out_shape or 0 in call.shapes[0]:
+        return "takes no matrix without elements"
+    return True
+
+
 def eager(generated: Prepare) -> Prepare:
-    """Return what prepares a product: it takes two values and gives a new one, whose rows may be padded."""
+    """Return what prepares a product: it takes two values and gives a new one, whose rows may be padded.
+
+    It is left to the generated kernel at last where the library has no way for how the operands lie.
+    """
 
     def prepare(call: Call) -> Any:
-        multiply = _multiplier(call)
-        if multiply is None:
-            return generated(call)
         from . import matrix_layout
+
+        multiply = _multiplier(call)
+        assert multiply is not None, "the kernel supports no others"
 
         unit, shape, dtype = runtime().units[call.index], call.out_shape or (), call.out_dtype
         other: list[Any] = []
@@ -100,10 +114,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     """
     from . import cublaslt, matrix_layout
 
-    shapes = call.shapes
-    if call.dtypes[0] not in cublaslt.KINDS or call.out_shape is None or shapes is None:
-        return None
-    if 0 in call.out_shape or 0 in shapes[0]:
+    if supports(call) is not True:
         return None
     unit: Unit = runtime().units[call.index]
     compiler, index, dtype = runtime().compiler, call.index, call.dtypes[0]
@@ -145,8 +156,16 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     return run
 
 
-def matmul_kernels(prepare_generated: Callable[[str], Prepare]) -> dict[str, Kernel]:
-    """Return the kernel of matrix products: cuBLASLt's, of bytes or of floats, else the generated one."""
-    floats = eager(prepare_generated("matmul"))
-    prepare = eager_8bit(floats, prepare_generated("pad"), prepare_generated("cast"))
-    return {"matmul": Kernel(name="matmul", prepare=prepare, out=into)}
+def matmul_kernels(
+    generated: Kernel, prepare_generated: Callable[[str], Prepare]
+) -> dict[str, Sequence[Kernel]]:
+    """Return the candidates of matrix products: of bytes, of floats by cuBLASLt, then the generated one."""
+    otherwise = prepare_generated("matmul")
+    in_bytes = kernels_matmul_8bit.eager(otherwise, prepare_generated("pad"), prepare_generated("cast"))
+    return {
+        "matmul": (
+            Kernel(name="cublaslt_bytes", prepare=in_bytes, supports=kernels_matmul_8bit.supports),
+            Kernel(name="cublaslt", prepare=eager(otherwise), out=into, supports=supports),
+            generated,
+        )
+    }

@@ -79,16 +79,30 @@ def is_served(dtypes: Sequence[dt.DType], index: int) -> bool:
     return int(runtime().units[index].architecture) >= OLDEST[is_float]
 
 
+def supports(call: Call) -> bool | str:
+    """Return whether the library is asked for a product of bytes, or why it is not."""
+    if not is_served(call.dtypes, call.index):
+        return "takes only bytes, floats of 8 bits on GPUs that multiply them"
+    size = sizes(call.shapes) if call.shapes else None
+    if size is None:
+        return "takes one matrix on the right, or one for each on the left"
+    if size.work < MIN_WORK:
+        return f"takes products of {MIN_WORK:,} multiplications or more"
+    if size.terms > DEEPEST and call.dtypes[0] in INTEGERS:
+        return f"adds up {DEEPEST:,} integers at most"
+    return True
+
+
 def eager(otherwise: Prepare, pad: Prepare, cast: Prepare) -> Prepare:
-    """Return what prepares products: large ones of bytes by the library, others as ``otherwise`` does.
+    """Return what prepares large products of bytes; those that the library refuses as ``otherwise`` does.
 
     ``pad`` and ``cast`` prepare calls of these ops.
     """
 
     def prepare(call: Call) -> Any:
-        size = sizes(call.shapes) if call.shapes and is_served(call.dtypes, call.index) else None
-        if size is None or size.work < MIN_WORK or (size.terms > DEEPEST and call.dtypes[0] in INTEGERS):
-            return otherwise(call)
+        assert call.shapes is not None
+        size = sizes(call.shapes)
+        assert size is not None, "the kernel supports no others"
         return _prepared(call, size, otherwise, pad, cast)
 
     return prepare

@@ -7,7 +7,7 @@ four digits stand before theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -210,30 +210,40 @@ def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str
     )  # fmt: skip
 
 
+def _has_keys(dtype: dt.DType) -> bool:
+    """Return whether elements have keys: unsigned integers in their order."""
+    return dtype.is_floating or dtype.kind in ("int", "uint")
+
+
 def serves(dtype: dt.DType, length: int) -> bool:
     """Return whether there is a kernel for rows of this length: they fit into shared memory."""
-    if not (dtype.is_floating or dtype.kind in ("int", "uint")):
+    if not _has_keys(dtype):
         return False
     items, each = sizes_for(length)
     return length >= SHORTEST and items * each * 33 // 32 * max(dtype.itemsize, 4) <= _ROOM and items <= 1024
 
 
-def prepared(generated: Callable[[Call], Any]) -> Callable[[Call], Any]:
-    """Return what prepares a sort: of rows that fit into a block, of one alone, else by generated kernels."""
-
-    def prepare(call: Call) -> Any:
-        run = _rows(call) or _long(call)
-        return generated(call) if run is None else run
-
-    return prepare
+def _fit_a_block(call: Call) -> bool | str:
+    """Return whether the rows of a call fit into a block each, or why they do not."""
+    for shape in call.shapes or ():
+        if 0 not in shape and serves(call.dtypes[0], shape[call.attrs["axis"]]):
+            return True
+    return f"only rows of numbers that fit into shared memory, from {SHORTEST} elements on"
 
 
-def _rows(call: Call) -> Callable[[StridedArray], StridedArray] | None:
-    """Return what sorts the rows of a value; None where they do not fit into a block."""
+def _is_long(call: Call) -> bool | str:
+    """Return whether a call has one row only, and a long one; several do better without CUB."""
+    dtype = call.dtypes[0]
+    for shape in call.shapes or ():
+        if prod(shape) == shape[call.attrs["axis"]] >= LONG and _has_keys(dtype):
+            return True
+    return f"only one row of numbers, from {LONG} elements on"
+
+
+def _rows(call: Call) -> Callable[[StridedArray], StridedArray]:
+    """Return what sorts the rows of a value, which fit into a block each."""
     assert call.shapes is not None
     (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
-    if 0 in shape or not serves(dtype, shape[axis]):
-        return None
     compiler, index = runtime().compiler, call.index
     length, rows = shape[axis], prod(shape) // shape[axis]
     items, _ = sizes_for(length)
@@ -253,13 +263,11 @@ def _rows(call: Call) -> Callable[[StridedArray], StridedArray] | None:
     return _along(call, sort)
 
 
-def _long(call: Call) -> Callable[[StridedArray], StridedArray] | None:
-    """Return what sorts a longer row alone: its keys by CUB, which CuPy has. Several do better without."""
+def _long(call: Call) -> Callable[[StridedArray], StridedArray]:
+    """Return what sorts a long row that is alone: its keys by CUB, which CuPy has."""
     assert call.shapes is not None
-    (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
+    (shape,), dtype = call.shapes, call.dtypes[0]
     count = prod(shape)
-    if not count == shape[axis] >= LONG or not (dtype.is_floating or dtype.kind in ("int", "uint")):
-        return None
     from .. import kernels_cupy
 
     compiler, index = runtime().compiler, call.index
@@ -306,7 +314,8 @@ def _along(call: Call, sort: Callable[[StridedArray], Any]) -> Callable[[Strided
     return run
 
 
-def sort_kernels(prepare_generated: Callable[[str], Callable[[Call], Any]]) -> dict[str, Kernel]:
-    """Return the kernels of ``sort`` and ``argsort``: rows in a block, one alone, else generated."""
-    ops = ("sort", "argsort")
-    return {op: Kernel(name="sort", prepare=prepared(prepare_generated(op))) for op in ops}
+def sort_kernels(generated: Callable[[str], Kernel]) -> dict[str, Sequence[Kernel]]:
+    """Return the candidates of ``sort`` and ``argsort``: rows in a block each, one long row, generated."""
+    rows = Kernel(name="rows", prepare=_rows, supports=_fit_a_block)
+    long = Kernel(name="cub", prepare=_long, supports=_is_long)
+    return {op: (rows, long, generated(op)) for op in ("sort", "argsort")}
