@@ -19,11 +19,11 @@ class ElementCount(int):
     (6, (2, 3), 3, 2)
     """
 
-    shape: Shape
+    _lengths: Shape
 
     def __call__(self, dim: int | None = None) -> Any:
         """Return the shape, or the length of axis ``dim``."""
-        return self.shape if dim is None else self.shape[dim]
+        return self._lengths if dim is None else self._lengths[dim]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, (int(self),)
@@ -35,5 +35,5 @@ def element_count(shape: Shape) -> Any:
     if type(count) is SymInt:
         return count.with_shape(shape)
     count = ElementCount(count)
-    count.shape = shape
+    count._lengths = shape
     return count

@@ -72,8 +72,8 @@ def _holds(code: CodeType, name: str, n: int) -> bool:
 class SymInt:
     """A length: ``text`` over the symbols, and its value ``hint`` at the capture."""
 
-    __slots__ = ("env", "hint", "shape", "text")
-    shape: tuple[Any, ...]
+    __slots__ = ("_lengths", "env", "hint", "text")
+    _lengths: tuple[Any, ...]
 
     def __init__(self, home: ShapeEnv, text: str, hint: int) -> None:
         self.env, self.text, self.hint = home, text, hint
@@ -81,17 +81,18 @@ class SymInt:
     def with_shape(self, shape: tuple[Any, ...]) -> SymInt:
         """Return this number as that of the elements of ``shape``, which it gives when it is called."""
         count = SymInt(self.env, self.text, self.hint)
-        count.shape = shape
+        count._lengths = shape
         return count
 
     def __call__(self, dim: int | None = None) -> Any:
         """Return the shape that this is the number of elements of, or one of its lengths."""
-        if not hasattr(self, "shape"):
+        if not hasattr(self, "_lengths"):
             raise TypeError("a length is not callable; a tensor's x.size is.")
-        return self.shape if dim is None else self.shape[dim]
+        return self._lengths if dim is None else self._lengths[dim]
 
     def _with(self, sign: str, other: Any, swapped: bool = False) -> Any:
-        if isinstance(other, int):
+        kind = type(other)
+        if issubclass(kind, int):
             text, hint = str(int(other)), int(other)
             if (sign, hint) == ("*", 0):
                 return 0
