@@ -37,9 +37,9 @@ class NamespaceInfo:
         """Return the device of new tensors."""
         return get_default_device()
 
-    def devices(self) -> tuple[Device, ...]:
-        """Return every device that can be used here. Opens all installed backends."""
-        return tuple(devices())
+    def devices(self) -> list[Device]:
+        """Return every device that can be used here, as a list (section "Inspection"). Opens all."""
+        return devices()
 
     def default_dtypes(self, *, device: Device | str | None = None) -> dict[str, DType]:
         """Return the dtypes of new tensors, by kind. A device without complex numbers has no such entry."""
