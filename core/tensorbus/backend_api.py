@@ -74,6 +74,7 @@ from .system.env import threads as threads
 from .system.fork_safe_locks import cached_property as cached_property
 
 if TYPE_CHECKING:
+    from .decompose.decompose import decompose as decompose
     from .decompose.tracer import trace as trace
     from .devices.device import Device as Device
     from .executors.kernel_interpreter import Interpreting as Interpreting
@@ -146,6 +147,7 @@ if TYPE_CHECKING:
     verify_kernel = _verify.verify
 
 _LATER: Final = {
+    "decompose": "decompose.decompose",
     "trace": "decompose.tracer",
     "Device": "devices.device",
     "DialectLowering": "executors.source_lowering",
@@ -237,3 +239,8 @@ def __getattr__(name: str) -> Any:
         module, _, own = _LATER[name].partition(":")
         return getattr(importlib.import_module(f".{module}", __package__), own or name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names that there are, those too whose modules are imported when they are first named."""
+    return sorted({*globals(), *_LATER})

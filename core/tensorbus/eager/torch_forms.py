@@ -64,6 +64,7 @@ min_with_indices.__doc__ = """Return the smallest elements along ``axis``, and w
     """
 
 
+@with_form
 def t(x: Any, /) -> Any:
     """Return the transpose of a matrix, and tensors of fewer axes as they are."""
     if len(x.shape) > 2:
@@ -71,6 +72,7 @@ def t(x: Any, /) -> Any:
     return permute_dims(x, tuple(reversed(range(len(x.shape)))))
 
 
+@with_form
 def adjoint(x: Any, /) -> Any:
     """Return the conjugate transpose of the last two axes.
 
@@ -95,6 +97,7 @@ def expand(x: Any, /, *shape: Any) -> Any:
     return broadcast_to(x, lengths)
 
 
+@with_form
 def expand_as(x: Any, other: Any, /) -> Any:
     """Return ``x`` broadcast to the shape of ``other``."""
     return broadcast_to(x, other.shape)
@@ -117,21 +120,25 @@ def unflatten(x: Any, /, axis: int, sizes: Sequence[int]) -> Any:
     return reshape(x, (*x.shape[:place], *filled, *x.shape[place + 1 :]))
 
 
+@with_form
 def fliplr(x: Any, /) -> Any:
     """Return ``x`` backwards along axis 1."""
     return table["flip"](x, axis=1)
 
 
+@with_form
 def flipud(x: Any, /) -> Any:
     """Return ``x`` backwards along axis 0."""
     return table["flip"](x, axis=0)
 
 
+@with_form
 def msort(x: Any, /) -> Any:
     """Return ``x`` sorted along its first axis."""
     return sort(x, axis=0)
 
 
+@with_form
 def take_along_dim(x: Any, indices: Any, /, axis: int | None = None) -> Any:
     """Return ``take_along_axis``; without an axis, of both flattened."""
     if axis is None:
@@ -142,16 +149,19 @@ def take_along_dim(x: Any, indices: Any, /, axis: int | None = None) -> Any:
 take_along_dim = with_form(take_along_dim)
 
 
+@with_form
 def isposinf(x: Any, /) -> Any:
     """Return where ``x`` is positive infinity."""
     return equal(x, float("inf")) if x.dtype.is_floating else creation.zeros_like(x, dtype=dt.bool_)
 
 
+@with_form
 def isneginf(x: Any, /) -> Any:
     """Return where ``x`` is negative infinity."""
     return equal(x, float("-inf")) if x.dtype.is_floating else creation.zeros_like(x, dtype=dt.bool_)
 
 
+@with_form
 def numel(x: Tensor, /) -> int:
     """Return the number of elements."""
     return int(x.size)
@@ -162,61 +172,73 @@ def is_tensor(x: object, /) -> bool:
     return isinstance(x, Tensor)
 
 
+@with_form
 def is_complex(x: Tensor, /) -> bool:
     """Return whether the dtype is complex."""
     return x.dtype.is_complex
 
 
+@with_form
 def is_floating_point(x: Tensor, /) -> bool:
     """Return whether the dtype is a real floating-point one."""
     return x.dtype.is_floating
 
 
+@with_form
 def dim(x: Tensor, /) -> int:
     """Return the number of axes."""
     return x.ndim
 
 
+@with_form
 def element_size(x: Tensor, /) -> int:
     """Return the number of bytes of an element."""
     return x.dtype.itemsize
 
 
+@with_form
 def get_device(x: Tensor, /) -> int:
     """Return the number of the device among those of its type."""
     return x.device.index
 
 
+@with_form
 def contiguous(x: Tensor, /) -> Tensor:
     """Return the tensor: elements lie in C order as far as a program can tell."""
     return x
 
 
+@with_form
 def is_contiguous(x: Tensor, /) -> bool:
     """Return True: elements lie in C order as far as a program can tell."""
     return True
 
 
+@with_form
 def cpu(x: Tensor, /) -> Tensor:
     """Return the tensor on the cpu."""
     return x.to("cpu")
 
 
+@with_form
 def cuda(x: Tensor, /, device: Device | str | int | None = None) -> Tensor:
     """Return the tensor on a cuda device, the first if none is named."""
     return x.to(f"cuda:{device}" if isinstance(device, int) else device or "cuda")
 
 
+@with_form
 def type_as(x: Tensor, other: Tensor, /) -> Tensor:
     """Return the tensor in the dtype and on the device of ``other``."""
     return x.to(other.device, other.dtype)
 
 
+@with_form
 def type(x: Tensor, /, dtype: DType | str) -> Tensor:
     """Return the tensor in another dtype."""
     return x.to(dtype)
 
 
+@with_form
 def view_as(x: Tensor, other: Tensor, /) -> Any:
     """Return the tensor in the shape of ``other``."""
     return reshape(x, other.shape)

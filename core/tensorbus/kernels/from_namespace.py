@@ -7,7 +7,8 @@ slow. The library is a parameter: this module imports none.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -46,19 +47,40 @@ EXTENSION_DTYPES: Final = WIDENED - {dt.float16}
 COMBINE: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max": "maximum"}
 """The functions by which the modes of ``scatter`` combine values with equal indices."""
 
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "where": ("where", "asarray"), "complex": ("empty", "broadcast_shapes"),
+    "power": ("pow", "asarray", "where"),
+    "floor_divide": ("floor_divide", "isinf", "where", "divide"), "full": ("full",), "iota": ("arange",),
+    "erf": ("abs", "minimum", "maximum", "exp", "sign", "where", "zeros_like"),
+    "cast": ("zeros", "asarray", "where"), "broadcast_to": ("broadcast_to",), "flip": ("flip",),
+    "permute_dims": ("permute_dims",), "concat": ("concat",), "pad": ("full",), "windows": ("lib",),
+    "fold": ("zeros",), "gather": ("asarray",), "scatter": ("ascontiguousarray",), "matmul": ("matmul",),
+    "sort": ("sort", "flip"), "argsort": ("argsort", "flip"), "cumulative_sum": ("cumsum",),
+    "take_along_axis": ("take_along_axis",),
+    **{name: (name,) for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")},
+}  # fmt: skip
+"""The functions of a library that the kernel of an op calls, where they are not one of the op's own name."""
+
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def from_namespace(
-    xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap = lambda function: function
-) -> dict[str, Callable[..., Any] | Kernel]:
+    xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap = lambda function: function, own: Collection[str] = (),
+) -> dict[str, Callable[..., Any] | Kernel]:  # fmt: skip
     """Return the kernels of ``xp``, whose dtypes are named by ``dtypes``.
+
+    Ops whose functions ``xp`` lacks are left out, and one ``UserWarning`` names all of those functions and
+    ops: what has a decomposition is decomposed, what has none needs a kernel of the device's own. ``own`` are
+    the ops that it has one for; they are left out as well, and nothing is said of them.
 
     ``wrap`` is applied to each elementwise function of ``xp``: a place to silence warnings or to turn scalars
     of the library into arrays.
     """
+    lacking = _lacking(xp, own)
     table: dict[str, Callable[..., Any] | Kernel] = {
-        name: Kernel(name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes)) for name in SAME_NAME
+        name: Kernel(name=name, prepare=_same(xp, wrap(getattr(xp, name)), dtypes))
+        for name in SAME_NAME
+        if hasattr(xp, name)
     }
     table |= _beyond_the_standard(xp, dtypes, wrap)
     fill = wrap(lambda shape, value, dtype: xp.full(shape, value, dtype=dtype))
@@ -76,10 +98,33 @@ def from_namespace(
         "iota": lambda length, start, step, dtype: count(length, start, step, dtype),
     }
     for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin"):
-        table[name] = Kernel(name=name, prepare=_reducer(xp, name, dtypes, wrap))
+        if hasattr(xp, name):
+            table[name] = Kernel(name=name, prepare=_reducer(xp, name, dtypes, wrap))
     table |= ordering(xp, dtypes, wrap)
     table |= _movement(xp, fill, wrap) | _indexing(xp, wrap) | _products(xp, dtypes, wrap)
-    return {op: _named(kernel, xp.__name__) for op, kernel in table.items()}
+    library = _name_of(xp)
+    absent = {*lacking, *own}
+    return {op: _named(kernel, library) for op, kernel in table.items() if op not in absent}
+
+
+def _name_of(xp: Any) -> str:
+    return str(getattr(xp, "__name__", type(xp).__name__))
+
+
+def _lacking(xp: Any, own: Collection[str]) -> frozenset[str]:
+    """Return the ops that ``xp`` cannot serve; a warning names them all, and the functions that it lacks."""
+    needs = {**{name: (name,) for name in SAME_NAME}, **NEEDS}
+    missing = {op: [name for name in names if not hasattr(xp, name)] for op, names in needs.items()}
+    lacking = sorted(op for op, names in missing.items() if names and op not in own)
+    if lacking:
+        functions = sorted({name for op in lacking for name in missing[op]})
+        warnings.warn(
+            f"from_namespace: {_name_of(xp)} has no {', '.join(functions)}; so there are no kernels for"
+            f" {', '.join(lacking)}. Write kernels of your own for those that have no decomposition, and name"
+            f" them in own=, which leaves them out here.",
+            stacklevel=3,
+        )
+    return frozenset(lacking)
 
 
 def _named(kernel: Callable[..., Any] | Kernel, library: str) -> Callable[..., Any] | Kernel:
@@ -378,6 +423,8 @@ def _widening(
 
 
 def _products(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
+    if not hasattr(xp, "matmul"):
+        return {}
     return {
         "matmul": Kernel(name="matmul", prepare=_widening(xp.matmul, dtypes, wrap)),
     }

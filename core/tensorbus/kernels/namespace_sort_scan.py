@@ -24,13 +24,11 @@ def ordering(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> Table:
     kernels: Table = {
         "sort": Kernel(name="sort", prepare=lambda call: wrap(_sort(xp, dtypes, call))),
         "argsort": Kernel(name="argsort", prepare=lambda call: wrap(_argsort(xp, dtypes, call))),
-        "cumulative_sum": Kernel(name="cumulative_sum", prepare=_running(xp, "cumsum", dtypes, wrap)),
         "take_along_axis": lambda x, indices, axis: _take(xp, x, indices, axis),
     }
-    if hasattr(xp, "cumprod"):
-        kernels["cumulative_prod"] = Kernel(
-            name="cumulative_prod", prepare=_running(xp, "cumprod", dtypes, wrap)
-        )
+    for op, name in (("cumulative_sum", "cumsum"), ("cumulative_prod", "cumprod")):
+        if hasattr(xp, name):
+            kernels[op] = Kernel(name=op, prepare=_running(xp, name, dtypes, wrap))
     for op, name in _ACCUMULATED.items():
         function = getattr(getattr(xp, name, None), "accumulate", None)
         if function is not None:

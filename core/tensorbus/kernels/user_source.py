@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from ..backend_interface.capabilities import SourceCall
 from ..backend_interface.strided_array import StridedArray
 from ..dtypes.definition import DType
-from ..errors import UnsupportedDtypeError
+from ..errors import DeviceError, UnsupportedDtypeError
+from ..lowering.codegen.dialect import Dialect
 from ..lowering.ir.builder import PARAMETER, Launch
 from ..lowering.ir.loop_ir import INDEX, Buffer, Kernel, Var
 from .from_dialect import Compiler, pack
+
+_COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def source_head(call: SourceCall, storage: Callable[[DType], str]) -> str:
@@ -48,6 +52,37 @@ def launch_of(call: SourceCall) -> Launch:
     )
 
 
+def check_signature(call: SourceCall, dialect: Dialect, device: str) -> None:
+    """Raise ``DeviceError`` where a source takes other arguments than it would be called with.
+
+    Of languages whose kernels are plain functions, called by their addresses: where a grid has items, the
+    driver counts arguments, but here nobody would before they are read. That is so of a source with the
+    signature of another device of the same language: that of the cpu has the range of a thread at its end.
+    """
+    source = _COMMENT.sub(" ", call.code) if isinstance(call.code, str) and not dialect.parallel else ""
+    definition = re.search(rf"\b{re.escape(call.name)}\s*\(([^(){{;]*)\)\s*\{{", source)
+    if definition is None:
+        return
+    arguments = [
+        dialect.buffer.format(const=constant, T=f"TB_{name}", name=name)
+        for constant, arrays in ((dialect.constant, call.operands), ("", call.results))
+        for name, _, _ in arrays
+    ]
+    scalars = [(PARAMETER.get(dtype, dtype), name) for name, dtype, _ in call.scalars]
+    scalars += [(INDEX, f"size_{k}") for k in range(len(call.sizes))]
+    rules = {**dialect.types, INDEX: dialect.index}
+    arguments += [
+        dialect.param.format(T=rules[d].storage if d in rules else d, name=name) for d, name in scalars
+    ]
+    count = definition[1].count(",") + 1 if definition[1].strip() not in ("", "void") else 0
+    if count != len(arguments):
+        head = dialect.kernel.format(name=call.name, arguments=", ".join(arguments), group=call.group)
+        raise DeviceError(
+            f"{call.name}: its source for {device} takes {count} argument(s), and would be called with"
+            f" {len(arguments)}. Write it as: {head}"
+        )
+
+
 def from_source(
     compiler: Compiler, call: SourceCall, index: int
 ) -> Callable[[Sequence[Any]], tuple[StridedArray, ...]]:
@@ -56,7 +91,9 @@ def from_source(
     Raises ``UnsupportedDtypeError`` where the language lacks a dtype, ``DeviceError`` where the source does
     not compile.
     """
-    types = compiler.dialect(index).types
+    dialect = compiler.dialect(index)
+    types = dialect.types
+    check_signature(call, dialect, compiler.describe(index))
 
     def storage(dtype: DType) -> str:
         if dtype not in types:
