@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from .tensor.tensor import Tensor
 
 
-def _check_norm(name: str, norm: str) -> str:
-    """Return ``norm``. Raises ``ArgumentError`` unless it is one of the three."""
+def _check_norm(name: str, norm: str | None) -> str:
+    """Return ``norm``, None as "backward". Raises ``ArgumentError`` unless it is one of the three."""
+    norm = "backward" if norm is None else norm
     if norm not in ADJOINT_NORM:
         raise ArgumentError(
             f"{name}: norm is {norm!r}; it must be one of {', '.join(map(repr, ADJOINT_NORM))}."
@@ -46,9 +47,8 @@ def _resized(x: Any, axis: int, n: int) -> Any:
     return pad(x, (0,) * len(after), after, 0)
 
 
-def _one(name: str, x: Any, n: int | None, axis: int, norm: str) -> tuple[int, int]:
+def _one(name: str, x: Any, n: int | None, axis: int) -> tuple[int, int]:
     """Return the axis counted from the front, and the length over it."""
-    _check_norm(name, norm)
     place = normalize_axis(name, axis, len(x.shape))
     length = x.shape[place] if n is None else as_shape(name, n)[0]
     if length < 1:
@@ -56,13 +56,20 @@ def _one(name: str, x: Any, n: int | None, axis: int, norm: str) -> tuple[int, i
     return place, length
 
 
-def _many(name: str, x: Any, s: Any, axes: Any, norm: str) -> list[tuple[int, int | None]]:
-    """Return the axes and the length over each, None where it stays as it is."""
-    _check_norm(name, norm)
-    if s is not None and axes is None:
-        raise ArgumentError(f"{name}: s = {s!r} is for given axes; pass axes= as well.")
-    places = range(len(x.shape)) if axes is None else [normalize_axis(name, a, len(x.shape)) for a in axes]
-    lengths = [None] * len(places) if s is None else [None if n == -1 else n for n in as_shape(name, s)]
+def _many(name: str, x: Any, s: Any, axes: Any) -> list[tuple[int, int | None]]:
+    """Return the axes and the length over each, None where it stays as it is.
+
+    Lengths without axes are those of the last axes, as in PyTorch.
+    """
+    rank = len(x.shape)
+    lengths = None if s is None else [None if n == -1 else n for n in as_shape(name, s)]
+    if axes is not None:
+        places = [normalize_axis(name, a, rank) for a in as_shape(name, axes)]
+    elif lengths is None:
+        places = list(range(rank))
+    else:
+        places = [normalize_axis(name, k - len(lengths), rank) for k in range(len(lengths))]
+    lengths = [None] * len(places) if lengths is None else lengths
     if len(lengths) != len(places) or len(set(places)) != len(places) or not places:
         raise ArgumentError(
             f"{name}: s = {s!r} and axes = {axes!r} must be as many lengths as different axes of shape"
@@ -71,13 +78,14 @@ def _many(name: str, x: Any, s: Any, axes: Any, norm: str) -> list[tuple[int, in
     return list(zip(places, lengths, strict=True))
 
 
-def _along(name: str, x: Any, n: int | None, axis: int, norm: str, inverse: bool) -> Any:
-    place, length = _one(name, x, n, axis, norm)
+def _along(name: str, x: Any, n: int | None, axis: int, norm: str | None, inverse: bool) -> Any:
+    norm = _check_norm(name, norm)
+    place, length = _one(name, x, n, axis)
     return transform(_resized(x, place, length), axis=place, inverse=inverse, norm=norm)
 
 
 @with_form
-def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def fft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the Fourier transform along ``axis``: ``out[k] = sum(x[j] * exp(-2j * pi * j * k / n))``.
 
     ``x`` is complex, or is made so. ``n`` cuts the axis, or fills it with zeros. ``norm="ortho"`` divides by
@@ -91,7 +99,7 @@ def fft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "back
 
 
 @with_form
-def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ifft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the inverse of ``fft``: it divides by ``n``, or by what ``norm`` says.
 
     >>> import tensorbus as tb
@@ -103,47 +111,53 @@ def ifft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 
 @with_form
 def fftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] | None = None,
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return the Fourier transform over several axes (None: all), of lengths ``s``; -1 keeps a length.
+
+    Lengths without axes are those of the last axes.
 
     >>> import tensorbus as tb
     >>> tb.fft.fftn(tb.ones((2, 2), dtype="complex64")).tolist()
     [[(4+0j), 0j], [0j, 0j]]
     """
-    for axis, n in _many("fftn", x, s, axes, norm):
+    for axis, n in _many("fftn", x, s, axes):
         x = _along("fftn", x, n, axis, norm, inverse=False)
     return x
 
 
 @with_form
 def ifftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] | None = None,
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return the inverse of ``fftn``."""
-    for axis, n in _many("ifftn", x, s, axes, norm):
+    for axis, n in _many("ifftn", x, s, axes):
         x = _along("ifftn", x, n, axis, norm, inverse=True)
     return x
 
 
 @with_form
 def fft2(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] = (-2, -1),
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return ``fftn`` over two axes, by default the last ones."""
     return fftn(x, s=s, axes=axes, norm=norm)
 
 
 @with_form
 def ifft2(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] = (-2, -1),
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return ``ifftn`` over two axes, by default the last ones."""
     return ifftn(x, s=s, axes=axes, norm=norm)
 
 
 @with_form
-def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def rfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the first ``n // 2 + 1`` elements of the Fourier transform of real numbers.
 
     The others are their conjugates, backwards.
@@ -152,12 +166,13 @@ def rfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
     >>> tb.fft.rfft(tb.asarray([1.0, 2.0, 3.0, 4.0])).tolist()
     [(10+0j), (-2+2j), (-2+0j)]
     """
-    place, length = _one("rfft", x, n, axis, norm)
+    norm = _check_norm("rfft", norm)
+    place, length = _one("rfft", x, n, axis)
     return real_transform(_resized(x, place, length), axis=place, norm=norm)
 
 
 @with_form
-def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def irfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the ``n`` real numbers whose ``rfft`` is ``x``; by default an even number of them.
 
     >>> import tensorbus as tb
@@ -167,23 +182,25 @@ def irfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "ba
     return _real_from_half("irfft", x, n, axis, norm)  # type: ignore[no-any-return]
 
 
-def _real_from_half(name: str, x: Any, n: int | None, axis: int, norm: str) -> Any:
+def _real_from_half(name: str, x: Any, n: int | None, axis: int, norm: str | None) -> Any:
+    norm = _check_norm(name, norm)
     place = normalize_axis(name, axis, len(x.shape))
-    place, length = _one(name, x, 2 * (x.shape[place] - 1) if n is None else n, axis, norm)
+    place, length = _one(name, x, 2 * (x.shape[place] - 1) if n is None else n, axis)
     return inverse_real_transform(_resized(x, place, length // 2 + 1), n=length, axis=place, norm=norm)
 
 
 @with_form
 def rfftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] | None = None,
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return the Fourier transform of real numbers over several axes; the last one gives half a spectrum.
 
     >>> import tensorbus as tb
     >>> tb.fft.rfftn(tb.ones((2, 4))).shape
     (2, 3)
     """
-    *others, (axis, n) = _many("rfftn", x, s, axes, norm)
+    *others, (axis, n) = _many("rfftn", x, s, axes)
     x = rfft(x, n=n, axis=axis, norm=norm)
     for place, length in others:
         x = _along("rfftn", x, length, place, norm, inverse=False)
@@ -192,15 +209,16 @@ def rfftn(
 
 @with_form
 def irfftn(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] | None = None, norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] | None = None,
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return the inverse of ``rfftn``; ``s`` are the lengths of the result, by default even in the last axis.
 
     >>> import tensorbus as tb
     >>> tb.fft.irfftn(tb.ones((2, 3), dtype="complex64")).shape
     (2, 4)
     """
-    *others, (axis, n) = _many("irfftn", x, s, axes, norm)
+    *others, (axis, n) = _many("irfftn", x, s, axes)
     for place, length in others:
         x = _along("irfftn", x, length, place, norm, inverse=True)
     return irfft(x, n=n, axis=axis, norm=norm)
@@ -208,22 +226,24 @@ def irfftn(
 
 @with_form
 def rfft2(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] = (-2, -1),
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return ``rfftn`` over two axes, by default the last ones."""
     return rfftn(x, s=s, axes=axes, norm=norm)
 
 
 @with_form
 def irfft2(
-    x: Tensor, /, *, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1), norm: str = "backward"
-) -> Tensor:
+    x: Tensor, /, s: int | Sequence[int] | None = None, axes: int | Sequence[int] = (-2, -1),
+    norm: str | None = "backward",
+) -> Tensor:  # fmt: skip
     """Return ``irfftn`` over two axes, by default the last ones."""
     return irfftn(x, s=s, axes=axes, norm=norm)
 
 
 @with_form
-def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def hfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the real spectrum, of ``n`` elements, of a signal whose second half mirrors ``x`` conjugated.
 
     >>> import tensorbus as tb
@@ -234,15 +254,16 @@ def hfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "bac
 
 
 @with_form
-def ihfft(x: Tensor, /, *, n: int | None = None, axis: int = -1, norm: str = "backward") -> Tensor:
+def ihfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Tensor:
     """Return the first half of the signal whose spectrum is real: the inverse of ``hfft``.
 
     >>> import tensorbus as tb
     >>> tb.fft.ihfft(tb.asarray([8.0, -2.0, 0.0, -2.0])).shape
     (3,)
     """
-    place, length = _one("ihfft", x, n, axis, norm)
-    return conj(real_transform(_resized(x, place, length), axis=place, norm=ADJOINT_NORM[norm]))  # type: ignore[no-any-return]
+    adjoint_norm = ADJOINT_NORM[_check_norm("ihfft", norm)]
+    place, length = _one("ihfft", x, n, axis)
+    return conj(real_transform(_resized(x, place, length), axis=place, norm=adjoint_norm))  # type: ignore[no-any-return]
 
 
 def _frequencies(
@@ -259,7 +280,7 @@ def _frequencies(
 
 @with_form
 def fftfreq(
-    n: int, /, *, d: float = 1.0, dtype: DType | str | None = None, device: Device | str | None = None
+    n: int, /, d: float = 1.0, *, dtype: DType | str | None = None, device: Device | str | None = None
 ) -> Tensor:
     """Return the frequency of each element that ``fft`` gives, for samples ``d`` apart.
 
@@ -273,7 +294,7 @@ def fftfreq(
 
 @with_form
 def rfftfreq(
-    n: int, /, *, d: float = 1.0, dtype: DType | str | None = None, device: Device | str | None = None
+    n: int, /, d: float = 1.0, *, dtype: DType | str | None = None, device: Device | str | None = None
 ) -> Tensor:
     """Return the frequency of each element that ``rfft`` gives, for ``n`` samples ``d`` apart.
 
@@ -301,7 +322,7 @@ def _shift(name: str, x: Any, axes: Any, before: Callable[[int], int]) -> Any:
 
 
 @with_form
-def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+def fftshift(x: Tensor, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return a spectrum with the frequency 0 in the middle of ``axes`` (None: of all).
 
     >>> import tensorbus as tb
@@ -312,6 +333,6 @@ def fftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor
 
 
 @with_form
-def ifftshift(x: Tensor, /, *, axes: int | Sequence[int] | None = None) -> Tensor:
+def ifftshift(x: Tensor, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return the inverse of ``fftshift``: the frequency 0 comes first."""
     return _shift("ifftshift", x, axes, lambda m: m // 2)  # type: ignore[no-any-return]

@@ -174,7 +174,7 @@ BAD: dict[str, tuple[Any, type[Exception]]] = {
         lambda d: tb.randint(0, 300, (2,), dtype="uint8", device=d),
         tb.DtypeError,
     ),
-    "a floating dtype": (lambda d: tb.randint(0, 3, (2,), dtype="float32", device=d), tb.DtypeError),
+    "a bool dtype": (lambda d: tb.randint(0, 3, (2,), dtype="bool", device=d), tb.DtypeError),
     "no probability": (lambda d: tb.bernoulli(1.5, (2,), device=d), tb.ShapeError),
     "a probability of NaN": (lambda d: tb.bernoulli(float("nan"), (2,), device=d), tb.ShapeError),
     "a state of floats": (lambda d: tb.random_bits(tb.zeros((2,), device=d), (2,)), tb.ShapeError),

@@ -75,7 +75,93 @@ def _spread(name: str) -> Callable[..., Any]:
     return call
 
 
+def _nanmedian(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the lower one of two in the middle of what is no NaN, with its index along an axis."""
+    options = {"axis": dim, "keepdims": keepdim, "interpolation": "lower"}
+    values = tb.nanquantile(x, 0.5, **options)
+    if dim is None:
+        return values
+    kept = values if keepdim or not x.ndim else tb.expand_dims(values, axis=dim)
+    same = (x == kept) | (tb.isnan(x) & tb.isnan(kept))
+    return values, tb.argmax(same.to(tb.int8), axis=dim, keepdims=keepdim) if x.ndim else tb.asarray(0)
+
+
+def _swaps(permutation: Any, count: int) -> Any:
+    """Return LAPACK's pivots, rows that were exchanged one after another, of an order of rows."""
+    order = np.asarray(permutation)
+    pivots = np.empty((*order.shape[:-1], count), np.int32)
+    for place in np.ndindex(order.shape[:-1]):
+        rows = list(range(order.shape[-1]))
+        for i in range(count):
+            j = rows.index(order[place][i])
+            rows[i], rows[j] = rows[j], rows[i]
+            pivots[place][i] = j + 1
+    return tb.asarray(pivots)
+
+
+def _order_of_rows(pivots: Any) -> Any:
+    """Return the order of rows that LAPACK's pivots lead to."""
+    swaps = np.asarray(pivots)
+    order = np.empty(swaps.shape, np.int64)
+    for place in np.ndindex(swaps.shape[:-1]):
+        rows = list(range(swaps.shape[-1]))
+        for i, j in enumerate(swaps[place]):
+            rows[i], rows[j - 1] = rows[j - 1], rows[i]
+        order[place] = rows
+    return tb.asarray(order)
+
+
+def _lu_factor(x: Any, **options: Any) -> tuple[Any, Any]:
+    packed, permutation = tb.linalg.lu_factor(x, **options)
+    return packed, _swaps(permutation, min(x.shape[-2:]))
+
+
+def _lstsq(a: Any, b: Any, *, driver: str = "gelsy", **options: Any) -> tuple[Any, ...]:
+    """Return ``lstsq``, without what PyTorch's driver does not compute."""
+    solution, residuals, rank, values = tb.linalg.lstsq(a, b, driver=driver, **options)
+    none = residuals.reshape(-1)[:0]
+    rows, columns = a.shape[-2:]
+    whole = rows > columns and driver != "gelsy" and bool((rank == columns).all())
+    return (
+        solution,
+        residuals if whole else none,
+        tb.empty((0,), dtype="int64") if driver == "gels" else rank,
+        values if driver in ("gelsd", "gelss") else none,
+    )
+
+
+def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
+
+
+def _normal(mean: Any, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
+    if size is None:
+        shapes = [x.shape for x in (mean, std) if isinstance(x, tb.Tensor)]
+        size = tb.broadcast_shapes(*shapes)
+    return tb.normal(size, mean, std, **options)
+
+
+VARIANTS: dict[tuple[str, str], Callable[..., Any]] = {
+    ("linalg.lstsq", "grad_oriented"): lambda *args, **options: _lstsq(*args, **options)[:2],
+    ("linalg.pinv", "singular"): lambda a, b: tb.linalg.pinv(a @ b.mT),
+    ("normal", "in_place"): lambda x, *args, **options: x.clone().normal_(*args, **options),
+    ("normal", ""): _normal,
+    ("normal", "number_mean"): _normal,
+}
+"""Variants of operators that are other functions than the operator."""
+
 CALLS: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y, alpha=1: x + y if alpha == 1 else x + alpha * y,
+    "sub": lambda x, y, alpha=1: x - y if alpha == 1 else x - alpha * y,
+    "rsub": lambda x, y, alpha=1: y - x if alpha == 1 else y - alpha * x,
+    "nanmedian": _nanmedian,
+    "linalg.lu_factor": _lu_factor,
+    "linalg.lu_solve": lambda packed, pivots, b, **options: tb.linalg.lu_solve(
+        packed, _order_of_rows(pivots), b, **options
+    ),
+    "lu_solve": lambda b, packed, pivots: tb.linalg.lu_solve(packed, _order_of_rows(pivots), b),
+    "linalg.lstsq": _lstsq,
+    "slice": _slice,
     "sort": _sort,
     "max": _extreme("max"),
     "min": _extreme("min"),
@@ -92,7 +178,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     ),
     "allclose": lambda *args, **options: bool(tb.allclose(*args, **options)),
     "repeat": tb.tile,
-    "bernoulli": lambda x: tb.bernoulli(x).to(x.dtype),
+    "bernoulli": lambda x, p=None, **options: tb.bernoulli(x if p is None else p, x.shape).to(x.dtype),
     "where": lambda x, condition, other: tb.where(condition, x, other),
     "einsum": lambda operands, equation: tb.einsum(equation, *operands),
     "meshgrid": lambda *x, indexing="ij": tb.meshgrid(
@@ -114,9 +200,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 }
 """Operators whose arguments or results have another form here; ``docs/pytorch.md`` says which."""
 
-METHODS = frozenset(
-    {"exponential", "uniform", "normal", "cauchy", "log_normal", "geometric", "zero_", "fill"}
-)
+METHODS = frozenset({"exponential", "uniform", "cauchy", "log_normal", "geometric", "zero_", "fill"})
 """Operators whose samples are calls of an in-place method."""
 
 RANDOM = frozenset(
@@ -126,6 +210,7 @@ RANDOM = frozenset(
         "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d",
         "nn.functional.dropout3d", "nn.functional.feature_alpha_dropout",
         "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu",
+        "nn.functional.multi_head_attention_forward",
     }
 )  # fmt: skip
 """Operators that draw numbers, or leave them undefined."""
@@ -135,8 +220,10 @@ class AbsentError(Exception):
     """tensorbus has no function of this name."""
 
 
-def function(name: str) -> Callable[..., Any]:
-    """Return what stands here for ``torch``'s operator ``name``."""
+def function(name: str, variant: str = "") -> Callable[..., Any]:
+    """Return what stands here for ``torch``'s operator ``name``, or a variant of its tests."""
+    if (name, variant) in VARIANTS:
+        return VARIANTS[name, variant]
     if name in CALLS:
         return CALLS[name]
     if name in METHODS:
@@ -148,7 +235,9 @@ def function(name: str) -> Callable[..., Any]:
     try:
         for part in name.split("."):
             place = getattr(place, part)
-        return place
+        if callable(place):
+            return place
+        raise AttributeError(name)  # a dtype: the method casts to it
     except AttributeError:
         if not hasattr(ONE, name):
             raise AbsentError(name) from None
@@ -183,6 +272,8 @@ class Arguments:
             return self.DTYPES[value]
         if isinstance(value, torch.device):
             return str(value)
+        if isinstance(value, torch.nn.PairwiseDistance):
+            return tb.nn.PairwiseDistance(value.norm, value.eps, value.keepdim)
         if isinstance(value, dict):
             return {name: self(one) for name, one in value.items() if not isinstance(one, self.IGNORED)}
         if isinstance(value, (tuple, list)):
@@ -236,7 +327,7 @@ def trial(op: Any, sample: Any) -> None:
     random = op.name in RANDOM or options.get("dropout_p", 0) > 0
     last = sample.output_process_fn_grad or (lambda result: result)
     theirs = last(op(sample.input, *sample.args, **sample.kwargs))
-    ours = last(function(op.name)(*args, **options))
+    ours = last(function(op.name, op.variant_test_name)(*args, **options))
     compare(theirs, ours, "values", values=not random)
     pairs = [
         (a, b)
@@ -279,7 +370,7 @@ def run(names: list[str], most: int) -> tuple[Counter[str], dict[str, list[str]]
     ]
     for op in track(ops, "operators", console=Console(stderr=True), transient=True):
         try:
-            function(op.name)
+            function(op.name, op.variant_test_name)
         except AbsentError:
             absent.add(op.name)
             continue

@@ -52,8 +52,8 @@ _FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
     scan.cumulative_prod, scan.cumulative_sum, scan.diff, sorting.kthvalue, sorting.median,
     sorting.quantile, sorting.topk, take_along_axis.scatter_add, take_along_axis.scatter_reduce,
     movement.moveaxis, torch_gather.gather, torch_gather.scatter, arithmetic.conj, arithmetic.addcdiv,
-    arithmetic.addcmul, arithmetic.nan_to_num, angle, special.logit, transcendental.float_power,
-    softmax.logsumexp,
+    arithmetic.addcmul, arithmetic.nan_to_num, arithmetic.rounded, angle, special.logit,
+    transcendental.float_power, softmax.logsumexp,
 )  # fmt: skip
 """Functions, written in ops, that are methods too. Ops become methods by their field ``method``."""
 _LAZY_FUNCTIONS: Final = {

@@ -243,7 +243,7 @@ def randint(
     low: int, high: Any, shape: int | tuple[int, ...] | None = None, *, dtype: DType | str | None = None,
     device: DeviceLike = None, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return integers from ``low`` up to but without ``high``, at most 2**63 apart.
+    """Return integers from ``low`` up to but without ``high``, at most 2**63 apart, in any real dtype.
 
     ``randint(high, shape)``, with a tuple, begins at 0. A number takes 32 random bits, and 64 where more than
     2**32 are possible. Raises ``ShapeError`` for an empty or larger range and for what is no shape,
@@ -263,8 +263,8 @@ def randint(
     if not 0 < span <= 1 << 63:
         raise ShapeError(f"randint: the range must hold 1 to 2**63 integers, got [{low}, {high}).")
     kind = dt.default_int if dtype is None else dt.dtype(dtype)
-    if not kind.is_integer:
-        raise DtypeError(f"randint: an integer dtype is needed, got {kind}.")
+    if not (kind.is_integer or kind.is_floating):
+        raise DtypeError(f"randint: an integer or floating-point dtype is needed, got {kind}.")
     for bound in (low, high - 1):
         dt.check_scalar("randint", bound, kind)
     size = as_shape("randint", shape)

@@ -34,6 +34,7 @@ from .incomplete_gamma_beta import gammaincc as gammaincc
 from .normal import log_ndtr as log_ndtr
 from .normal import ndtr as ndtr
 from .normal import ndtri as ndtri
+from .zeta import multigammaln as multigammaln
 from .zeta import polygamma as polygamma
 from .zeta import zeta as zeta
 

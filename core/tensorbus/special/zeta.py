@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from ..errors import ArgumentError
 from ..ops.call_errors import with_form
 from ..ops.elementwise.arithmetic import floor, round
 from ..ops.elementwise.comparison import equal, less, less_equal, not_equal
@@ -87,6 +88,34 @@ def zeta(s: Any, q: Any = None, /) -> Any:
     '9.869604401'
     """
     return _zeta(s) if q is None else _zeta(s, q)
+
+
+@with_form
+def multigammaln(x: Any, p: int, /) -> Any:
+    """Return the logarithm of the multivariate gamma function of dimension ``p``, for ``x > (p - 1) / 2``.
+
+    ``log(pi) * p * (p - 1) / 4`` plus ``gammaln`` of ``x``, ``x - 1/2`` ... ``x - (p - 1) / 2``; NaN for a
+    smaller ``x``. Raises ``ArgumentError`` for ``p`` that is no integer of at least 1.
+
+    >>> import tensorbus as tb
+    >>> f"{tb.special.multigammaln(tb.asarray(2.0), 2).item():.4f}"
+    '0.4516'
+    """
+    if not hasattr(p, "__index__") or p < 1:
+        raise ArgumentError(f"multigammaln: p must be an integer >= 1, got {p!r}.")
+    return _multigammaln(x, p.__index__())
+
+
+def _multigammaln(x: Any, p: int) -> Any:
+    @real
+    def multigammaln(x: Any) -> Any:
+        inside = less((p - 1) / 2, x)
+        total = lgamma(where(inside, x, float(p))) + math.log(math.pi) * p * (p - 1) / 4
+        for k in range(1, p):
+            total = total + lgamma(where(inside, x, float(p)) - k / 2)
+        return where(inside, total, math.nan)
+
+    return multigammaln(x)
 
 
 @with_form

@@ -123,7 +123,7 @@ def feature_alpha_dropout(
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
     """Return ``(batch, channels, *space)`` with whole channels set to SELU's limit: see ``alpha_dropout``."""
-    if input.ndim < 2:
+    if input.ndim < 2 and training and p != 0:
         raise ShapeError(f"feature_alpha_dropout: (batch, channels, *space) is needed, got {input.shape}.")
     mask = input.shape[:2] + (1,) * (input.ndim - 2)
     return _alpha("feature_alpha_dropout", input, p, training, inplace, mask, generator)

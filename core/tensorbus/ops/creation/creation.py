@@ -309,7 +309,7 @@ def _spaced(
 
 @with_form
 def logspace(
-    start: float, stop: float, /, num: int, *, base: float = 10.0, dtype: DType | str | None = None,
+    start: float, stop: float, /, num: int, base: float = 10.0, *, dtype: DType | str | None = None,
     device: DeviceLike = None, endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
     """Return ``num`` numbers from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale.

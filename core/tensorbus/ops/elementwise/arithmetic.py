@@ -7,6 +7,8 @@ from typing import Any
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, COMPLEX, FLOATING, INEXACT, NUMERIC, REAL
+from ...errors import ArgumentError, DtypeError
+from ...tracing.sym_int import index
 from ..call_errors import with_form
 from ..definition import Op, table
 from .comparison import equal, greater, greater_equal, isinf, isnan, less, less_equal, not_equal, signbit
@@ -159,6 +161,32 @@ round = elementwise(
     "round", dtypes=NUMERIC, vjp=lambda g: (None,),
     doc="Rounded to the nearest, halves to even; of a complex number both parts.",
 )  # fmt: skip
+
+
+@with_form
+def rounded(x: Any, /, *, decimals: int = 0) -> Any:
+    """Return ``x`` rounded to the nearest of ``decimals`` places, halves to even; negative ones count tens.
+
+    Of a complex number both parts are rounded. Raises ``DtypeError`` for places of what is not floating
+    point, ``ArgumentError`` for a number of them that is no integer.
+
+    >>> import tensorbus as tb
+    >>> tb.round(tb.asarray([1.5, 1251.0]), decimals=-1).tolist(), tb.round(tb.asarray(2.5)).item()
+    ([0.0, 1250.0], 2.0)
+    """
+    if not hasattr(decimals, "__index__"):
+        raise ArgumentError(f"round: decimals must be an integer, got {decimals!r}.")
+    places = index(decimals)
+    if places == 0:
+        return round(x)
+    if not x.dtype.is_floating:
+        raise DtypeError(f"round: decimals are those of floating point, got dtype {x.dtype}.")
+    tens = 10.0 ** (places if places > 0 else -places)
+    return round(x * tens) / tens if places > 0 else round(x / tens) * tens
+
+
+rounded.__name__ = rounded.__qualname__ = "round"
+
 frac = elementwise(
     "frac", domain=(0.1, 0.9), dtypes=FLOATING, decompose=lambda x: x - trunc(x), vjp=lambda g: (g,),
     doc="``x - trunc(x)``, with the sign of ``x``.",

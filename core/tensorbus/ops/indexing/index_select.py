@@ -130,16 +130,14 @@ def masked_select(x: Any, mask: Any, /) -> Any:
 def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
     """Return ``x`` with ``value``, a number or a 0-dimensional tensor, where ``mask`` is true.
 
-    The mask broadcasts to the shape of ``x``. Raises ``DtypeError`` for a number that does not fit in its
-    dtype.
+    ``x`` and the mask broadcast together. Raises ``DtypeError`` for a number that does not fit in the dtype
+    of ``x``.
 
     >>> import tensorbus as tb
     >>> tb.masked_fill(tb.ones((2,)), tb.asarray([True, False]), 0.0).tolist()
     [0.0, 1.0]
     """
     _check_mask("masked_fill", mask)
-    if broadcast_shapes(x.shape, mask.shape) != x.shape:
-        raise ShapeError(f"masked_fill: a mask of shape {mask.shape} does not broadcast to shape {x.shape}.")
     if hasattr(type(value), "_vtype"):
         if value.shape != ():
             raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
@@ -151,7 +149,7 @@ def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
 def masked_scatter(x: Any, mask: Any, source: Any, /) -> Any:
     """Return ``x`` with the elements of ``source``, in C order, one for each place where ``mask`` is true.
 
-    The mask broadcasts to the shape of ``x``. ``source`` has the dtype of ``x`` and at least as many elements
+    ``x`` and the mask broadcast together. ``source`` has the dtype of ``x`` and at least as many elements
     as the mask has true ones; that is seen on the device, so that a source too short raises
     ``IndexingError`` where it is read.
 
@@ -161,10 +159,7 @@ def masked_scatter(x: Any, mask: Any, source: Any, /) -> Any:
     [5.0, 0.0, 6.0]
     """
     _check_mask("masked_scatter", mask)
-    if broadcast_shapes(x.shape, mask.shape) != x.shape:
-        raise ShapeError(
-            f"masked_scatter: a mask of shape {mask.shape} does not broadcast to shape {x.shape}."
-        )
+    x = broadcast_to(x, broadcast_shapes(x.shape, mask.shape))
     if source.dtype is not x.dtype:
         raise DtypeError(
             f"masked_scatter: x is {x.dtype}, the source {source.dtype}; cast it with .to(x.dtype)."

@@ -6,24 +6,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType, real_of
-from ...errors import ShapeError
+from ...errors import ArgumentError, ShapeError
 from ..batching_rules import aligned
 from ..call_errors import with_form
-from ..creation.creation import full
+from ..creation.creation import full, tril
 from ..definition import Op, Spec, table
 from ..elementwise.arithmetic import abs, maximum
-from ..elementwise.comparison import greater
+from ..elementwise.comparison import equal, greater
 from ..elementwise.family import Operand, broadcast_shapes, fit
 from ..elementwise.where_cast import cast, where
 from ..matmul.matmul import product
 from ..movement.movement import reshape, sum_to
 from ..reduction.reduction import sum
-from .matrix import FACTORED, adjoint, as_column, as_row, check_matrix, columns
+from .matrix import FACTORED, adjoint, as_column, as_row, check_matrix, check_square, columns
 from .orthogonal import svd, svdvals
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
+_DRIVERS: Final = (None, "gelsy", "gels", "gelsd", "gelss")
 _EPSILON: Final = {dt.float32: 2.0**-23, dt.float64: 2.0**-52}
 
 
@@ -96,32 +97,51 @@ def _tolerance(name: str, x: Any, rtol: Any) -> Any:
 
 
 @with_form
-def pinv(x: Tensor, /, *, rtol: float | Tensor | None = None) -> Tensor:
+def pinv(
+    x: Tensor, /, *, rtol: float | Tensor | None = None, atol: float | Tensor | None = None,
+    hermitian: bool = False,
+) -> Tensor:  # fmt: skip
     """Return pseudo-inverses, of shape ``(..., n, m)`` for matrices of shape ``(..., m, n)``.
 
-    Singular values up to ``rtol`` (one, or one for each matrix) times the largest count as 0; without it,
-    up to the larger side times the machine epsilon. Gradients are those at constant rank.
+    Singular values up to ``rtol`` (one, or one for each matrix) times the largest count as 0, and those up to
+    ``atol``; without both, up to the larger side times the machine epsilon. Gradients are those at constant
+    rank. Of ``hermitian`` matrices only the lower triangle is read; the gradient goes to all elements, as it
+    does without the word.
 
     >>> import tensorbus as tb
     >>> tb.linalg.pinv(tb.asarray([[2.0, 0.0], [0.0, 0.0]])).tolist()
     [[0.5, 0.0], [0.0, 0.0]]
     """
-    return _pinv_op(x, _tolerance("pinv", x, rtol))
+    x = _hermitian("pinv", x) if hermitian else x
+    relative = _tolerance("pinv", x, 0.0 if rtol is None and atol is not None else rtol)
+    if atol is not None and 0 not in x.shape[-2:]:
+        largest = as_row(columns(svdvals(x.detach()), 0, 1))
+        relative = maximum(relative, _tolerance("pinv", x, atol) / where(equal(largest, 0), 1.0, largest))
+    return _pinv_op(x, relative)
+
+
+def _hermitian(name: str, x: Any) -> Any:
+    """Return the matrices that the lower triangles of ``x`` stand for; their gradient is that of ``x``."""
+    check_square(name, x.shape)
+    whole = tril(x) + adjoint(tril(x, k=-1))
+    return whole.detach() + (x - x.detach())
 
 
 @with_form
 def matrix_rank(
-    x: Tensor, /, *, atol: float | Tensor | None = None, rtol: float | Tensor | None = None
+    x: Tensor, /, *, atol: float | Tensor | None = None, rtol: float | Tensor | None = None,
+    hermitian: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return how many singular values count, as int64: those above ``atol`` and ``rtol`` times the largest.
 
     Each is one number, or one for each matrix. Without both, ``rtol`` is that of ``pinv``; of one alone the
-    other is 0.
+    other is 0. Of ``hermitian`` matrices only the lower triangle is read.
 
     >>> import tensorbus as tb
     >>> tb.linalg.matrix_rank(tb.ones((3, 3))).item()
     1
     """
+    x = _hermitian("matrix_rank", x) if hermitian else x
     relative = _tolerance("matrix_rank", x, 0.0 if rtol is None and atol is not None else rtol)
     values = svdvals(x)
     if not values.shape[-1]:
@@ -142,17 +162,23 @@ class LeastSquares(NamedTuple):
 
 
 @with_form
-def lstsq(a: Tensor, b: Tensor, /, rcond: float | Tensor | None = None) -> LeastSquares:
+def lstsq(
+    a: Tensor, b: Tensor, /, rcond: float | Tensor | None = None, *, driver: str | None = None
+) -> LeastSquares:
     """Return the smallest ``x`` of those for which ``a @ x`` is nearest to ``b``.
 
     Shapes ``(..., m, n)`` and ``(..., m, k)``, or ``(m,)`` for one vector. ``rcond`` says which singular
-    values of ``a`` count as 0, as ``rtol`` does in ``pinv``; gradients are those at constant rank.
+    values of ``a`` count as 0, as ``rtol`` does in ``pinv``; gradients are those at constant rank. ``driver``
+    is a choice of LAPACK's (``"gelsy"``, ``"gels"``, ``"gelsd"``, ``"gelss"``), which changes nothing: all
+    give the same solution where it is determined. Raises ``ArgumentError`` for another one.
 
     >>> import tensorbus as tb
     >>> found = tb.linalg.lstsq(tb.asarray([[1.0], [1.0]]), tb.asarray([1.0, 3.0]))
     >>> round(found.solution.item(), 4), round(found.residuals.item(), 4)
     (2.0, 2.0)
     """
+    if driver not in _DRIVERS:
+        raise ArgumentError(f"lstsq: driver must be one of {', '.join(map(repr, _DRIVERS))}, got {driver!r}.")
     right = as_column(b) if len(b.shape) == 1 else b
     check_matrix("lstsq", right.shape)
     check_matrix("lstsq", a.shape)

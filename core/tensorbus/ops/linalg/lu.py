@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...dtypes import definition as dt
-from ...errors import ShapeError
+from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..creation.creation import eye, full, iota, tril, triu
 from ..definition import Op, Spec
@@ -16,7 +16,8 @@ from ..elementwise.where_cast import cast
 from ..indexing.indexing import gather, scatter
 from ..matmul.matmul import product
 from ..movement.movement import broadcast_to, concat, reshape
-from .matrix import adjoint, as_row, check_matrix, columns, of_matrices, one_matrix, rows
+from .matrix import adjoint as of_adjoint
+from .matrix import as_row, check_matrix, columns, of_matrices, one_matrix, rows
 from .solve import triangular
 
 if TYPE_CHECKING:
@@ -51,12 +52,12 @@ def _vjp(g: Any, out: Any) -> tuple[Any, ...]:
     side = None
     if m > k:
         side = _by_inverse_adjoint(rows(grad, k, m), upper)
-        to_upper = to_upper - product(adjoint(rows(packed, k, m)), side)
+        to_upper = to_upper - product(of_adjoint(rows(packed, k, m)), side)
     elif n > k:
-        side = triangular(adjoint(lower), columns(grad, k, n), upper=True, unit_diagonal=True)
-        to_lower = to_lower - product(side, adjoint(columns(packed, k, n)))
-    inner = tril(product(adjoint(lower), to_lower), k=-1) + triu(product(to_upper, adjoint(upper)))
-    inner = triangular(adjoint(lower), inner, upper=True, unit_diagonal=True)
+        side = triangular(of_adjoint(lower), columns(grad, k, n), upper=True, unit_diagonal=True)
+        to_lower = to_lower - product(side, of_adjoint(columns(packed, k, n)))
+    inner = tril(product(of_adjoint(lower), to_lower), k=-1) + triu(product(to_upper, of_adjoint(upper)))
+    inner = triangular(of_adjoint(lower), inner, upper=True, unit_diagonal=True)
     back = _by_inverse_adjoint(inner, upper)
     if side is not None:
         back = concat([back, side], axis=-2 if m > k else -1)
@@ -65,7 +66,7 @@ def _vjp(g: Any, out: Any) -> tuple[Any, ...]:
 
 def _by_inverse_adjoint(x: Any, upper: Any) -> Any:
     """Return ``x`` times the inverse adjoint of an upper triangle."""
-    return adjoint(triangular(upper, adjoint(x), upper=True))
+    return of_adjoint(triangular(upper, of_adjoint(x), upper=True))
 
 
 _lu_factor: Op[...] = of_matrices(
@@ -110,28 +111,36 @@ class PackedLU(NamedTuple):
 
 
 @with_form
-def lu_factor(x: Tensor, /) -> PackedLU:
+def lu_factor(x: Tensor, /, *, pivot: bool = True) -> PackedLU:
     """Return ``(LU, permutation)``: the factors of ``x[permutation]`` in one matrix, for ``lu_solve``.
 
     Shape ``(..., m, n)``. L is the strictly lower triangle with ones on its diagonal, U the upper one; both
-    exist for singular matrices too. Rows are exchanged to keep the elements of L at most 1 in size.
+    exist for singular matrices too. Rows are exchanged to keep the elements of L at most 1 in size; that is
+    the only way, so ``pivot=False`` raises ``ArgumentError``.
 
     >>> import tensorbus as tb
     >>> packed, permutation = tb.linalg.lu_factor(tb.asarray([[1.0, 2.0], [2.0, 2.0]]))
     >>> packed.tolist(), permutation.tolist()
     ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
     """
+    _check_pivot("lu_factor", pivot)
     return PackedLU(*_lu_factor(x))
 
 
+def _check_pivot(name: str, pivot: bool) -> None:
+    if not pivot:
+        raise ArgumentError(f"{name}: factors without row exchanges are not available; leave pivot=True.")
+
+
 @with_form
-def lu(x: Tensor, /) -> LU:
+def lu(x: Tensor, /, *, pivot: bool = True) -> LU:
     """Return ``(P, L, U)`` with ``P @ L @ U = x``: see ``lu_factor``.
 
     >>> import tensorbus as tb
     >>> tb.linalg.lu(tb.asarray([[1.0, 2.0], [2.0, 2.0]])).P.tolist()
     [[0.0, 1.0], [1.0, 0.0]]
     """
+    _check_pivot("lu", pivot)
     packed, permutation = lu_factor(x)
     m, n = packed.shape[-2:]
     k = min(m, n)
@@ -142,8 +151,12 @@ def lu(x: Tensor, /) -> LU:
 
 
 @with_form
-def lu_solve(packed: Tensor, permutation: Tensor, b: Tensor, /) -> Tensor:
+def lu_solve(
+    packed: Tensor, permutation: Tensor, b: Tensor, /, *, left: bool = True, adjoint: bool = False
+) -> Tensor:
     """Return the ``x`` with ``a @ x = b``, given what ``lu_factor(a)`` returned for square matrices.
+
+    Unless ``left``, that with ``x @ a = b``; with ``adjoint``, of the conjugate transpose of ``a``.
 
     >>> import tensorbus as tb
     >>> factors = tb.linalg.lu_factor(tb.asarray([[1.0, 2.0], [2.0, 2.0]]))
@@ -157,7 +170,15 @@ def lu_solve(packed: Tensor, permutation: Tensor, b: Tensor, /) -> Tensor:
             f"lu_solve: factors of shape {packed.shape} need a permutation of {packed.shape[-1]} rows,"
             f" got shape {permutation.shape}."
         )
+    if not left:  # x @ a = b is the adjoint of a.H @ x.H = b.H
+        turned = lu_solve(packed, permutation, of_adjoint(b), adjoint=not adjoint)
+        return of_adjoint(turned)  # type: ignore[no-any-return]
     lead = broadcast_shapes(permutation.shape[:-1], b.shape[:-2])
     order = broadcast_to(permutation, (*lead, permutation.shape[-1]))
-    turned = _take_rows(broadcast_to(b, (*lead, *b.shape[-2:])), order)
-    return triangular(packed, triangular(packed, turned, upper=False, unit_diagonal=True), upper=True)
+    sides = broadcast_to(b, (*lead, *b.shape[-2:]))
+    if adjoint:
+        packed = of_adjoint(packed)
+        inner = triangular(packed, triangular(packed, sides, upper=False), upper=True, unit_diagonal=True)
+        return _put_rows(inner, order)  # type: ignore[no-any-return]
+    sides = _take_rows(sides, order)
+    return triangular(packed, triangular(packed, sides, upper=False, unit_diagonal=True), upper=True)

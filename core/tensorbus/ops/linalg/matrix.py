@@ -135,18 +135,18 @@ def diagonal_mask(n: int, like: Any) -> Any:
 
 
 @with_form
-def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
+def diagonal(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1) -> Tensor:
     """Return the diagonals of matrices; ``offset`` counts above the main one, below it where negative.
 
-    Shape ``(..., m, n)`` gives ``(..., k)``, where ``k`` is 0 for a diagonal outside. Raises ``ShapeError``
-    for fewer than two axes.
+    Shape ``(..., m, n)`` gives ``(..., k)``, where ``k`` is 0 for a diagonal outside; the matrices may lie
+    along other axes than the last two. Raises ``ShapeError`` for fewer than two axes.
 
     >>> import tensorbus as tb
     >>> tb.linalg.diagonal(tb.asarray([[1, 2], [3, 4]]), offset=1).tolist()
     [2]
     """
     check_matrix("diagonal", x.shape)
-    return movement_diagonal.diagonal(x, offset, -2, -1)  # type: ignore[no-any-return]
+    return movement_diagonal.diagonal(x, offset, axis1, axis2)  # type: ignore[no-any-return]
 
 
 @with_form

@@ -126,22 +126,29 @@ _vector_norm: Op[...] = table.add(
 
 
 @with_form
-def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(
+    x: Tensor, /, ord: float = 2, axis: Axis = None, keepdims: bool = False, *,
+    dtype: DType | str | None = None,
+) -> Tensor:  # fmt: skip
     """Return ``sum(abs(x) ** ord) ** (1 / ord)`` over an axis, several, or all.
 
     ``ord`` 0 counts what is not zero; infinities give the largest or the smallest magnitude. The result is
-    real. The gradient is 0 where the norm has none, as at zero.
+    real; ``x`` is first cast to ``dtype``. The gradient is 0 where the norm has none, as at zero.
 
     >>> import tensorbus as tb
     >>> tb.linalg.vector_norm(tb.asarray([3.0, 4.0])).item()
     5.0
     """
+    x = x if dtype is None else cast(x, dtype)
     return _vector_norm(x, axis=axis, keepdims=keepdims, ord=ord)
 
 
 @with_form
-def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Order = "fro") -> Tensor:
-    """Return norms of matrices.
+def matrix_norm(
+    x: Tensor, /, ord: Order = "fro", axis: tuple[int, int] = (-2, -1), keepdims: bool = False, *,
+    dtype: DType | str | None = None,
+) -> Tensor:  # fmt: skip
+    """Return norms of the matrices that lie along ``axis``, rows first; ``x`` is first cast to ``dtype``.
 
     ``ord`` is ``"fro"`` (of all elements), ``"nuc"`` (the sum of singular values), 2 or -2 (the largest or
     smallest of them), 1 or -1 (the largest or smallest sum of a column's magnitudes), or an infinity (of a
@@ -152,6 +159,14 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Order = "fro") -> 
     7.0
     """
     check_matrix("matrix_norm", x.shape)
+    rank = len(x.shape)
+    places = tuple(normalize_axis("matrix_norm", a, rank) for a in axis)
+    if len(places) != 2 or places[0] == places[1]:
+        raise ShapeError(f"matrix_norm: two different axes are needed, got {axis!r} of shape {x.shape}.")
+    x = x if dtype is None else cast(x, dtype)
+    if places != (rank - 2, rank - 1):
+        length = matrix_norm(moveaxis(x, places, (-2, -1)), ord=ord)
+        return reshape(length, reduced_shape(x.shape, places, True)) if keepdims else length
     if ord not in _MATRIX_ORDERS:
         raise ArgumentError(
             f"matrix_norm: ord is {ord!r}; it must be one of {', '.join(map(repr, _MATRIX_ORDERS))}."
@@ -172,10 +187,14 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Order = "fro") -> 
 
 
 @with_form
-def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False) -> Tensor:
+def norm(
+    x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False, *,
+    dtype: DType | str | None = None,
+) -> Tensor:  # fmt: skip
     """Return a norm of vectors (along one axis) or of matrices (over two), as NumPy and PyTorch name it.
 
     Without ``axis``, of all elements if ``ord`` is None; else of a vector or matrix, by the rank of ``x``.
+    ``x`` is first cast to ``dtype``.
     Raises ``ShapeError`` for other ranks or numbers of axes.
 
     >>> import tensorbus as tb
@@ -183,6 +202,7 @@ def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False
     5.0
     """
     rank = len(x.shape)
+    x = x if dtype is None else cast(x, dtype)
     if axis is None and ord is None:
         return vector_norm(x, keepdims=keepdims)
     every_axis = axis if isinstance(axis, (tuple, list)) else range(rank) if axis is None else (axis,)
@@ -193,11 +213,7 @@ def norm(x: Tensor, ord: Order = None, axis: Axis = None, keepdims: bool = False
         return vector_norm(x, axis=axes, keepdims=keepdims, ord=_order("norm", ord))
     if len(axes) != 2 or axes[0] == axes[1]:
         raise ShapeError(f"norm: one axis or two different ones are needed, got {axis!r} of shape {x.shape}.")
-    places = sorted(range(2), key=lambda k: axes[k])
-    last = moveaxis(x, axes[places[1]], -1)
-    last = moveaxis(last, axes[places[0]], -2 if places == [0, 1] else -1)
-    length = matrix_norm(last, ord=ord)
-    return reshape(length, reduced_shape(x.shape, axes, True)) if keepdims else length
+    return matrix_norm(x, ord=ord, axis=axes, keepdims=keepdims)
 
 
 @with_form

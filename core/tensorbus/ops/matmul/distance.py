@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
@@ -25,6 +25,11 @@ from ..reduction.reduction import max, min, sum
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
+
+_CDIST_MODES: Final = tuple(
+    f"{word}use_mm_for_euclid_dist{when}" for word, when in (("", "_if_necessary"), ("", ""), ("donot_", ""))
+)
+"""How PyTorch may compute Euclidean distances."""
 
 
 @fuse_in_eager
@@ -117,12 +122,15 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 @with_form
 @fuse_in_eager
-def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
+def cdist(
+    x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary"
+) -> Tensor:
     """Return the ``p``-norm of the difference of each row of ``x1`` and each row of ``x2``.
 
     ``(*, n, k)`` and ``(*, m, k)`` give ``(*, n, m)``; the axes before them broadcast. Differences are taken
-    one by one, so that near rows lose no digits; the derivative at a distance of 0 is 0. Raises
-    ``ShapeError`` where shapes do not fit, ``ArgumentError`` for ``p`` below 0.
+    one by one, so that near rows lose no digits, whatever ``compute_mode`` allows of what PyTorch allows
+    there; the derivative at a distance of 0 is 0. Raises ``ShapeError`` where shapes do not fit,
+    ``ArgumentError`` for ``p`` below 0 and for another mode.
 
     >>> import tensorbus as tb
     >>> tb.cdist(tb.asarray([[0.0, 0.0]]), tb.asarray([[3.0, 4.0], [0.0, 1.0]])).tolist()
@@ -135,6 +143,10 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0) -> Tensor:
         )
     if not p >= 0:
         raise ArgumentError(f"cdist: p must be >= 0, got {p!r}.")
+    if compute_mode not in _CDIST_MODES:
+        raise ArgumentError(
+            f"cdist: compute_mode must be one of {', '.join(_CDIST_MODES)}, got {compute_mode!r}."
+        )
     apart = reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1])) - reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
     if not apart.shape[-1]:
         return sum(apart, axis=-1)

@@ -47,7 +47,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             raise ShapeError(
                 f"pad: axis {axis} of shape {input.shape} has too few elements for ({low}, {high})."
             )
-        if min(low, high) < 0:
+        if min(low, high) < 0 and mode != "replicate":
             first, last = max(-low, 0), max(-high, 0)
             out = _cut(out, axis, first, max(out.shape[axis] - first - last, 0))
     if mode == "constant":
@@ -58,7 +58,9 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
             return +out
         return pad_constant(out, tuple(below), tuple(above), 0 if value is None else value)
     for axis, low, high in pairs:
-        out = _EDGES[mode](out, axis, max(low, 0), max(high, 0))
+        if mode != "replicate":
+            low, high = max(low, 0), max(high, 0)
+        out = _EDGES[mode](out, axis, low, high)
     return +out if out is input else out
 
 
@@ -95,7 +97,9 @@ def _replicate(x: Tensor, axis: int, low: int, high: int) -> Tensor:
 
     if not low and not high:
         return x
-    return _joined([repeated(0, low), x, repeated(n - 1, high)], axis)
+    first, last = max(-low, 0), max(-high, 0)
+    middle = _cut(x, axis, first, max(n - first - last, 0)) if first or last else x
+    return _joined([repeated(0, max(low, 0)), middle, repeated(n - 1, max(high, 0))], axis)
 
 
 def _wrap(x: Tensor, axis: int, low: int, high: int) -> Tensor:

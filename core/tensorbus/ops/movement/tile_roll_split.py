@@ -85,13 +85,23 @@ def _repeated(x: Any, count: int, axis: int) -> Any:
 
 
 @with_form
-def repeat_interleave(x: Operand, repeats: int | Sequence[int] | Tensor, /, axis: int | None = None) -> Any:
-    """Return ``x`` with each element along ``axis`` repeated: ``repeat`` under PyTorch's name."""
-    return repeat(x, repeats, axis=axis)
+def repeat_interleave(
+    x: Operand, /, repeats: int | Sequence[int] | Tensor, axis: int | None = None, *,
+    output_size: int | None = None,
+) -> Any:  # fmt: skip
+    """Return ``x`` with each element along ``axis`` repeated: ``repeat`` under PyTorch's name.
+
+    ``output_size`` is the length of ``axis`` in the result. Raises ``ShapeError`` where it is another.
+    """
+    out = repeat(x, repeats, axis=axis)
+    length = out.shape[0 if axis is None else axis]
+    if output_size not in (None, length):
+        raise ShapeError(f"repeat_interleave: output_size is {output_size!r}, and the result has {length}.")
+    return out
 
 
 @with_form
-def roll(x: Operand, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None) -> Any:
+def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | None = None) -> Any:
     """Return ``x`` with its elements moved on by ``shift`` along ``axis``; those that leave come in again.
 
     Several shifts need as many axes; one shift serves all axes given. Without an axis the flattened elements

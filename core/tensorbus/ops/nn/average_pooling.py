@@ -47,8 +47,8 @@ def _average(
     count_include_pad: bool, divisor_override: int | None,
 ) -> Tensor:  # fmt: skip
     name = f"avg_pool{rank}d"
-    if divisor_override is not None and divisor_override < 1:
-        raise ArgumentError(f"{name}: divisor_override must be >= 1, got {divisor_override!r}.")
+    if divisor_override == 0:
+        raise ArgumentError(f"{name}: divisor_override must not be 0.")
     size = spread(name, "kernel_size", kernel_size, rank, 1)
     step, edge = default_stride(name, stride, size), at_most_half(name, padding, size)
     cut, more = _sums(name, rank, x, size, step, edge, ceil_mode)

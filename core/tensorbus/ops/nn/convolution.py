@@ -31,7 +31,8 @@ Lengths = int | Sequence[int]
 
 def spread(name: str, what: str, value: Lengths, rank: int, least: int = 0) -> Shape:
     """Return one integer for each spatial axis. Raises ``ShapeError`` for a wrong number or size of them."""
-    lengths: tuple[Any, ...] = tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
+    lengths: tuple[Any, ...] = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    lengths *= rank if len(lengths) == 1 else 1
     if len(lengths) != rank or not all(isinstance(n, int) and n >= least for n in lengths):
         raise ShapeError(f"{name}: {what} must be an integer >= {least}, or {rank} of them, got {value!r}.")
     return lengths

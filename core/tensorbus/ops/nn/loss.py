@@ -249,11 +249,14 @@ def multi_margin_loss(
 def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: Reduction = "mean") -> Tensor:
     """Return the hinge loss between the scores of all classes that are named and those of all others.
 
-    ``input`` is ``(batch, classes)`` or ``(classes,)``; ``target`` has its shape and lists classes, up to the
-    first -1. Raises ``ShapeError`` where the shapes differ, ``DtypeError`` for classes that are no integers.
+    ``input`` is ``(batch, classes)``, ``(classes,)`` or one number; ``target`` has its shape and lists
+    classes, up to the first -1. Raises ``ShapeError`` where the shapes differ, ``DtypeError`` for classes
+    that are no integers.
     """
     _same_shapes("multilabel_margin_loss", input, target)
-    if len(input.shape) not in (1, 2):
+    if not input.shape:  # one class
+        input, target = reshape(input, (1,)), reshape(target, (1,))
+    if len(input.shape) > 2:
         raise ShapeError(f"multilabel_margin_loss: ([batch,] classes) is needed, got {input.shape}.")
     if not target.dtype.is_integer:
         raise DtypeError(f"multilabel_margin_loss: the target holds class indices, got {target.dtype}.")

@@ -111,19 +111,23 @@ search_op: Op[...] = table.add(
 
 @with_form
 def searchsorted(
-    x1: Operand, x2: Operand, /, *, side: str = "left", sorter: Operand | None = None
+    x1: Operand, x2: Operand, /, *, side: str | None = None, sorter: Operand | None = None,
+    right: bool = False, out_int32: bool = False,
 ) -> Any:  # fmt: skip
     """Return the int64 indices at which the values ``x2`` keep ``x1`` sorted, if put before them.
 
     ``x1`` is 1-dimensional, or has rows along its last axis that the rows of ``x2`` belong to. Of equal
     values 'left' is before the first, 'right' behind the last; NaN comes behind all numbers. ``sorter`` holds
-    indices that sort ``x1`` (from ``argsort``). ``x2`` may be a number. Raises ``ArgumentError`` for another
-    side.
+    indices that sort ``x1`` (from ``argsort``). ``x2`` may be a number. ``right`` is another word for the
+    side 'right', and ``out_int32`` asks for int32. Raises ``ArgumentError`` for another side, and for
+    ``right`` with the side 'left'.
 
     >>> import tensorbus as tb
     >>> tb.searchsorted(tb.asarray([1, 3, 5]), tb.asarray([3, 6])).tolist()
     [1, 3]
     """
+    if right and side == "left":
+        raise ArgumentError("searchsorted: right=True and side='left' contradict each other; give one.")
     if sorter is not None:
         if sorter.shape != x1.shape:
             raise ShapeError(
@@ -132,20 +136,22 @@ def searchsorted(
         x1 = take_along_axis(x1, sorter, axis=-1)
     if isinstance(x2, (bool, int, float)):
         x2 = full((), x2, dtype=promote_scalar(x1.dtype, type(x2)), device=x1.device)
-    return search_op(x1, x2, side=side)
+    places = search_op(x1, x2, side=side or ("right" if right else "left"))
+    return cast(places, dt.int32) if out_int32 else places
 
 
 @with_form
-def bucketize(x: Any, boundaries: Any, /, *, right: bool = False) -> Any:
+def bucketize(x: Any, boundaries: Any, /, *, right: bool = False, out_int32: bool = False) -> Any:
     """Return the number of the bucket between sorted ``boundaries`` that each element of ``x`` falls into.
 
-    A boundary belongs to the bucket before it, with ``right`` to the one behind it.
+    A boundary belongs to the bucket before it, with ``right`` to the one behind it. Numbers are int64, with
+    ``out_int32`` int32.
 
     >>> import tensorbus as tb
     >>> tb.bucketize(tb.asarray([0.5, 1.0, 9.0]), tb.asarray([1.0, 2.0])).tolist()
     [0, 0, 2]
     """
-    return searchsorted(boundaries, x, side="right" if right else "left")
+    return searchsorted(boundaries, x, right=right, out_int32=out_int32)
 
 
 @with_form

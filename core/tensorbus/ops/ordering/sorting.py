@@ -40,7 +40,7 @@ def _normalize(name: str) -> Any:
 
 
 def _sort_arguments(
-    x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+    x: Operand, /, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
     """Equal elements cannot be told apart, but for the signs of zeros: ``stable`` asks for nothing."""
     return (x,), {"axis": axis, **flags("sort", descending=descending)}
@@ -72,7 +72,7 @@ sort: Op[...] = table.add(
 
 
 def _argsort_arguments(
-    x: Operand, /, axis: int = -1, *, descending: bool = False, stable: bool = True
+    x: Operand, /, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
     return (x,), {
         "axis": axis,
@@ -186,7 +186,7 @@ def _first(name: str, x: Any, k: int, axis: int) -> tuple[int, int]:
 
 
 @with_form
-def topk(x: Any, /, k: int, axis: int = -1, *, largest: bool = True, sorted: bool = True) -> Extremes:
+def topk(x: Any, /, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> Extremes:
     """Return the ``k`` largest (or smallest) elements along ``axis``, in order, and where they are.
 
     NaN counts as the largest; of equal elements the first is taken. ``sorted`` is there for programs that

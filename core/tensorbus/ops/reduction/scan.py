@@ -217,11 +217,12 @@ def _extremes(x: Any, values: Any, axis: int) -> Extremes:
 
 @with_form
 def diff(
-    x: Any, /, n: int = 1, *, axis: int = -1, prepend: Any = None, append: Any = None
+    x: Any, /, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None
 ) -> Any:  # fmt: skip
     """Return the differences of neighbours along ``axis``, taken ``n`` times; bools differ or do not.
 
-    ``prepend`` and ``append`` are put before and behind ``x`` first. Raises ``ArgumentError`` for ``n < 0``.
+    ``prepend`` and ``append`` are put before and behind ``x`` first, unless ``n`` is 0: then ``x`` itself is
+    returned. Raises ``ArgumentError`` for ``n < 0``.
 
     >>> import tensorbus as tb
     >>> tb.diff(tb.asarray([1, 4, 9])).tolist()
@@ -230,6 +231,8 @@ def diff(
     if not hasattr(n, "__index__") or n < 0:
         raise ArgumentError(f"diff: n must be >= 0, a whole number, got {n!r}.")
     place = normalize_axis("diff", axis, len(x.shape))
+    if n == 0:
+        return x
     parts = [part for part in (prepend, x, append) if part is not None]
     out = concat(parts, axis=place) if len(parts) > 1 else x
     change = not_equal if out.dtype is dt.bool_ else subtract

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...dtypes.definition import FLOATING
+from ...dtypes.definition import FLOATING, DType
 from ..batching_rules import shifted
 from ..call_errors import flags, with_form
 from ..definition import Op, Spec, table
@@ -13,13 +13,15 @@ from ..elementwise.arithmetic import real
 from ..elementwise.comparison import equal, isfinite
 from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import exp, log
-from ..elementwise.where_cast import narrowed, where, widened
+from ..elementwise.where_cast import cast, narrowed, where, widened
 from ..movement.movement import normalize_axis, reshape
 from .reduction import Axis, keep, max, normalize_axes, reduced_shape, sum
 
 
-def _softmax_arguments(x: Operand, /, axis: int = -1) -> tuple[tuple[Operand, ...], dict[str, Any]]:
-    return (x,), {"axis": axis}
+def _softmax_arguments(
+    x: Operand, /, axis: int = -1, dtype: DType | str | None = None
+) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+    return (x if dtype is None else cast(x, dtype),), {"axis": axis}
 
 
 def _along(
@@ -57,7 +59,7 @@ def _log_softmax(x: Any, axis: int) -> Any:
 softmax = _along(
     "softmax", decompose=_softmax,
     vjp=lambda g, out, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),),
-    doc="``exp(x)`` divided by its sum along ``axis``.",
+    doc="``exp(x)`` divided by its sum along ``axis``; ``x`` is first cast to ``dtype``.",
 )  # fmt: skip
 log_softmax = _along(
     "log_softmax", decompose=_log_softmax,
