@@ -1,7 +1,8 @@
-"""Gradients: recorded nodes and the backward pass.
+"""Gradients: recorded nodes and the backward pass; views, and changes in place.
 
-Recorded ops and the gradient of a result come in, gradients of leaves leave. In order: ``engine``,
-``gradient_shape``, ``function``, ``gradient_check``.
+Recorded ops and the gradient of a result come in, gradients of leaves leave; a change of a view comes in, the
+changes of all that show the same leave. In order: ``engine``, ``gradient_shape``, ``function``, ``views``,
+``gradient_check``.
 """
 
 from __future__ import annotations

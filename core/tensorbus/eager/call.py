@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, Final
+from weakref import getweakrefcount, ref
 
 from ..autograd import engine
+from ..autograd.views import MANY, Step, link, link_by, link_by_key, new_views, unlink, view_of
 from ..compat import torch_names
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
@@ -41,12 +43,14 @@ def function(op: Op[...]) -> Callable[..., Any]:
     """Make the function that users call for ``op``."""
     if op.results:
         call = _with_several_results(op)
-    elif op.family == "elementwise" and len(op.operands) == 1:
+    elif op.family == "elementwise" and len(op.operands) == 1 and op.view is None:
         call = _unary(op)
     elif op.family == "elementwise" and len(op.operands) == 2:
         call = _binary(op)
     elif op.family == "matmul" and op.operands == ("x", "y"):
         call = _of_two_tensors(op)
+    elif op.memoize and op.view is not None:
+        call = _view_with_attributes(op)
     elif op.memoize:
         call = _with_attributes(op)
     else:
@@ -166,7 +170,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     """One tensor and attributes: a call that was seen before is known by its arguments as they are."""
     seen = new_cache()
     general = _general(op)
-    plan_for = _planner(op, new_cache())
+    remember = _memo(op, seen)
     shape_free = op.broadcasts
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -198,6 +202,13 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             return out
         return general(x, *args, **kwargs)
 
+    return call
+
+
+def _memo(op: Op[...], seen: dict[Any, Plan]) -> Callable[[Any, Tensor, Any, Any], Plan | None]:
+    """Return what plans a call of one tensor for ``seen``; it returns None where no memo may serve it."""
+    plan_for = _planner(op, new_cache())
+
     def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
         try:
             operands, attrs = op.arguments(x, *args, **kwargs)
@@ -218,7 +229,62 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         seen[key] = plan
         return plan
 
+    return remember
+
+
+def _view_with_attributes(op: Op[...]) -> Callable[..., Any]:
+    """The same of an op whose result is a view of the tensor."""
+    seen = new_cache()
+    general = _general(op)
+    remember = _memo(op, seen)
+
+    def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            return _checked_copy(op, general(x, *args, **kwargs), kwargs.get("copy"))
+        if type(x) is not Tensor or active_modes:
+            return general(x, *args)
+        for argument in args:
+            if type(argument) is float:
+                return general(x, *args)
+        shape = x._value.shape
+        key = (x._vtype, shape, args)
+        try:
+            plan = seen.get(key)
+        except TypeError:
+            return general(x, *args)
+        if plan is None:
+            plan = remember(key, x, args, kwargs)
+        if plan is None or plan.run is None:
+            return general(x, *args)
+        out = Tensor()
+        try:
+            out._value = plan.run(x._value)
+        except Exception as error:
+            raise explain(plan, (x,), dict(plan.attrs), error) from error
+        out._vtype = plan.out
+        out._node = None
+        if x._node is not None:
+            engine.record(plan, (x,), out)
+        if getweakrefcount(x) or len(new_views) > MANY:
+            return link(out, x, plan)
+        x._view = None
+        out._view = (ref(x), shape, plan, None, None)
+        new_views.append(ref(out))
+        return out
+
     return call
+
+
+def _checked_copy(op: Op[...], out: Any, copy: bool | None) -> Any:
+    """Return the result of a view op, as a copy or as a view where that was asked for."""
+    if copy:
+        return unlink(out)
+    if copy is False and view_of(out) is None:
+        raise ValueError(
+            f"{op.name}: the elements do not lie in the order that the result has, which takes a copy;"
+            f" drop copy=False."
+        )
+    return out
 
 
 def _general(op: Op[...]) -> Callable[..., Any]:
@@ -354,6 +420,7 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
     """Return the path for any operands: scalars, parameters, attributes, decompositions."""
     plan_for = _planner(op, plans)
     takes_scalars = op.family == "elementwise"
+    view = op.view is not None
 
     def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
         if active_modes and not below:
@@ -381,7 +448,8 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
         if scalars:
             _check_scalars(op, plan, kinds, values)
         if plan.run is None:
-            return _decomposed(plan, operands, tracked)
+            made = _decomposed(plan, operands, tracked)
+            return made if view else unlink(made)
         out = Tensor()
         try:
             out._value = plan.run(*values)
@@ -393,7 +461,20 @@ def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dic
             engine.record(plan, operands, out)
         return out
 
-    return run
+    return _linking(op, run) if view else run
+
+
+def _linking(op: Op[...], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run`` of an op whose result is a view of its operand."""
+    normalize = op.normalize
+
+    def run_and_link(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
+        out, x = run(operands, attrs, below), operands[0]
+        if not (isinstance(x, Tensor) and isinstance(out, Tensor)) or out is x:
+            return out
+        return link(out, x, Step(op, attrs if normalize is None else normalize((x,), **attrs)))
+
+    return run_and_link
 
 
 def _plan(
@@ -503,7 +584,7 @@ def _decompose(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     if op.family == "creation":
         return op.decompose(device=plan.out.device, **attrs)
     own = tracked and op.vjp is not None
-    args = [x.detach() if own and isinstance(x, Tensor) else x for x in operands]
+    args = [wrap(x._value, x._vtype) if own and isinstance(x, Tensor) else x for x in operands]
     args = [x if c is None else cast(x, c) for x, c in zip(args, plan.casts, strict=True)]
     try:
         out = op.decompose(*args, **attrs)
@@ -549,6 +630,6 @@ def _fused_runner(kind: ValueType) -> Any:
     return _call_fused.load()
 
 
-table.bind(function, runner, dynamic_slice, run_in_place)
+table.bind(function, runner, dynamic_slice, run_in_place, link_by, link_by_key, unlink)
 fused_function.bind(_fused_runner)
 methods.attach()

@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from weakref import getweakrefcount, ref
 
 from ..autograd import engine
+from ..autograd.views import MANY, link, members, new_views
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.plan import Plan, new_cache, plan
@@ -23,7 +25,7 @@ from ..ops.definition import InPlaceCall, Shape, table
 from ..ops.elementwise.family import broadcast_shapes
 from ..tensor.grad_mode import grad_enabled
 from ..tensor.leaf import Leaf
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 from ..tracing.active_modes import active_modes
 
 _MANY: Final = 4096
@@ -55,7 +57,8 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     if type(x) is not Tensor or active_modes or kernel_preference.active():
         return table.function("slice")(x, start, size, step)
     value, kind = x._value, x._vtype
-    key = (kind, value.shape, size, step)
+    shape = value.shape
+    key = (kind, shape, size, step)
     try:
         cut, run = _cuts[key]
     except KeyError:
@@ -68,6 +71,11 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     out._node = None
     if x._node is not None and grad_enabled.get():
         engine.record(replace(cut, attrs={**cut.attrs, "start": start}), (x,), out)
+    if getweakrefcount(x) or len(new_views) > MANY:
+        return link(out, x, cut, start)
+    x._view = None
+    out._view = (ref(x), shape, cut, None, start)
+    new_views.append(ref(out))
     return out
 
 
@@ -90,6 +98,8 @@ def run_in_place(what: InPlaceCall) -> bool:
     name, operands, attrs, place = what
     x = operands[place]
     if active_modes or _ALONE < 0 or kernel_preference.active() or not isinstance(x, Tensor):
+        return False
+    if getweakrefcount(x) and members(x):
         return False
     kinds: list[Any] = []
     shapes: list[Shape] = []
@@ -135,7 +145,7 @@ def run_in_place(what: InPlaceCall) -> bool:
         which = f"{name}: {planned.kernel}, changing a tensor of shape {x.shape} on {x.device}"
         raise DeviceError(f"{which} in place, failed with {type(error).__name__}: {error}") from error
     if tracked:
-        out = x.detach()
+        out = wrap(x._value, x._vtype)
         all_attrs = {**planned.attrs, **{k: attrs[k] for k in late}}
         engine.record(replace(planned, attrs=all_attrs) if late else planned, operands, out)
         x._node = out._node

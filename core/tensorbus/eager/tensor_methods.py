@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+from weakref import getweakrefcount, ref
 
-from ..autograd import engine
+from ..autograd import engine, views
 from ..compat import unpacking
 from ..devices.device import Device
 from ..dispatch.modes import wraps
@@ -21,7 +22,7 @@ from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
 from ..tensor.grad_mode import is_grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, wrap
 
 
 def _transpose(self: Tensor) -> Tensor:
@@ -36,6 +37,17 @@ def _matrix_transpose(self: Tensor) -> Tensor:
     if self.ndim < 2:
         raise ShapeError(f".mT needs at least 2 dimensions, got shape {self.shape}.")
     return permute_dims(self, (*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+
+def detach(self: Tensor) -> Tensor:
+    """Return a view of this tensor without history: a write to one of the two is seen in the other."""
+    x = wrap(self._value, self._vtype)
+    if getweakrefcount(self) or len(views.new_views) > views.MANY:
+        return views.link(x, self, views.DETACHED)
+    self._view = None
+    x._view = (ref(self), x._value.shape, views.DETACHED, None, None)
+    views.new_views.append(ref(x))
+    return x
 
 
 def clone(self: Tensor) -> Tensor:
@@ -95,6 +107,10 @@ def rebind(self: Tensor, other: Tensor) -> None:
             "a leaf that requires a gradient cannot be changed in place while history is recorded;"
             " do it under tensorbus.no_grad()."
         )
+    if getweakrefcount(self):  # of any view, and of any tensor that has one
+        views.check_write(self)
+        if views.change(self, other, history):
+            return
     self._set_value(other)
     if history:
         self._node = other._node
@@ -146,7 +162,7 @@ def item(self: Tensor) -> bool | int | float | complex:
     """Return the only element as a Python scalar. Raises ``ShapeError`` for any other number of them."""
     if self.size != 1:
         raise ShapeError(f"only a one-element tensor is a Python scalar, this one has shape {self.shape}.")
-    only = reshape(self.detach(), ()) if self.shape else self
+    only = reshape(wrap(self._value, self._vtype), ()) if self.shape else self
     return only.tolist()  # type: ignore[no-any-return]
 
 
@@ -158,7 +174,7 @@ def _iter(self: Tensor) -> Iterator[Tensor]:
     advice = unpacking.hint(sys._getframe(1))
     if advice is not None:
         raise TypeError(f"a tensor of shape {self.shape} is not unpacked as values and indices: {advice}")
-    return indexing.parts(self._alias()) if len(self) else iter(())
+    return indexing.parts(self) if len(self) else iter(())
 
 
 def _contains(self: Tensor, value: Any) -> bool:
@@ -231,8 +247,8 @@ def _repr(self: Tensor) -> str:
 
 
 _METHODS: Final[tuple[Callable[..., Any], ...]] = (
-    clone, backward, register_hook, register_post_accumulate_grad_hook, rebind, tensor_like_device, to,
-    pin_memory, is_pinned, numpy, tolist, item, to_device,
+    clone, detach, backward, register_hook, register_post_accumulate_grad_hook, rebind, tensor_like_device,
+    to, pin_memory, is_pinned, numpy, tolist, item, to_device,
 )  # fmt: skip
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains, "__array__": _array,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from ..autograd.views import is_in_order
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar
 from ..errors import ShapeError
@@ -204,14 +205,14 @@ def get_device(x: Tensor, /) -> int:
 
 @with_form
 def contiguous(x: Tensor, /) -> Tensor:
-    """Return the tensor: elements lie in C order as far as a program can tell."""
-    return x
+    """Return the tensor, or a copy of a view whose elements lie in another order than the C order."""
+    return x if is_in_order(x) else x.clone()
 
 
 @with_form
 def is_contiguous(x: Tensor, /) -> bool:
-    """Return True: elements lie in C order as far as a program can tell."""
-    return True
+    """Return whether the elements lie in C order: those of a view as its base and its op have it."""
+    return is_in_order(x)
 
 
 @with_form

@@ -33,6 +33,30 @@ Autocast = Literal["narrow", "wide"]
 """The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
 """The family of the ops that a program brings its own kernels for."""
+Strides = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewRule:
+    """How the result of an op shows elements of its first operand, the base: what a write to it does there.
+
+    ``put(base, value, shape, **attrs)``, the inverse of the op, returns the base, of ``shape``, with the
+    elements that the result shows replaced by ``value``. ``base`` is None unless the result is ``partial``,
+    that is, shows not all of the base. ``refuses`` says why nothing is written through the result, where that
+    is so. ``strides(strides, shape, **attrs)`` returns those of the result, in elements, for a base of these
+    strides and this shape; without it they are unknown. ``copies``, of the same arguments, and with None for
+    unknown strides, says that the result cannot be seen in the base's place and is a copy.
+    ``compose(first, then)`` returns the attributes of the one op that does what two of them do, one on the
+    other's result; ``apart(one, other)`` says that two results of one base share no element.
+    """
+
+    put: Callable[..., Any]
+    partial: bool = False
+    refuses: str = ""
+    strides: Callable[..., Strides | None] | None = None
+    copies: Callable[..., bool] | None = None
+    compose: Callable[[Attrs, Attrs], dict[str, Any]] | None = None
+    apart: Callable[[Attrs, Attrs], bool] | None = None
 
 
 _MAX_ELEMENTS: Final = 1 << 59
@@ -77,7 +101,8 @@ class Op(Generic[P]):
     ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
     additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
     ``late`` names attributes on which neither shapes nor dtypes depend: kernels may take them with each call
-    instead of being prepared for them.
+    instead of being prepared for them. ``view`` marks an op whose result shows elements of its only operand:
+    a write to one of the two is seen in the other.
 
     ``samples()`` yields the sample calls (``testing.sample.Sample``) that a plugin's op is tested with; those
     of core's own lie in ``testing/samples``, by the op's name or its family, and depend on three fields:
@@ -109,6 +134,7 @@ class Op(Generic[P]):
     decompose: Callable[..., Any] | None = None
     vjp: Callable[..., tuple[Any, ...]] | None = None
     batch: Callable[..., Any] | None = None
+    view: ViewRule | None = None
     samples: Callable[[], Iterable[Any]] | None = None
     domain: Domain | None = None
     smooth: bool = True
@@ -187,6 +213,9 @@ class OpTable:
         self._make_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
         self.dynamic_slice: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
         self.run_in_place: Callable[[InPlaceCall], bool] = _unbound
+        self.link: Callable[..., Any] = _unbound
+        self.link_by_key: Callable[..., Any] = _unbound
+        self.unlink: Callable[[Any], Any] = _unbound
         self._on_miss: Callable[[str], None] | None = None
         self._lock = fork_safe_locks.reentrant()
 
@@ -224,15 +253,20 @@ class OpTable:
         make_runner: Callable[[Op[...]], Callable[..., Any]],
         dynamic_slice: Callable[[Any, Shape, Shape, Shape], Any],
         run_in_place: Callable[[InPlaceCall], bool],
+        link: Callable[..., Any],
+        link_by_key: Callable[..., Any],
+        unlink: Callable[[Any], Any],
     ) -> None:  # fmt: skip
         """Set what makes the Python function of an op, and its runner on operands and attributes.
 
         ``dynamic_slice`` takes a box of a tensor, which is known to fit; ``run_in_place`` makes a call in
-        place where no other reference can tell, and returns whether it did. Called once, by the module that
-        runs ops.
+        place where no other reference can tell, and returns whether it did. ``link`` makes a tensor a view of
+        another, as if by an op, ``link_by_key`` by a key; ``unlink`` makes it none. Called once, by the
+        module that runs ops.
         """
         self._make_function, self._make_runner = make_function, make_runner
         self.dynamic_slice, self.run_in_place = dynamic_slice, run_in_place
+        self.link, self.link_by_key, self.unlink = link, link_by_key, unlink
 
     def on_miss(self, find: Callable[[str], None]) -> None:
         """Set what may add an op that the table lacks: the search for plugins' ops."""

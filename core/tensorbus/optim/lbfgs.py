@@ -84,7 +84,7 @@ class LBFGS(Optimizer):
         return {name: fitted(name, value) for name, value in entries.items()}
 
     def _values(self) -> list[Tensor]:
-        return [p.detach() for p in self._parameters]
+        return [p.detach().clone() for p in self._parameters]
 
     def _move(self, values: list[Tensor], step: float, direction: Tensor) -> None:
         at = 0

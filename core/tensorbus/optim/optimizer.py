@@ -246,7 +246,7 @@ class Optimizer:
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
         state = {
             numbers[id(parameter)]: {
-                k: v.detach() if isinstance(v, Tensor) else v for k, v in entries.items()
+                k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in entries.items()
             }
             for parameter, entries in self.state.items()
         }
@@ -341,7 +341,7 @@ def _store(known: State, state: State) -> None:
             if old is not value:
                 old.rebind(value)
         else:
-            known[name] = value.detach()
+            known[name] = value.detach().clone()
 
 
 def follow(parameter: Tensor, state: State) -> None:

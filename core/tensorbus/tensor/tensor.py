@@ -1,9 +1,9 @@
 """``Tensor``: a cell that holds an immutable value of one device.
 
-Tensors never alias. Assignment and in-place operators rebind the cell to a new value; whoever else held the
-old value, another tensor or recorded history, keeps it unchanged. The class stands below the ops, so that
-they can name it: operators, the methods named after ops, and those that need ops or history are attached by
-``eager/methods.py``.
+Assignment and in-place operators rebind the cell to a new value, and with it the tensors that show elements
+of it (``autograd/views.py``); whoever else held the old value, a copy or recorded history, keeps it
+unchanged. The class stands below the ops, so that they can name it: operators, the methods named after ops,
+and those that need ops or history are attached by ``eager/methods.py``.
 """
 
 from __future__ import annotations
@@ -70,11 +70,12 @@ class Tensor:
     [22.0, 32.0]
     """
 
-    __slots__ = ("__weakref__", "_node", "_value", "_vtype")
+    __slots__ = ("__weakref__", "_node", "_value", "_view", "_vtype")
 
     _value: Any
     _vtype: ValueType
     _node: Any
+    _view: Any
 
     @property
     def shape(self) -> Shape:
@@ -162,10 +163,6 @@ class Tensor:
             leaf.set_requires_grad(self, requires_grad)
         return self
 
-    def detach(self) -> Tensor:
-        """Return the same value without history."""
-        return wrap(self._value, self._vtype)
-
     def _alias(self) -> Tensor:
         return wrap(self._value, self._vtype, self._node)
 
@@ -213,7 +210,7 @@ class Tensor:
         copied.requires_grad_(self.requires_grad)
         gradient = self.grad
         if gradient is not None:
-            copied.grad = gradient.detach()
+            copied.grad = wrap(gradient._value, gradient._vtype)
         return copied
 
     def __format__(self, spec: str) -> str:
@@ -226,6 +223,7 @@ class Tensor:
         @property
         def mT(self) -> Tensor: ...  # noqa: N802 - the standard's name
         def clone(self) -> Tensor: ...
+        def detach(self) -> Tensor: ...
         def backward(
             self, gradient: Tensor | None = None, *, retain_graph: bool | None = None,
             create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None,

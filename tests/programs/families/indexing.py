@@ -1,4 +1,4 @@
-"""Indexing, assignment, in-place operators, and that tensors never alias."""
+"""Indexing, assignment, in-place operators, and views."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def rebinding_in_place():
 
 
 @program
-def parts_do_not_alias():
+def parts_are_views():
     def fn(x):
         row, flat, same = x[0], tb.reshape(x, (-1,)), +x
         row += 100

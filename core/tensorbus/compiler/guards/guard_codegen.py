@@ -13,6 +13,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from ...amp.matmul_precision import get_matmul_precision
+from ...autograd.views import no_views, relations
 from ...devices.device import _default_device, _device_stack
 from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
@@ -35,7 +36,8 @@ GUARD_GLOBALS: Final = {
     "grad_enabled": grad_enabled.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
     "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
-    "precision": get_matmul_precision, "integer": integer, **FUNCTIONS,
+    "precision": get_matmul_precision, "integer": integer, "no_views": no_views, "relations": relations,
+    **FUNCTIONS,
 }  # fmt: skip
 """The globals of guard code besides the constants of a capture."""
 _MUTABLE_KINDS: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd import engine
+from ...autograd.views import assign, relations
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
@@ -44,7 +45,7 @@ from ..state.object_view import ChildRef, TensorState, Uncapturable, inspect_obj
 from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
-from .output_codegen import OutputCodegen, construct, set_attribute
+from .output_codegen import OutputCodegen, construct, link_along, set_attribute
 
 
 class ReplayCodegen:
@@ -121,6 +122,8 @@ class ReplayCodegen:
             self.reach.filled[id(tracked.obj)] = now.state
         effects = self._effects(mutations)
         answer = self.output.emit(result)
+        effects = [*self.output.emit_views(), *effects]
+        self._guard_views(mutations)
         history = self._history(traces) if self.outputs else []  # which may ask for more inputs
         values = [self._input(feed) for trace in traces for feed in trace.sources]
         body = [*self.prologue.lines]
@@ -322,9 +325,12 @@ class ReplayCodegen:
         return compile_program(traces[0], self.outputs, self.tracer.mode, reused_inputs=reused_inputs)
 
     def _effects(self, mutations: Mutations) -> list[str]:
-        lines = [
-            f"{tracked.expr}._value = {self._output(tracked.obj)}" for tracked in mutations.tensor_values
-        ]
+        assigned = [(s.expr, self._output(s.obj)) for s in mutations.tensor_values]
+        lines = []
+        if assigned:  # what shows elements of these, and is not reached from here, has to follow
+            pairs = "".join(f"({at}, {value}), " for at, value in assigned)
+            lines = ["if no_views():", *[f"    {at}._value = {value}" for at, value in assigned]]
+            lines += ["else:", f"    assign_values(({pairs}))"]
         lines += [f"{tracked.expr}._node = Leaf()" for tracked in mutations.leaves]
         lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in mutations.grads]
         lines += [self._assignment(s, ref, self.output.emit(x)) for s, ref, x in mutations.container_tensors]
@@ -340,6 +346,16 @@ class ReplayCodegen:
             *lines,
             *[self.output.emit_fill(s, REFILL_CODE.get(type(s.obj), "")) for s in mutations.refilled],
         ]
+
+    def _guard_views(self, mutations: Mutations) -> None:
+        """Guard which tensors show elements of one another, where the run changes any."""
+        if mutations.tensor_values:
+            tensors = [s for s in self.kept.values() if isinstance(s.before.state, TensorState)]
+            now = relations([s.obj for s in tensors])
+            found = f"relations(({''.join(f'{s.expr}, ' for s in tensors)})) == {self.reach.name(now)}"
+            self.guards.add(
+                found if now else f"(no_views() or {found})", "which tensors are views of one another"
+            )
 
     def _assignment(self, tracked: TrackedObject, ref: ChildRef, text: str) -> str:
         """Return the code that puts something in a place."""
@@ -436,7 +452,8 @@ class ReplayCodegen:
             "FALL_BACK": FALL_BACK, "Tensor": Tensor, "mutation_counter": mutation_counter,
             "checked": [self.reach.mutation_count], "construct": construct,
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
-            "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS,
+            "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
+            "link_along": link_along,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, ShapeSpecializations):
             scope.update(sizes=ready.program)

@@ -7,13 +7,16 @@ import sys
 import types
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from ...autograd import views
 from ...nn.module import Module
+from ...ops.indexing import indexing
 from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
-from ...tracing.sym_int import SymInt
+from ...tracing.sym_int import SymInt, is_open
 from ...tracing.sym_number import SymNumber
 from ..state.class_layout import has_c_state, slot_names
 from ..state.object_view import LOCKS, Uncapturable, compares_by_identity, inspect_object
@@ -38,6 +41,7 @@ class OutputCodegen:
         self._names: dict[int, str] = {}
         self._leaf_names: dict[int, str] = {}
         self._kept_alive: list[Any] = []
+        self._made: list[Tensor] = []
         self._in_progress: set[int] = set()
         """The ids of the objects under construction: their children come first."""
 
@@ -104,6 +108,7 @@ class OutputCodegen:
             raise Uncapturable(f"makes a {type(x).__name__}")
         name = self._names[id(x)] = f"t{len(self._names)}"
         self._kept_alive.append(x)
+        self._made.append(x)
         self.lines += [
             f"{name} = Tensor()",
             f"{name}._value = {self.output(x)}",
@@ -121,6 +126,24 @@ class OutputCodegen:
         elif x._node is not None:
             self.tracked.append((x, name))
         return name
+
+    def emit_views(self) -> list[str]:
+        """Return the code that makes views of the new tensors that are, once all of them were emitted."""
+        lines = []
+        left = []
+        for x in self._made:
+            found = views.path_between(x, {*self._names, *self.kept})
+            if found is None:
+                left.append(x)
+                continue
+            base, steps = found
+            text = self.emit(tuple(steps)) if is_open(steps) or not all(n for n, *_ in steps) else ""
+            lines.append(
+                f"link_along({self._names[id(x)]}, {self.emit(base)}, {text or self.reach.name(steps)})"
+            )
+        if views.overlapping(left):
+            raise Uncapturable("returns two views of a tensor that it does not return")
+        return lines
 
     def _container(self, x: Any) -> str:
         kind, name = type(x), self.reach.name
@@ -180,6 +203,12 @@ def _is_permanent(x: Any) -> bool:
     if isinstance(x, (types.BuiltinFunctionType, types.MethodWrapperType)):
         return isinstance(x.__self__, (types.ModuleType, type, types.NoneType))
     return not isinstance(x, (Module, Generator, *LOCKS)) and type(x) is not object
+
+
+def link_along(x: Tensor, base: Tensor, steps: Sequence[Any]) -> None:
+    """Make ``x``, which a program computed, the view of ``base`` that it is without a capture."""
+    by_key = partial(views.KeyStep, get=indexing.getitem, put=indexing.setitem)
+    views.link_along(x, base, steps, by_key)
 
 
 def construct(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:

@@ -39,7 +39,9 @@ class OptimizerInit:
                     continue
                 with no_grad():
                     made = optimizer.begin(parameter, group)
-                state: State = {k: v.detach() if isinstance(v, Tensor) else v for k, v in made.items()}
+                state: State = {
+                    k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in made.items()
+                }
                 optimizer.state[parameter] = state
                 self._initialized.append((optimizer, parameter, {k: _identity(v) for k, v in state.items()}))
 

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from ...autograd.views import members
 from ...errors import TensorbusError
 from ...tensor.tensor import Leaf
 from .object_view import KeyAccess, ObjectView, TensorState, Uncapturable, inspect_object
@@ -49,6 +50,9 @@ class Snapshot:
         self._views = {
             id(s.obj): (s.obj, inspect_object(s.obj, reach.names) if now else s.before) for s in things
         }
+        for s in things:
+            for x in members(s.obj) if isinstance(s.before.state, TensorState) else ():
+                self._views.setdefault(id(x), (x, inspect_object(x, reach.names)))
         self._globals: list[tuple[dict[str, Any], str, Any]] = [
             (g.scope, g.name, g.scope.get(g.name, _ABSENT) if now else g.value) for g in reach.globals
         ]

@@ -22,9 +22,10 @@ _hardswish = activation.hardswish.function
 
 
 def also_in(x: Tensor, out: Any, inplace: bool) -> Tensor:
-    """Return ``out``, which ``x`` then holds too if ``inplace``."""
+    """Return ``out``; if ``inplace``, ``x``, which then holds it."""
     if inplace:
         x.rebind(out)
+        return x
     result: Tensor = out
     return result
 

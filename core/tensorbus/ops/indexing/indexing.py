@@ -118,8 +118,12 @@ def parse(x: Tensor, key: Any) -> Key:
     return Key(tuple(start), tuple(size), tuple(step), tuple(tensors), tuple(layout), split)
 
 
+def _parts(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
 def _items(x: Tensor, key: Any) -> list[Any]:
-    return [_tensor_item(x, item) for item in (key if isinstance(key, tuple) else (key,))]
+    return [_tensor_item(x, item) for item in _parts(key)]
 
 
 def _depth(item: Any) -> int:
@@ -148,9 +152,7 @@ def _lift(x: Tensor, key: Any) -> tuple[Tensor, tuple[Any, ...]]:
 def _tensor_item(x: Tensor, item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, builtins.slice) or _integer(item) is not None:
         return item
-    if isinstance(item, (bool, list)) or (
-        hasattr(item, "__array__") and not isinstance(item, type(x.detach()))
-    ):
+    if isinstance(item, (bool, list)) or (hasattr(item, "__array__") and not hasattr(item, "_vtype")):
         item = _beside(x, item)
     if not hasattr(type(item), "_vtype"):
         raise IndexingError(
@@ -319,7 +321,9 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     [[2, 1], [4, 3]]
     """
     if active_modes and (active := active_tracer()) is not None and active.is_varying_key(item):
-        return active.indexed(getitem, x, item)  # type: ignore[no-any-return]
+        found = active.indexed(getitem, x, item)
+        by_tensor = any(hasattr(one, "dtype") or isinstance(one, (bool, list)) for one in _parts(item))
+        return found if by_tensor else table.link_by_key(found, x, item, getitem, setitem)  # type: ignore[no-any-return]
     # What is open is equal to other lengths on a condition: no key of a memo.
     known = basic(x, item)
     if known is not None:

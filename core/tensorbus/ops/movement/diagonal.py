@@ -9,7 +9,7 @@ from ...errors import ShapeError
 from ...tracing.sym_int import index
 from ..call_errors import with_form
 from ..creation.creation import iota
-from ..definition import Shape
+from ..definition import Shape, table
 from ..elementwise.comparison import equal
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import where
@@ -22,7 +22,7 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     """Return the elements of a diagonal of the matrices that ``axis1`` and ``axis2`` span, as a last axis.
 
     ``offset`` counts from the main diagonal, upwards if positive. Raises ``ShapeError`` for fewer than two
-    dimensions or one axis twice.
+    dimensions or one axis twice. The result is a view of ``x``.
 
     >>> import tensorbus as tb
     >>> tb.diagonal(tb.asarray([[1, 2], [3, 4]])).tolist()
@@ -30,7 +30,8 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     """
     order, (start, size, step) = diagonal_box("diagonal", x, offset, axis1, axis2)
     last = permute_dims(x, order)
-    flat = reshape(last, (*last.shape[:-2], last.shape[-2] * last.shape[-1]))
+    shape = (*last.shape[:-2], last.shape[-2] * last.shape[-1])
+    flat = table.link(reshape(last, shape), last, "reshape", shape=shape)  # in whatever order they lie
     return slice(flat, start, size, step)
 
 

@@ -6,7 +6,7 @@ Every attribute that a kernel sees is explicit: full shapes, non-negative axes, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 from ...dtypes.definition import ALL, DType, Scalar, check_scalar
@@ -15,7 +15,7 @@ from ...errors import AxisError, ShapeError
 from ...tracing.sym_int import index
 from ..batching_rules import Rule, broadcast, prefixed, shifted, unchanged
 from ..call_errors import with_form
-from ..definition import Op, Shape, Spec, table
+from ..definition import Attrs, Op, Shape, Spec, Strides, ViewRule, table
 from ..elementwise.family import Operand
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
@@ -45,6 +45,7 @@ def movement(
     late: tuple[str, ...] = (),
     recompute: bool = True,
     memoize: bool = True,
+    view: ViewRule | None = None,
     doc: str,
 ) -> Op[...]:
     """Define an op that moves elements of any dtype."""
@@ -52,7 +53,7 @@ def movement(
         Op(
             name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
             normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, late=late,
-            cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
+            view=view, cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
             method=not operands[0].startswith("*"), doc=doc,
         )
     )  # fmt: skip
@@ -95,13 +96,24 @@ def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
     return Spec(shape, specs[0].dtype)
 
 
+def _broadcast_strides(strides: Strides, own: Shape, /, shape: Shape) -> Strides:
+    lead = len(shape) - len(own)
+    kept = zip(strides, own, shape[lead:], strict=True)
+    return (0,) * lead + tuple(0 if n != length else s for s, n, length in kept)
+
+
 broadcast_to = movement(
     "broadcast_to",
     arguments=lambda x, /, shape: ((x,), {"shape": as_shape("broadcast_to", shape)}),
     infer=_broadcast_infer,
     vjp=lambda g, x_shape: (sum_to(g, x_shape),),
     batch=broadcast,
-    doc="``x`` repeated along axes of length 1 to ``shape``.",
+    view=ViewRule(
+        put=lambda base, value, own, /, **_: reshape(value, own),
+        refuses="one element of the tensor that it was broadcast from shows at several places",
+        strides=_broadcast_strides,
+    ),
+    doc="``x`` repeated along axes of length 1 to ``shape``, as a view that cannot be written to.",
 )
 
 
@@ -130,6 +142,42 @@ def _reshape_normalize(specs: tuple[Spec, ...], shape: Shape) -> dict[str, Any]:
     return {"shape": shape}
 
 
+def _reshape_strides(strides: Strides, own: Shape, /, shape: Shape) -> Strides | None:
+    """Return the strides of another shape over the same memory; None where it has none.
+
+    Runs of axes that lie one in the other merge and part again; others stay apart, as in NumPy and PyTorch.
+    """
+    if 0 in own:
+        return (1,) * len(shape)
+    axes = [(n, s) for n, s in zip(own, strides, strict=True) if n != 1]
+    runs: list[list[int]] = []  # lengths and strides of what lies evenly, from the last axis on
+    for n, s in reversed(axes):
+        if runs and s == runs[-1][0] * runs[-1][1]:
+            runs[-1][0] *= n
+        else:
+            runs.append([n, s])
+    result = []
+    left, step = 1, 1
+    for n in reversed(shape):
+        if n == 1:
+            result.append(step)
+            continue
+        if left == 1:
+            left, step = runs.pop(0)
+        if left % n:
+            return None
+        result.append(step)
+        left, step = left // n, step * n
+    return tuple(reversed(result))
+
+
+def _reshape_copies(strides: Strides | None, own: Shape, /, shape: Shape) -> bool:
+    """Return whether another shape needs other memory; axes of length 1 come and go without."""
+    if [n for n in own if n != 1] == [n for n in shape if n != 1]:
+        return False
+    return strides is None or _reshape_strides(strides, own, shape) is None
+
+
 reshape: Op[...] = movement(
     "reshape",
     arguments=lambda x, /, shape, *, copy=None: ((x,), {"shape": as_shape("reshape", shape)}),
@@ -137,8 +185,14 @@ reshape: Op[...] = movement(
     infer=lambda specs, shape: Spec(shape, specs[0].dtype),
     vjp=lambda g, x_shape: (reshape(g, x_shape),),
     batch=prefixed("reshape", shape=None),
-    doc="The same elements in C order with another shape; one length may be -1. Tensors never alias, so"
-    " ``copy`` changes nothing that could be seen.",
+    view=ViewRule(
+        put=lambda base, value, own, /, shape: reshape(value, own),
+        strides=_reshape_strides,
+        copies=_reshape_copies,
+    ),
+    doc="The same elements in C order with another shape; one length may be -1. A view where the elements lie"
+    " in that order already, else a copy; ``copy=True`` always copies, ``copy=False`` raises ``ValueError``"
+    " where that is needed.",
 )
 
 
@@ -150,6 +204,10 @@ def _permute_normalize(specs: tuple[Spec, ...], axes: Sequence[int]) -> dict[str
     return {"axes": order}
 
 
+def _inverse(axes: Shape) -> Shape:
+    return tuple(axes.index(k) for k in range(len(axes)))
+
+
 def _permute_batch(operands: Sequence[Any], batched: Sequence[bool], axes: Shape) -> Any:
     return permute_dims(operands[0], (0, *(a + 1 for a in axes)))
 
@@ -159,8 +217,12 @@ permute_dims: Op[...] = movement(
     arguments=lambda x, /, axes: ((x,), {"axes": as_shape("permute_dims", axes)}),
     normalize=_permute_normalize,
     infer=lambda specs, axes: Spec(tuple(specs[0].shape[a] for a in axes), specs[0].dtype),
-    vjp=lambda g, axes: (permute_dims(g, tuple(axes.index(k) for k in range(len(axes)))),),
+    vjp=lambda g, axes: (permute_dims(g, _inverse(axes)),),
     batch=_permute_batch,
+    view=ViewRule(
+        put=lambda base, value, own, /, axes: permute_dims(value, _inverse(axes)),
+        strides=lambda strides, own, /, axes: tuple(strides[a] for a in axes),
+    ),
     doc="``x`` with axis ``axes[k]`` at place ``k``.",
 )
 
@@ -198,6 +260,34 @@ def _check_box(name: str, shape: Shape, start: Shape, size: Shape, step: Shape) 
         raise ShapeError(f"{name}: start {start}, size {size}, step {step} leave shape {shape}.")
 
 
+def _compose_slices(first: Attrs, then: Attrs) -> dict[str, Any]:
+    """Return the box of a box."""
+    starts = zip(first["start"], first["step"], then["start"], strict=True)
+    steps = zip(first["step"], then["step"], strict=True)
+    return {
+        "start": tuple(b + s * inner for b, s, inner in starts),
+        "size": then["size"],
+        "step": tuple(s * t for s, t in steps),
+    }
+
+
+def _ends(attrs: Attrs, axis: int) -> tuple[int, int]:
+    first = attrs["start"][axis]
+    last = first + (attrs["size"][axis] - 1) * attrs["step"][axis]
+    return (first, last) if first <= last else (last, first)
+
+
+def _are_apart(one: Attrs, other: Attrs) -> bool:
+    """Return whether two boxes share no element: along some axis their ranges, or their grids, are apart."""
+    if 0 in one["size"] or 0 in other["size"]:
+        return True
+    for axis, (s, t) in enumerate(zip(one["step"], other["step"], strict=True)):
+        (low, high), (first, last) = _ends(one, axis), _ends(other, axis)
+        if high < first or last < low or (low - first) % gcd(s, t):
+            return True
+    return False
+
+
 slice: Op[...] = movement(
     "slice",
     arguments=lambda x, /, start, size, step: (
@@ -206,6 +296,15 @@ slice: Op[...] = movement(
     infer=_slice_infer,
     vjp=lambda g, x_shape, start, step: (slice_update(_zeros(x_shape, g), g, start, step),),
     batch=prefixed("slice", start=0, size=None, step=1),
+    view=ViewRule(
+        put=lambda base, value, own, /, start, size, step: slice_update(base, value, start, step),
+        partial=True,
+        strides=lambda strides, own, /, start, size, step: tuple(
+            a * s for a, s in zip(strides, step, strict=True)
+        ),
+        compose=_compose_slices,
+        apart=_are_apart,
+    ),
     late=("start",),
     doc="``size`` elements along each axis, from ``start`` on, ``step`` apart; steps may be negative.",
 )  # fmt: skip
@@ -342,6 +441,10 @@ windows: Op[...] = movement(
         fold(g, x_shape[len(x_shape) - len(size) :], stride, dilation),
     ),
     batch=unchanged("windows"),
+    view=ViewRule(
+        put=lambda base, value, own, /, **_: reshape(value, own),
+        refuses="windows may overlap, so that one element shows at several places",
+    ),
     doc="All windows over the last ``len(size)`` axes: shape ``lead + counts + size``.",
 )  # fmt: skip
 

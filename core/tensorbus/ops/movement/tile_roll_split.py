@@ -13,6 +13,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...tracing.sym_int import index
 from ..call_errors import with_form
 from ..creation.creation import iota
+from ..definition import table
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import cast
 from ..indexing.index_select import index_select
@@ -81,7 +82,7 @@ def _repeated(x: Any, count: int, axis: int) -> Any:
     shape = x.shape
     apart = reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     spread = broadcast_to(apart, (*shape[: axis + 1], count, *shape[axis + 1 :]))
-    return reshape(spread, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :]))
+    return table.unlink(reshape(spread, (*shape[:axis], shape[axis] * count, *shape[axis + 1 :])))
 
 
 @with_form
@@ -119,13 +120,14 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | 
         shifts *= len(axes)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shift(s) were given for {len(axes)} axes.")
+    given = x
     for by, a in zip(shifts, axes, strict=True):
         place = normalize_axis("roll", a, len(x.shape))
         length = x.shape[place]
         if length and by % length:
             last = length - by % length
             x = concat([cut(x, place, last, length), cut(x, place, 0, last)], axis=place)
-    return x
+    return +x if x is given else x
 
 
 @with_form
@@ -145,7 +147,7 @@ def rot90(x: Operand, /, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     if k % 4 == 2:
         return flip(x, axis=(a, b))
     if k % 2 == 0:
-        return x
+        return +x
     return permute_dims(flip(x, axis=b), order) if k % 4 == 1 else flip(permute_dims(x, order), axis=b)
 
 
@@ -166,7 +168,7 @@ def tile(x: Operand, repetitions: Sequence[int], /) -> Any:
     apart = tuple(n for length in shape for n in (1, length))
     spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
     whole = tuple(a * n for a, n in zip(times, shape, strict=True))
-    return reshape(broadcast_to(reshape(x, apart), spread), whole)
+    return table.unlink(reshape(broadcast_to(reshape(x, apart), spread), whole))
 
 
 @with_form

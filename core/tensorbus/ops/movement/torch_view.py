@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def view(x: Tensor, /, shape_or_dtype: Shape | DType | type) -> Any:
     """Return ``x`` in another shape, or its numbers in another dtype without changing their bits.
 
-    A copy for all that a program can tell, as tensors never alias. Complex numbers become real ones along a
-    last axis of twice the length, and back. Raises ``DtypeError`` for any other pair of dtypes.
+    Another shape is a view where the elements lie in its order, else a copy. Complex numbers become real ones
+    along a last axis of twice the length, and back. Raises ``DtypeError`` for any other pair of dtypes.
 
     >>> import tensorbus as tb
     >>> tb.asarray([1 + 2j, 3 + 4j]).view(tb.float32).tolist()
