@@ -80,17 +80,22 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
         if found is not None and len(compiled.recompiles) == known:  # a program of an earlier call
             notes = dict.fromkeys(note for p in programs for note in p.notes)
             return told(
-                graphs=tuple(p.graph for p in programs), breaks=(), guards=found.guards, notes=(*notes,),
-                reason=None,
+                graphs=tuple(p.graph for p in programs), breaks=(), guards=_shown(found.guards),
+                notes=(*notes,), reason=None,
             )  # fmt: skip
         captured = compiled.replays and not compiled.reasons and error is None
         used = compiled.replays[0] if captured else None
         return told(
             graphs=tuple(compiled.graphs),
             breaks=tuple(compiled.breaks),
-            guards=used.guards if used is not None else (),
+            guards=_shown(used.guards) if used is not None else (),
             notes=tuple(compiled.notes),
             reason=compiled.reasons[0] if compiled.reasons else None,
         )
 
     return explained
+
+
+def _shown(guards: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """Return the guards that can fail."""
+    return tuple([guard for guard in guards if not guard.binds])

@@ -14,6 +14,7 @@ from typing import Any
 class Guard:
     """A condition as an expression, with the text that tells what it checks.
 
+    One that ``binds`` holds always, and gives a name to what others ask for by a long expression.
     One ``on_mutation_only`` can fail only after ``tracing.mutation_counter`` has moved.
     ``locations`` are those of the numbers that it checks: see ``reachable.location_of``.
     """
@@ -22,6 +23,7 @@ class Guard:
     text: str
     on_mutation_only: bool = False
     locations: tuple[tuple[int | str, Any], ...] = ()
+    binds: bool = False
 
 
 class CounterGuards:

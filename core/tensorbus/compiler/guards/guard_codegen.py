@@ -387,6 +387,18 @@ class GuardCodegen:
         for k in set(range(len(shape))) - left:
             self.add(f"{at}._value.shape[{k}] == {shape[k]}", f"the length of axis {k} of {text}, {shape[k]}")
 
+    def define_names(self, body: str) -> None:
+        """Put the definition of each local name before the first guard that has it, or behind all guards.
+
+        ``body`` is the code that comes after them.
+        """
+        known: set[str] = set()
+        guards: list[Guard] = []
+        for guard in self.guards:
+            guards += [_definition(*each) for each in self.reach.definitions(guard.code, known)]
+            guards.append(guard)
+        self.guards = guards + [_definition(*each) for each in self.reach.definitions(body, known)]
+
     def emit_head(self) -> list[str]:
         """Return the first lines of a cache entry's code: arguments by name, then the check of the guards."""
         always = " and ".join(f"({g.code})" for g in self.guards if not g.on_mutation_only)
@@ -408,11 +420,17 @@ class GuardCodegen:
     def emit_on_mutation(self) -> str:
         """Return the code of ``unchanged``, which checks the guards behind the mutation counter."""
         on_mutation_only = " and ".join(f"({g.code})" for g in self.guards if g.on_mutation_only)
-        return "\n".join(
-            ["def unchanged(a, k):", *self._bind_names("    "), f"    return {on_mutation_only or True}", ""]
-        )
+        names = self.reach.definitions(on_mutation_only, set())
+        lines = [*self._bind_names("    "), *[f"    {name} = {at}" for name, at in names]]
+        return "\n".join(["def unchanged(a, k):", *lines, f"    return {on_mutation_only or True}", ""])
 
     def _bind_names(self, depth: str) -> list[str]:
         count = sum(isinstance(ref.key, int) for ref in self.reach.arguments)
         given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
-        return given + [f"{depth}{name} = {at}" for name, at in self.shape_env.symbols.items()]
+        symbols = self.shape_env.symbols
+        names = self.reach.definitions(" ".join(symbols.values()), set())
+        return given + [f"{depth}{name} = {at}" for name, at in (*names, *symbols.items())]
+
+
+def _definition(name: str, at: str) -> Guard:
+    return Guard(code=f"[{name} := {at}]", text=f"that there is something at {at}", binds=True)

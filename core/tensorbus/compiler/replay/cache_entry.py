@@ -53,7 +53,7 @@ class CacheEntry:
 
     def changed_locations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
         """Return the locations of guarded numbers that have changed (see ``reachable.location_of``)."""
-        guards = [guard for guard in self.guards if guard.locations]
+        guards = [guard for guard in self.guards if guard.locations or guard.binds]
         found = failing_guards(guards, self._guard_scope(args, kwargs))
         return {place for guard, there in found if there for place in guard.locations}
 
@@ -70,6 +70,8 @@ class CacheEntry:
     def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the names in guards."""
         scope = {**self.scope, "a": args, "k": kwargs, **{f"x{k}": x for k, x in enumerate(args)}}
+        if self.shape_env.symbols:  # whose expressions may have names that guards define
+            [*failing_guards([guard for guard in self.guards if guard.binds], scope)]
         for name, at in self.shape_env.symbols.items():
             with suppress(LookupError, AttributeError, NameError, TypeError):
                 scope[name] = eval(at, scope)

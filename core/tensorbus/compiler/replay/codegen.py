@@ -440,6 +440,7 @@ class ReplayCodegen:
 
     def _compile_entry(self, body: Sequence[str], answer: str, ready: PreparedRun | None) -> CacheEntry:
         lines = [f"    {line}" for line in body]
+        self.guards.define_names("\n".join([*lines, answer]))
         source = "\n".join([*self.guards.emit_head(), *lines, f"    return {answer}"]) + "\n"
         code = compile(source, "<replay>", "exec")  # while the device may still be compiling
         on_mutation = self.guards.emit_on_mutation()

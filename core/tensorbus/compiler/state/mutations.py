@@ -255,9 +255,9 @@ def describe_object(tracked: TrackedObject) -> str:
         return f"module {thing.__name__}"
     if isinstance(thing, (type, FunctionType)):
         kind = f"{'class' if isinstance(thing, type) else 'function'} {thing.__qualname__}"
-        return kind if tracked.fixed else f"argument {tracked.expr} ({kind})"
+        return kind if tracked.fixed else f"argument {tracked.shown} ({kind})"
     kind = "cache" if tracked.before.kind == "cache" else type(thing).__name__
-    return f"a {kind}" if tracked.fixed else f"argument {tracked.expr} ({kind})"
+    return f"a {kind}" if tracked.fixed else f"argument {tracked.shown} ({kind})"
 
 
 def describe_ref(ref: ChildRef) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dis
 import operator
+import re
 import sys
 import types
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from hashlib import blake2b
 from importlib.util import resolve_name
 from itertools import accumulate
 from typing import Any, Final
@@ -45,6 +47,12 @@ Location = tuple[int, Any]
 """The id of an object or of a module's globals, with the key of a child, or the keys that lead to it."""
 _MAX_NESTING: Final = 100
 """The number of nested containers that are named by the location of the outermost one."""
+_MAX_EXPRESSION: Final = 60
+"""The length above which the expression of an object is replaced by a name."""
+_MAX_SHOWN: Final = 60
+"""The length of a path that messages show whole."""
+LOCAL_NAME: Final = re.compile(r"\bat_[0-9a-f]{12}\b")
+"""The names that stand for long expressions."""
 NUMBER_TYPES: Final = (int, float)
 """The types of Python numbers that may be symbolic."""
 MAX_OBJECTS: Final = 30_000
@@ -89,17 +97,24 @@ def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
             yield from _strings(tuple(x))
 
 
+def _abbreviated(text: str) -> str:
+    """Return a path for people, without its middle where it is long."""
+    return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN // 2]}...{text[-_MAX_SHOWN // 3 :]}"
+
+
 @dataclass(slots=True, eq=False)
 class TrackedObject:
     """A reachable object: ``expr`` is the code that finds it; ``fixed``: it is the same object at each call.
 
     ``before`` is its view before the run, ``children`` are its references with the objects behind them.
+    ``shown`` is the way from the arguments to it, for people.
     """
 
     obj: Any
     expr: str
     fixed: bool
     before: ObjectView
+    shown: str = ""
     children: list[tuple[ChildRef, TrackedObject | None]] = field(default_factory=list)
 
 
@@ -195,6 +210,8 @@ class ReachableState:
         self.objects: dict[int, TrackedObject] = {}
         self.constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
+        self.local_names: dict[str, str] = {}
+        """Names of objects far inside of others, with their expressions, in which earlier names may stand."""
         self.aliases: list[tuple[str, str]] = []
         self._untracked: list[TrackedObject] = []
         for code, scope in list(self.codes.items()):
@@ -251,7 +268,7 @@ class ReachableState:
         at = f"DictItems({at})" if hasattr(type(tracked.obj), "__missing__") else at
         return f"{at}[{self.name(ref.access.key)}]" if ref.access == "[?]" else f"{at}{ref.access}"
 
-    def _track(self, thing: Any, at: str, fixed: bool) -> TrackedObject:
+    def _track(self, thing: Any, at: str, fixed: bool, shown: str = "") -> TrackedObject:
         fixed = fixed or (compares_by_identity(thing) and not is_recreated(thing))
         known = self.objects.get(id(thing))
         if known is not None:
@@ -262,7 +279,8 @@ class ReachableState:
             materialize(thing)
         if len(self.objects) >= MAX_OBJECTS:
             raise Uncapturable(f"reaches more than {MAX_OBJECTS} objects")
-        made = TrackedObject(thing, self.name(thing) if fixed else at, fixed, self._inspect(thing))
+        expr = self.name(thing) if fixed else self._short(at)
+        made = TrackedObject(thing, expr, fixed, self._inspect(thing), shown)
         self.objects[id(thing)] = made
         self._untracked.append(made)
         return made
@@ -284,7 +302,35 @@ class ReachableState:
         if ref.constant:
             return self._track(ref.value, "", True)
         at = ref.access if owner is None else self.access(owner, ref)
-        return self._track(ref.value, at, fixed or (owner is not None and owner.fixed))
+        shown = _abbreviated(ref.access if owner is None else f"{owner.shown}{ref.access}")
+        return self._track(ref.value, at, fixed or (owner is not None and owner.fixed), shown)
+
+    def _short(self, at: str) -> str:
+        """Return an expression, or a name for a long one: nested ones would be as long as their depth.
+
+        The name depends on the expression alone, so that the next capture gives the same.
+        """
+        if len(at) <= _MAX_EXPRESSION:
+            return at
+        name = f"at_{blake2b(at.encode(), digest_size=6).hexdigest()}"
+        self.local_names[name] = at
+        return name
+
+    def definitions(self, code: str, known: set[str]) -> list[tuple[str, str]]:
+        """Return the local names in ``code`` that are not ``known``, with their expressions, in order.
+
+        They are known from then on.
+        """
+        found: list[tuple[str, str]] = []
+        for name in LOCAL_NAME.findall(code) if self.local_names else ():
+            chain = []
+            while name is not None and name not in known and name in self.local_names:
+                known.add(name)
+                chain.append((name, self.local_names[name]))
+                inner = LOCAL_NAME.search(self.local_names[name])
+                name = inner[0] if inner else None
+            found += reversed(chain)
+        return found
 
     def _track_children(self) -> None:
         while self._untracked:
