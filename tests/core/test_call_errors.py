@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -155,3 +156,32 @@ def test_a_wrong_argument_is_named_with_the_function(
 def test_differences_are_counted_by_position_too() -> None:
     x = tb.asarray([1, 4, 9, 16])
     assert tb.diff(x, 2).tolist() == x.diff(n=2).tolist() == [2, 2]
+
+
+OTHER_KEYWORDS = {"axis": "dim", "dim": "axis", "keepdims": "keepdim", "keepdim": "keepdims"}
+
+
+def test_every_function_takes_the_second_names_of_its_keywords() -> None:
+    refused = []
+    for home in (tb, tb.linalg, tb.fft, tb.special, tb.nn.functional):
+        for name in (n for n in dir(home) if not n.startswith("_") and n != "normalize_axis"):
+            function = getattr(home, name)
+            if not callable(function) or isinstance(function, type):
+                continue
+            parameters = signature(function).parameters
+            for own, other in OTHER_KEYWORDS.items():
+                if own in parameters and other not in parameters:
+                    with pytest.raises(TypeError) as told:  # it misses its operands, or takes them from 0
+                        function(**{other: 0})
+                    if f"unexpected keyword argument '{other}'" in str(told.value):
+                        refused.append(f"{name}({other})")
+    assert not refused
+
+
+@pytest.mark.parametrize("call", [lambda x: x**-1, lambda x: tb.power(x, -2), lambda x: x.pow_(-1)])
+def test_whole_numbers_have_no_negative_power(call: Callable[[Any], Any]) -> None:
+    x = tb.asarray([1, 2, 3], device="cpu")
+    for run in (call, tb.compile(call)):
+        with pytest.raises(tb.ArgumentError, match=r"int64 to the power -\d is no int64"):
+            run(x)
+    assert (x**-1.0).tolist() == (x.to("float32") ** -1).tolist()

@@ -99,11 +99,23 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
 def _binary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
     run = _runner(op, plans)
+    if op.check is not None:
+        run = _checked(op.check, run)
     call = _of_two(op, plans, run)
     if op.name in methods.OPERATOR_OF:
         asking = methods.with_reflected(run, methods.OPERATOR_OF[op.name])
         call.operator = _of_two(op, plans, asking)  # type: ignore[attr-defined]
     return call
+
+
+def _checked(check: Callable[..., None], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``run``, which looks at its operands first: the short path has none that are whole numbers."""
+
+    def check_and_run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        check(*operands)
+        return run(operands, attrs)
+
+    return check_and_run
 
 
 def _of_two(

@@ -120,7 +120,8 @@ class Op(Generic[P]):
     method of its first operand too. ``memoize`` lets the eager function of an op of one operand ``x``
     recognize a call by its arguments as they stand, before they are normalized. ``unsqueezes`` is for an op
     that keeps the rank and works along ``axis``: a 0-dimensional tensor is then a line of one element along
-    axis 0 or -1, as in PyTorch.
+    axis 0 or -1, as in PyTorch. ``check(*operands)`` raises what is wrong with Python numbers among the two
+    operands of an elementwise op, which ``infer`` does not see.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Op(Generic[P]):
     method: bool = True
     memoize: bool = False
     unsqueezes: bool = False
+    check: Callable[..., None] | None = None
     doc: str = ""
     needs: frozenset[str] = field(init=False, default=frozenset())
 

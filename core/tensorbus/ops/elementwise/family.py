@@ -82,6 +82,7 @@ def elementwise_op(
     cost: Cost = "light",
     autocast: Autocast | None = None,
     method: bool = True,
+    check: Callable[..., None] | None = None,
     doc: str = "",
 ) -> Op[...]:
     """Return an elementwise op of one, two or three operands ``x``, ``y``, ``z``.
@@ -91,7 +92,7 @@ def elementwise_op(
     One of ``truth`` takes operands of any dtype as what ``bool(x)`` says of each element.
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
-    ``cost``, ``autocast`` and ``method`` are the fields of ``Op``.
+    ``cost``, ``autocast``, ``method`` and ``check`` are the fields of ``Op``.
     """
     operands = ("x", "y", "z")[:arity]
 
@@ -106,7 +107,7 @@ def elementwise_op(
         name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
         compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=dtypes,
         domain=domain, smooth=smooth, broadcasts=True, cost=cost, recompute=True, autocast=autocast,
-        method=method, doc=doc,
+        method=method, check=check, doc=doc,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING, INEXACT, NUMERIC
+from ...errors import ArgumentError
 from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
 from ..definition import Op, table
@@ -47,10 +48,21 @@ def _log(x: Any) -> Any:
     return x.prologue.outcome(math.log, x) if type(x) is SymNumber else math.log(x)
 
 
+def _check_power(x: Any, y: Any) -> None:
+    """Raise ``ArgumentError`` for whole numbers to a negative power: that is no whole number."""
+    if type(y) is int and y < 0 and not getattr(getattr(x, "dtype", None), "is_inexact", True):
+        raise ArgumentError(
+            f"power: {x.dtype} to the power {y} is no {x.dtype}; cast with .to(tensorbus.float32), or take"
+            f" float_power(x, {y})."
+        )
+
+
 power = elementwise(
-    "power", autocast="wide", cost="function", domain=((0.2, 3), (-2, 3)), arity=2, dtypes=NUMERIC,
+    "power", check=_check_power, autocast="wide", cost="function", domain=((0.2, 3), (-2, 3)), arity=2,
+    dtypes=NUMERIC,
     vjp=lambda g, out, x, y: (_power_base(g, x, y), _power_exponent(g, out, x, y)),
-    doc="``x ** y``. Integers wrap; a negative exponent gives 0 except for the bases 1 and -1.",
+    doc="``x ** y``. Integers wrap; to a negative power they give 0 except for the bases 1 and -1, and an"
+    " error where it is a number.",
 )  # fmt: skip
 
 
