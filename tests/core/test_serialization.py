@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 import os
 import socket
 import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +194,36 @@ def test_damage_is_named(name: str, tmp_path: Path):
     header, data, text = DAMAGED[name]
     with pytest.raises(tb.StateError, match=text):
         tb.load(write(tmp_path / "x", header, data))
+
+
+def _zip(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"content")
+    return buffer.getvalue()
+
+
+FOREIGN: dict[str, tuple[bytes, str]] = {
+    "weights.pt": (_zip("weights/data.pkl", "weights/data/0"), r"a checkpoint of PyTorch's.*save_file"),
+    "older.pt": (bytes.fromhex("80028a0a6cfc9c46f920") + b"j", "a checkpoint of PyTorch's, a pickle"),
+    "x.npz": (_zip("a.npy", "b.npy"), r"numpy\.load\('.*x\.npz'\)\.items"),
+    "x.npy": (b"\x93NUMPY\x01\x00" + b"v" * 40, r"asarray\(numpy\.load"),
+    "x.zip": (_zip("a.txt"), "a zip archive; unpack it"),
+    "cut.zip": (_zip("a.npy")[:30], "a zip archive that is damaged"),
+    "x.gguf": (b"GGUF" + struct.pack("<IQQ", 3, 1, 1), "a GGUF file"),
+    "x.h5": (b"\x89HDF\r\n\x1a\n" + bytes(40), "h5py"),
+    "x.gz": (gzip.compress(b"content" * 9), "compressed by gzip"),
+    "a length of 640": (struct.pack("<Q", 640), "no whole safetensors file"),  # as a pickle's first two bytes
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_of_other_formats_are_named(name: str, tmp_path: Path) -> None:
+    content, text = FOREIGN[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(tb.StateError, match=text):
+        tb.load(tmp_path / name)
 
 
 def test_every_truncation_and_every_flipped_header_byte_is_an_error_or_a_sound_load(tmp_path: Path):

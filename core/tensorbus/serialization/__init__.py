@@ -1,6 +1,6 @@
 """Saving and loading: safetensors files, whose header tells nested data.
 
-In order: ``pytree_json``, ``atomic_file``, ``safetensors``.
+In order: ``pytree_json``, ``atomic_file``, ``foreign_formats``, ``safetensors``.
 """
 
 from __future__ import annotations

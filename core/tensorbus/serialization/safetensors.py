@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from ..devices.device import Device, device
 from ..dtypes import definition as dt
@@ -152,6 +152,14 @@ def _damaged(name: str, why: str) -> StateError:
     )
 
 
+def _foreign(name: str, file: BinaryIO) -> StateError | None:
+    """Return the error of a file of another format; None where nothing says which."""
+    from .foreign_formats import format_of  # only where something is already wrong
+
+    what = format_of(name, file)
+    return StateError(f"load: {name!r} is no safetensors file: it is {what}") if what else None
+
+
 def _json(name: str, text: str | bytes) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_once)
@@ -166,13 +174,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _header(name: str, lead: bytes, file: Any, size: int) -> tuple[dict[str, Any], int]:
+def _header(name: str, lead: bytes, file: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     """Return the header and where the data start. The length is checked before anything is read."""
     length = int.from_bytes(lead, "little")
     if len(lead) < 8 or length < 2:
-        raise _damaged(name, f"it has {size} bytes, and begins with no header")
+        raise _foreign(name, file) or _damaged(name, f"it has {size} bytes, and begins with no header")
     if length > _LARGEST_HEADER or 8 + length > size:
-        raise _damaged(name, f"its header would have {length} bytes, and the file has {size}")
+        raise _foreign(name, file) or _damaged(
+            name, f"its header would have {length} bytes, and the file has {size}"
+        )
     header = _json(name, file.read(length))
     if not isinstance(header, dict):
         raise _damaged(name, "its header is no JSON object")
