@@ -51,6 +51,7 @@ ALIASES: Final = {
         "subtract": "sub",
         "swapaxes": "swapdims transpose",
         "tensor": "scalar_tensor",
+        "trapezoid": "trapz",
         "trunc": "fix",
         "unstack": "unbind",
         "vecdot": "vdot",
@@ -87,46 +88,72 @@ METHOD_FORMS: Final = """bfloat16 bool byte cdouble cfloat char contiguous cpu c
 
 FUNCTIONS: Final = {
     "accelerator": "devices()",
+    "adaptive_max_pool1d": "nn.functional.adaptive_max_pool1d(x, n, return_indices=True)",
     "backends": "devices()",
+    "binary_cross_entropy_with_logits": (
+        "nn.functional.binary_cross_entropy_with_logits(x, y, reduction='none')"
+    ),
     "BoolTensor": "asarray(data, dtype=tensorbus.bool)",
     "ByteTensor": "asarray(data, dtype=tensorbus.uint8)",
-    "cross": "linalg.cross(x, y)",
+    "batch_norm": "nn.functional.batch_norm(x, running_mean, running_var, weight, bias)",
+    "cosine_embedding_loss": "nn.functional.cosine_embedding_loss(x, y, target, reduction='none')",
+    "cross": "linalg.cross(x, y, axis=x.shape.index(3))",
+    "ctc_loss": "nn.functional.ctc_loss(x, targets, input_lengths, target_lengths, reduction='none')",
     "cuda": "devices()",
     "DoubleTensor": "asarray(data, dtype=tensorbus.float64)",
+    "eig": "linalg.eig(x)",
+    "embedding": "nn.functional.embedding(indices, weight)",
+    "embedding_bag": "nn.functional.embedding_bag(indices, weight)",
     "FloatTensor": "asarray(data, dtype=tensorbus.float32)",
     "get_float32_matmul_precision": "get_matmul_precision()",
     "HalfTensor": "asarray(data, dtype=tensorbus.float16)",
+    "hinge_embedding_loss": "nn.functional.hinge_embedding_loss(x, target, reduction='none')",
     "histc": "histogram(x, bins).hist",
+    "igamma": "special.gammainc(x, y)",
+    "igammac": "special.gammaincc(x, y)",
+    "instance_norm": "nn.functional.instance_norm(x, running_mean, running_var, weight, bias)",
     "IntTensor": "asarray(data, dtype=tensorbus.int32)",
     "jit": "compile(fn)",
+    "kl_div": "nn.functional.kl_div(x, target, reduction='none')",
     "LongTensor": "asarray(data, dtype=tensorbus.int64)",
+    "lstsq": "linalg.lstsq(a, b)",
+    "lu": "linalg.lu_factor(x)",
+    "lu_solve": "linalg.lu_solve(LU, permutation, b)",
+    "margin_ranking_loss": "nn.functional.margin_ranking_loss(x, y, target, reduction='none')",
     "mps": "devices()",
-    "norm": "linalg.norm(x)",
-    "range": "arange(start, end + step, step)",
+    "mvlgamma": "special.multigammaln(x, p)",
+    "norm": "linalg.vector_norm(x, p, axis)",
+    "polygamma": "special.polygamma(n, x)",
     "set_default_tensor_type": "set_default_dtype(dtype)",
     "set_float32_matmul_precision": "set_matmul_precision(name)",
+    "poisson_nll_loss": "nn.functional.poisson_nll_loss(x, target, reduction='none')",
+    "triplet_margin_loss": "nn.functional.triplet_margin_loss(x, positive, negative, reduction='none')",
+    "solve": "linalg.solve(a, b)",
     "xpu": "devices()",
 }
-"""What stands in ``tensorbus`` for a name of ``torch``."""
+"""What stands in ``tensorbus`` for a name of ``torch``: calls of the same values by ``torch``'s defaults."""
 
 EXPRESSIONS: Final = {
     "clone": "x.clone()",
+    "cond": "true_fn(*operands) if pred else false_fn(*operands)",
     "GradScaler": "not needed for bfloat16: tensorbus.autocast(dtype=tensorbus.bfloat16)",
     "is_nonzero": "bool(x)",
+    "range": "start + step * tensorbus.arange((end - start) // step + 1, dtype=tensorbus.float32)",
     "rsub": "y - x",
     "Size": "tuple",
+    "svd": "u, s, vh = tensorbus.linalg.svd(x, full_matrices=False); v = vh.mH",
     "utils": "Python's own loops over data: tensorbus.stack(samples) is a batch; tensorbus.checkpoint",
 }
 """What is written for a name of ``torch`` that no function stands for."""
 
 METHODS: Final = {
     "bernoulli_": "x.copy_(tensorbus.bernoulli(p, x.shape, device=x.device))",
-    "data": "x.detach(), or x.copy_(y) in tensorbus.no_grad()",
+    "data": "x.detach(): it is set by x.copy_(y) in tensorbus.no_grad()",
     "detach_": "x = x.detach()",
     "exponential_": "x.copy_(tensorbus.exponential(x.shape, device=x.device))",
     "grad_fn": "x.is_leaf: histories are not shown",
-    "is_cpu": "x.device.type",
-    "is_cuda": "x.device.type",
+    "is_cpu": "x.device.type == 'cpu'",
+    "is_cuda": "x.device.type == 'cuda'",
     "is_sparse": "False: every tensor is dense",
     "random_": "x.copy_(tensorbus.randint(low, high, x.shape, device=x.device))",
     "squeeze_": "x = x.squeeze()",
@@ -155,16 +182,13 @@ HOMES: Final = {
     for home, names in {
         "nn": "ModuleDict ParameterDict",
         "nn.functional": """
-            adaptive_avg_pool1d adaptive_max_pool1d alpha_dropout avg_pool1d batch_norm bilinear
-            binary_cross_entropy_with_logits celu channel_shuffle cosine_embedding_loss ctc_loss
-            embedding embedding_bag feature_alpha_dropout group_norm hardshrink
-            hinge_embedding_loss instance_norm kl_div margin_ranking_loss max_pool1d max_pool3d
-            pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rms_norm
-            rrelu selu threshold triplet_margin_loss
+            adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu channel_shuffle feature_alpha_dropout
+            group_norm hardshrink max_pool1d max_pool3d pairwise_distance pdist pixel_shuffle
+            pixel_unshuffle prelu rms_norm rrelu selu threshold
         """,
-        "linalg": "cholesky_solve cond eig lstsq lu lu_solve matrix_exp matrix_rank qr slogdet solve svd",
+        "linalg": "cholesky_solve matrix_exp matrix_rank qr slogdet",
         "random": "default_generator",
-        "special": "i0 polygamma",
+        "special": "i0",
     }.items()
     for name in names.split()
 }
@@ -207,8 +231,6 @@ def hint(name: str, *, method: bool = False) -> str:
     if method and name in NUMPY:
         return f"; NumPy's {name} is here {NUMPY[name]}"
     equivalent = METHODS.get(name) if method else None
-    if method and name[:-1] in IN_PLACE and name.endswith("_"):
-        equivalent = f"x.copy_(x.{name[:-1]}(...))"
     if equivalent is None and name in FUNCTIONS:
         equivalent = f"tensorbus.{FUNCTIONS[name]}"
     if equivalent is None and name in HOMES:

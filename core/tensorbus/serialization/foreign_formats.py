@@ -9,8 +9,8 @@ from typing import BinaryIO, Final
 
 _TORCH: Final = (
     "a checkpoint of PyTorch's, a pickle, which may run code. Where torch is installed, write a safetensors"
-    " file: safetensors.torch.save_file(torch.load({0!r}, weights_only=True), 'weights.safetensors'). It takes"
-    " a flat dict of tensors, as state_dict() is."
+    " file: safetensors.torch.save_file(torch.load({0!r}, weights_only=True), 'weights.safetensors'). It"
+    " takes a flat dict of tensors, as state_dict() is."
 )
 _FORMATS: Final = {
     b"\x93NUMPY": "an array of NumPy's; tensorbus.asarray(numpy.load({0!r})) takes it.",
