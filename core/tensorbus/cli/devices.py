@@ -91,9 +91,9 @@ def status_after(status: PluginStatus, outcome: Outcome) -> PluginStatus:
         return replace(
             status, state="unavailable", reason=outcome.death, traceback=outcome.errors or None, broken=True
         )
-    for found in outcome.report["statuses"]:
-        if (found["kind"], found["name"], found["dist"]) == (status.kind, status.name, status.dist):
-            return PluginStatus(**found)
+    for after in outcome.report["statuses"]:
+        if (after["kind"], after["name"], after["dist"]) == (status.kind, status.name, status.dist):
+            return PluginStatus(**after)
     return status
 
 

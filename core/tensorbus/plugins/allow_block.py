@@ -9,12 +9,12 @@ from ..system import env
 from .discovery import EntryPoint, metadata_of, normalized
 
 
-def refusal(found: EntryPoint) -> str | None:
+def refusal(claim: EntryPoint) -> str | None:
     """Return why the switches keep a plugin from loading, or None.
 
     ``TENSORBUS_PLUGINS`` and ``TENSORBUS_BLOCK`` name device types, entry points or distributions.
     """
-    names = {normalized(found.name), normalized(found.dist)}
+    names = {normalized(claim.name), normalized(claim.dist)}
     if names & set(map(normalized, env.blocked())):
         return f"TENSORBUS_BLOCK={','.join(sorted(env.blocked()))!r} blocks it"
     allowed = env.allowed()
@@ -58,8 +58,8 @@ def hidden(claims: Iterable[EntryPoint]) -> str:
     refused = {claim.name: why for claim in claims if (why := refusal(claim)) is not None}
     if not refused:
         return ""
-    found = "; ".join(f"{name}, as {why}" for name, why in sorted(refused.items()))
-    return f" Installed, but not to be used: {found}."
+    reasons = "; ".join(f"{name}, as {why}" for name, why in sorted(refused.items()))
+    return f" Installed, but not to be used: {reasons}."
 
 
 def unknown(

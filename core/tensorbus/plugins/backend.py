@@ -131,7 +131,7 @@ class Backend:
         Raises ``DeviceError`` with the cause where it fails to, ``PluginError`` for anything but properties.
         """
         try:
-            found: object = run_plugin_code(
+            properties: object = run_plugin_code(
                 self.extension.owner, f"runtime.properties({index})", lambda: self.runtime.properties(index)
             )
         except KeyboardInterrupt:
@@ -143,21 +143,21 @@ class Backend:
                 f" runtime.properties({index}) failed: {type(error).__name__}: {text}"
             ) from error
 
-        dtypes = getattr(found, "dtypes", None) if isinstance(found, DeviceProperties) else None
+        dtypes = getattr(properties, "dtypes", None) if isinstance(properties, DeviceProperties) else None
         if not isinstance(dtypes, frozenset) or not all(isinstance(d, DType) for d in dtypes):
-            got = f"DeviceProperties whose dtypes are {dtypes!r}" if dtypes is not None else repr(found)
+            got = f"DeviceProperties whose dtypes are {dtypes!r}" if dtypes is not None else repr(properties)
             raise self.breach(
                 f"properties({index})", got, "DeviceProperties with a frozenset of tensorbus dtypes"
             )
-        assert isinstance(found, DeviceProperties)
-        return found
+        assert isinstance(properties, DeviceProperties)
+        return properties
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the bytes that a unit has in use. Raises ``PluginError`` for anything else."""
-        found: object = self.runtime.memory_stats(index)
-        if not isinstance(found, MemoryStats):
-            raise self.breach(f"memory_stats({index})", repr(found), "MemoryStats")
-        return found
+        stats: object = self.runtime.memory_stats(index)
+        if not isinstance(stats, MemoryStats):
+            raise self.breach(f"memory_stats({index})", repr(stats), "MemoryStats")
+        return stats
 
     def breach(self, call: str, got: str, needed: str) -> PluginError:
         """Return the error for a function of the runtime that returned something else than it must."""

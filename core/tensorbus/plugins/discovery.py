@@ -66,15 +66,15 @@ class Installed:
 
     def group(self, group: str) -> tuple[EntryPoint, ...]:
         """Return the entry points of one group."""
-        return tuple(found for found in self.entry_points if found.group == group)
+        return tuple(entry_point for entry_point in self.entry_points if entry_point.group == group)
 
 
 def scan() -> Installed:
     """Scan ``sys.path``. Of several copies of a distribution the first on the path counts."""
     stamps = _stamps(sys.path)
     recent = time.time_ns() - int(_UNSTABLE_SECONDS * 1e9)
-    found = tuple(_entry_points([folder for folder, _ in stamps]))
-    return Installed(found, stamps, all(stamp < recent for _, stamp in stamps))
+    entry_points = tuple(_entry_points([folder for folder, _ in stamps]))
+    return Installed(entry_points, stamps, all(stamp < recent for _, stamp in stamps))
 
 
 def normalized(name: str) -> str:

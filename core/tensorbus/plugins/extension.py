@@ -154,13 +154,13 @@ class Extension:
 
     def lowering(self, device_type: str) -> Lowering | None:
         """Call ``tensorbus_lowering``; None where there is none. Raises ``PluginError`` for anything else."""
-        found = self._call("tensorbus_lowering", device_type=device_type)
-        if found is not None and not callable(getattr(found, "compile", None)):
+        lowering = self._call("tensorbus_lowering", device_type=device_type)
+        if lowering is not None and not callable(getattr(lowering, "compile", None)):
             raise PluginError(
-                f"tensorbus_lowering of {self.owner} returned {type(found).__qualname__!r}; it must return an"
-                f" object with a method compile(order)."
+                f"tensorbus_lowering of {self.owner} returned {type(lowering).__qualname__!r}; it must return"
+                f" an object with a method compile(order)."
             )
-        return found  # type: ignore[no-any-return]
+        return lowering  # type: ignore[no-any-return]
 
     def ops(self) -> list[object]:
         """Call ``tensorbus_ops``, once, and return the ops; what adds them to the table checks each.
@@ -168,14 +168,14 @@ class Extension:
         Raises ``PluginError`` where the result cannot be gone through.
         """
         if self._ops is None:
-            found: list[object] = []
+            collected: list[object] = []
             for ops in self._call("tensorbus_ops"):
                 if not isinstance(ops, Iterable):
                     raise PluginError(
                         f"tensorbus_ops of {self.owner} returned {ops!r}; it must return an iterable of ops."
                     )
-                found += ops
-            self._ops = found
+                collected += ops
+            self._ops = collected
         return self._ops
 
     def _call(self, hook: str, **arguments: object) -> Any:

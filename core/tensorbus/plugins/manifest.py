@@ -166,16 +166,16 @@ def _kernels(document: Mapping[str, Any]) -> tuple[str, ...]:
 def _ops(document: Mapping[str, Any]) -> Coverage:
     native = _table(document, "ops").get("native", ())
     coverage: dict[str, tuple[str, ...] | Literal["all"]] = dict.fromkeys(native, "all")
-    for op, given in _table(document, "ops").items():
+    for op, entry in _table(document, "ops").items():
         if op in ("host", "native"):
             continue
-        dtypes = given.get("dtypes") if isinstance(given, dict) else given
+        dtypes = entry.get("dtypes") if isinstance(entry, dict) else entry
         if dtypes == "all":
             coverage[op] = "all"
         elif isinstance(dtypes, list):
             coverage[op] = _dtypes(f"[ops] {op}", dtypes)
         else:
-            raise ValueError(f'[ops] {op} is {given!r}; it must be a list of dtypes or "all"')
+            raise ValueError(f'[ops] {op} is {entry!r}; it must be a list of dtypes or "all"')
     return coverage
 
 

@@ -78,15 +78,15 @@ class Registry:
 
         A manifest that is missing or wrong counts for nothing here; asking for its device says what is wrong.
         """
-        found: dict[int, str] = {}
+        types: dict[int, str] = {}
         for name in self.known_types():
             try:
                 manifest = self._select(name).manifest
             except TensorbusError:
                 continue
             if manifest.dlpack_type is not None and manifest.compatible:
-                found.setdefault(manifest.dlpack_type, name)
-        return found
+                types.setdefault(manifest.dlpack_type, name)
+        return types
 
     def host_backend(self) -> Backend:
         """Return the backend whose values live in host memory, by its manifest; ready.
@@ -249,19 +249,19 @@ class Registry:
         """
         with self._lock:
             addons, backends = self._all_addons(), list(self._ready.values())
-        found: list[tuple[str, object]] = []
+        offered: list[tuple[str, object]] = []
         for backend in backends:
             try:
-                found += [(backend.extension.owner, op) for op in backend.extension.ops()]
+                offered += [(backend.extension.owner, op) for op in backend.extension.ops()]
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                found.append((backend.extension.owner, _failed_ops(backend.extension.owner, error)))
+                offered.append((backend.extension.owner, _failed_ops(backend.extension.owner, error)))
         for addon in addons:
             if addon.loaded or name is None or addon.may_define(name):
-                found += [(addon.extension.owner, op) for op in addon.attempt(OPS, addon.extension.ops)]
+                offered += [(addon.extension.owner, op) for op in addon.attempt(OPS, addon.extension.ops)]
         announce(addons)
-        return found
+        return offered
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever what a device offers may have changed; return what cancels that.
@@ -283,12 +283,12 @@ class Registry:
         with self._lock:
             claims = [claim for claim in self._group(DEVICES) if claim.name not in self._removed]
             late = list(self._late.values())
-        found = [snapshot(b.type, "device", b.extension, b.state, b.failure, b.device_count) for b in late]
-        found += [self._claim_status(claim) for claim in claims]
+        statuses = [snapshot(b.type, "device", b.extension, b.state, b.failure, b.device_count) for b in late]
+        statuses += [self._claim_status(claim) for claim in claims]
         for addon in self._all_addons():
             state: State = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
-            found.append(snapshot(addon.extension.name, "plugin", addon.extension, state, addon.failure))
-        return sorted(found, key=lambda status: (status.kind, status.name, status.dist))
+            statuses.append(snapshot(addon.extension.name, "plugin", addon.extension, state, addon.failure))
+        return sorted(statuses, key=lambda status: (status.kind, status.name, status.dist))
 
     def _claim_status(self, claim: EntryPoint) -> PluginStatus:
         from .plugin_status import snapshot

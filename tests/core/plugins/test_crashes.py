@@ -72,6 +72,7 @@ def test_devices_says_what_became_of_each(ends: Site) -> None:
     assert "SIGSEGV" in shown
 
 
+@pytest.mark.full
 def test_doctor_says_what_became_of_each(ends: Site) -> None:
     manifest = '[plugin]\nname = "addon"\napi = ">=0.1"\n[kernels]\nfor = ["fine"]\n'
     ends.install("addon", group="tensorbus.plugins", manifest=manifest, extension=SEGFAULT)
