@@ -57,6 +57,7 @@ def ends(site: Site) -> Site:
     return site
 
 
+@pytest.mark.full
 def test_devices_says_what_became_of_each(ends: Site) -> None:
     rows = json.loads(ends.command("devices", "--json", environment=SWITCHES))
     rows = [row for row in rows if row["state"] != "blocked"]

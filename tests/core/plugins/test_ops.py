@@ -135,7 +135,7 @@ def test_a_package_with_a_wrong_op_is_left_out_alone(site: Site) -> None:
     _op_package(site, "good", '[op("alone")]')
     _op_package(site, "taken", '[op("lost"), op("add")]')
     _op_package(site, "late", '[op("svd")]')
-    _op_package(site, "mixed", '[op("half"), 3]')
+    _op_package(site, "mixed", '[op("halved"), 3]')
     _op_package(site, "public", '[op("Tensor")]')
     _op_package(site, "number", "3")
     script = """
@@ -146,7 +146,7 @@ def test_a_package_with_a_wrong_op_is_left_out_alone(site: Site) -> None:
             check(tb.alone(x).tolist() == [9.0] and tb.add(x, x).tolist() == [6.0])
             check(not hasattr(tb, "nosuch") and not hasattr(tb, "nosuch"))
             taken = "op 'add' is already defined by 'tensorbus'"
-            for name, cause in (("lost", taken), ("half", "3 among its ops")):
+            for name, cause in (("lost", taken), ("halved", "3 among its ops")):
                 error = error_of(getattr, tb, name)
                 check(type(error) is PluginError and cause in str(error), error)
         check(isinstance(x, tb.Tensor))
