@@ -46,6 +46,12 @@ def _method(x: tb.Tensor) -> Any:
     return x.sum()
 
 
+def _in_place(x: tb.Tensor) -> Any:
+    y = x + 1.0
+    y *= 2.0
+    return y
+
+
 def _by_name(x: tb.Tensor) -> Any:
     return getattr(x, "sum")()  # noqa: B009 - what is tested
 
@@ -67,6 +73,7 @@ _LOOKUPS: list[tuple[Callable[[tb.Tensor], Any], Any, str, Any]] = [
     (lambda x: x + x, tb.Tensor, "__add__", _replaced_operator),
     (lambda x: 2.0 - x, tb.Tensor, "__rsub__", _replaced_operator),
     (lambda x: -x, tb.Tensor, "__neg__", _replaced_sum),
+    (_in_place, tb.Tensor, "__imul__", _replaced_operator),
     (lambda x: x.T, tb.Tensor, "T", property(_replaced_sum)),
     (lambda x: tb.exp(x), tb, "exp", _replaced_sum),
     (lambda x: _linear(x), nn.Linear, "forward", lambda self, x: x * 5.0),

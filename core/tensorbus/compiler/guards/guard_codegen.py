@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-from ...amp.matmul_precision import get_matmul_precision
+from ...amp.matmul_precision import _chosen as _matmul_precision
 from ...autograd.views import no_views, relations
 from ...devices.device import _default_device, _device_stack
 from ...dispatch import kernel_preference
@@ -36,7 +36,7 @@ GUARD_GLOBALS: Final = {
     "grad_enabled": grad_enabled.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
     "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
-    "precision": get_matmul_precision, "integer": integer, "no_views": no_views, "relations": relations,
+    "precision": _matmul_precision, "integer": integer, "no_views": no_views, "relations": relations,
     **FUNCTIONS,
 }  # fmt: skip
 """The globals of guard code besides the constants of a capture."""
@@ -207,11 +207,14 @@ class GuardCodegen:
     def _modes(self) -> None:
         name, found = self.reach.name, self.reach.global_modes
         self.add(f"grad_enabled() is {found.grad_mode}", "whether gradients are recorded")
-        self.add(f"(entered(), chosen[0]) == {name(found.default_device)}", "the default device")
+        entered, chosen = found.default_device
+        default = "chosen[0] is None" if chosen is None else f"chosen[0] == {name(chosen)}"
+        self.add(f"entered() == {name(entered)} and {default}", "the default device")
         self.add(f"dtypes.default_float is {name(found.default_dtype)}", "the default dtype")
         self.add(f"autocast() is {name(found.autocast)}", "autocast")
-        self.add(f"preferred() == {name(found.preferred_kernels)}", "preferred kernels")
-        self.add(f"precision() == {found.matmul_precision!r}", "the precision of products")
+        preferred = name(found.preferred_kernels)
+        self.add(f"preferred() is {preferred} or preferred() == {preferred}", "preferred kernels")
+        self.add(f"precision[0] == {found.matmul_precision!r}", "the precision of products")
         self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
     def _child(

@@ -115,8 +115,10 @@ def _names(code: CodeType) -> frozenset[str]:
         found |= {x for x in code.co_consts if isinstance(x, str)}
     for i in dis.get_instructions(code):
         if i.opname == "BINARY_OP":
-            name = _BINARY.get(i.argrepr.rstrip("="))
-            found |= {f"__{name}__", f"__r{name}__", f"__i{name}__"} if name else {"__getitem__"}
+            name = _BINARY.get(i.argrepr.removesuffix("="))
+            found |= {f"__{name}__", f"__r{name}__"} if name else {"__getitem__"}
+            if name and i.argrepr.endswith("="):
+                found.add(f"__i{name}__")
         elif i.opname == "COMPARE_OP":
             name = _COMPARISONS.get(str(i.argval), "eq")
             found |= {f"__{name}__", f"__{_REFLECTED.get(name, name)}__"}
