@@ -17,10 +17,15 @@ _LARGEST: Final = 5.371920351148152
 
 
 def matrix_exp(xp: Any, a: Any) -> Any:
-    """Return the exponentials of the matrices over the last two axes."""
+    """Return the exponentials of the matrices over the last two axes, computed in double precision.
+
+    In single precision the quotient and the squarings would lose several bits.
+    """
     n = a.shape[-1]
     if not a.size:
         return a.copy()
+    own = a.dtype
+    a = a.astype(xp.result_type(own, xp.float64))
     norm = xp.abs(a).sum(axis=-2).max(axis=-1)
     usable = xp.isfinite(norm) & (norm > _LARGEST)
     halvings = xp.ceil(xp.log2(xp.where(usable, norm, _LARGEST) / _LARGEST)).astype(int)
@@ -28,7 +33,7 @@ def matrix_exp(xp: Any, a: Any) -> Any:
     out = _approximation(xp, a * (half**halvings)[..., None, None].astype(norm.dtype), n)
     for k in range(int(halvings.max())):
         out = xp.where((k < halvings)[..., None, None], out @ out, out)
-    return out
+    return out.astype(own)
 
 
 def _approximation(xp: Any, a: Any, n: int) -> Any:

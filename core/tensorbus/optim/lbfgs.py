@@ -117,7 +117,7 @@ class LBFGS(Optimizer):
                 direction = self._direction(state, gradient, group)
                 before, slope = loss, float(sum(gradient * direction))
                 state["prev_flat_grad"] = gradient
-                size = group["lr"]
+                size = float(group["lr"])
                 if state["n_iter"] == 1:
                     size *= min(1.0, 1.0 / float(sum(abs(gradient))))
                 if slope > -group["tolerance_change"]:

@@ -24,8 +24,10 @@ SCHEDULED = ("lr", "momentum", "betas")
 
 
 def at_least(optimizer: str, least: float, **settings: Any) -> None:
-    """Raise ``ArgumentError`` for a setting that is no number or below ``least``."""
+    """Raise ``ArgumentError`` for a setting that is no number or below ``least``; a tensor of one is read."""
     for name, value in settings.items():
+        if isinstance(value, Tensor) and value.size == 1 and not value.dtype.is_complex:
+            value = value.item()
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
             raise ArgumentError(f"{optimizer}: {name} must be a number >= {least}, got {value!r}.")
 
@@ -46,7 +48,8 @@ class Optimizer:
     from ``defaults``. A subclass writes ``update(parameter, gradient, state, group)``, which runs without
     recording history and returns the parameter's next value. A complex parameter, its gradient and its state
     come to ``update`` as real tensors with the parts along a last axis of 2. Or it writes ``step()``, as
-    PyTorch's do, where ``state[parameter]`` is an empty dict at first. Raises ``ArgumentError`` for no
+    PyTorch's do, where ``state[parameter]`` is an empty dict at first. A tensor of one element as ``lr``
+    is read at each step, which waits for the device. Raises ``ArgumentError`` for no
     parameters, one given twice, or one that is no leaf; ``TypeError`` for what is no tensor.
 
     >>> import tensorbus as tb
@@ -210,7 +213,10 @@ class Optimizer:
         host_prologue.note_optimizer_step(self.state)
         changes = []
         for group in self.param_groups:
-            settings = host_prologue.symbolic_numbers(group, SCHEDULED) | {"shared": {}}
+            scheduled = [key for key in SCHEDULED if not isinstance(group.get(key), Tensor)]
+            settings = host_prologue.symbolic_numbers(group, scheduled) | {"shared": {}}
+            for key in set(SCHEDULED).difference(scheduled):  # what the tensor holds at this step
+                settings[key] = float(group[key])
             for parameter in group["params"]:
                 gradient = parameter.grad
                 if gradient is not None:

@@ -279,3 +279,43 @@ def test_a_step_that_fails_changes_nothing(kind: Callable[[Any], optim.Optimizer
     optimizer.update = own  # type: ignore[method-assign]
     optimizer.step()
     assert parameters[0].tolist() == parameters[2].tolist() != before[0][0]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Rprop", "LBFGS"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_tensor_as_learning_rate_is_read_at_each_step(name: str, compiled: bool) -> None:
+    def trained(lr: Any, halve: Callable[[Any, Any], None], compiled: bool) -> list[float]:
+        x = tb.asarray([1.0, 2.0, 3.0], device="cpu").requires_grad_()
+        optimizer = getattr(tb.optim, name)([x], lr=lr)
+
+        def loss() -> tb.Tensor:
+            optimizer.zero_grad()
+            out = (x * x).sum()
+            out.backward()
+            return out
+
+        def step() -> None:
+            if name == "LBFGS":
+                optimizer.step(loss)
+            else:
+                loss()
+                optimizer.step()
+
+        run = tb.compile(step) if compiled and name != "LBFGS" else step
+        for turn in range(3):
+            run()
+            if turn == 1:
+                halve(lr, optimizer.param_groups[0])
+        return [float(v) for v in x]
+
+    def by_number(_: Any, group: Any) -> None:
+        group["lr"] *= 0.5
+
+    def by_tensor(lr: Any, _: Any) -> None:
+        lr.mul_(0.5)
+
+    expected = trained(0.125, by_number, False)
+    found = trained(tb.asarray(0.125, device="cpu"), by_tensor, compiled)
+    assert found == pytest.approx(expected, rel=1e-6)
+    with pytest.raises(tb.ArgumentError, match="lr must be a number >= 0"):
+        getattr(tb.optim, name)([tb.ones(1).requires_grad_()], lr=tb.asarray(-1.0))
