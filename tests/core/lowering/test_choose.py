@@ -14,6 +14,7 @@ from tensorbus.errors import UnsupportedOpError
 from tensorbus.lowering.ir.kernel_task import LaunchList, ScheduleChoice
 from tensorbus.lowering.program.program import Program, steps_of
 from tensorbus.lowering.schedules.choose import TABLE, choose, schedules_for
+from tensorbus.lowering.schedules.pointwise.pointwise import FORMS
 from tensorbus.lowering.schedules.schedule import ScheduleRequest
 from tensorbus.lowering.target import Target
 
@@ -40,6 +41,11 @@ def test_names_in_the_table_are_schedules_of_their_kind() -> None:
         assert all(s.about for s in loaded)
 
 
+def test_parts_of_other_schedules_ask_the_forms_of_maps_in_the_order_of_the_table() -> None:
+    rows = [s.name for s in schedules_for("pointwise", CPU)]
+    assert rows[-len(FORMS) :] == [form.name for form in FORMS]
+
+
 @pytest.mark.parametrize(
     ("function", "specs", "cores", "work_items"),
     [
@@ -52,8 +58,10 @@ def test_names_in_the_table_are_schedules_of_their_kind() -> None:
         (lambda x: tb.sort(x, axis=1), [spec(7, 20)], "rank sort", "rank sort"),
         (lambda x: tb.sort(x, axis=1), [spec(7, 2000)], "radix sort", "radix sort"),
         (lambda x: tb.cumulative_sum(x, axis=1), [spec(9, 1000)], "scan in chunks", "scan by workgroups"),
-        (lambda x: (tb.exp(x), tb.sin(x)), [spec(70)], "pointwise, several results",
-         "pointwise, several results"),
+        (lambda x: (tb.exp(x), tb.sin(x)), [spec(70)], "pointwise", "pointwise"),
+        (lambda x: (tb.exp(x), tb.sin(x)), [spec(1 << 20)], "pointwise", "pointwise by vector accesses"),
+        (lambda x: x * 2, [spec((1 << 20) + 3)], "pointwise", "grid-stride loop"),
+        (lambda x, y: x.mT + y, [spec(70, 90), spec(90, 70)], "transposed tiles", "pointwise"),
     ],
 )  # fmt: skip
 def test_a_group_gets_the_schedule_of_its_target(

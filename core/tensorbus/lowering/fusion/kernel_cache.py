@@ -8,7 +8,7 @@ of equal groups are then one object, which is checked, rendered and compiled onc
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,10 +48,14 @@ class KernelKey:
 
 @dataclass(slots=True)
 class KernelKeys:
-    """Names the groups of one program by their structure; ``context`` is what else schedules depend on."""
+    """Names the groups of one program by their structure; ``context`` is what else schedules depend on.
+
+    ``own_slots``: as in ``ScheduleRequest``.
+    """
 
     where: Mapping[int, Layout]
     scalars: Mapping[int, int]
+    own_slots: Collection[int]
     context: tuple[Any, ...]
     _attrs: dict[int, Any] = field(default_factory=dict)
 
@@ -81,7 +85,8 @@ class KernelKeys:
                 elif (layout := self.where.get(id(node))) is not None and layout.slot not in own:
                     place = slots.setdefault(layout.slot, len(slots))
                     late = operands.setdefault(layout.late, len(operands))
-                    entry = (place, layout.strides, layout.offset, late, spec.shape, spec.dtype)
+                    gaps = not layout.is_contiguous and layout.slot in self.own_slots
+                    entry = (place, layout.strides, layout.offset, late, spec.shape, spec.dtype, gaps)
                 else:
                     stack.append((node, True))
                     stack += [(x, False) for x in reversed(node.inputs)]

@@ -48,7 +48,8 @@ def emit(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGrou
     where, scalars = placement.where, placement.scalars
     launches = LaunchList(target=asked.target, sizes={**placement.sizes}, next_slot=placement.next_slot)
     updates = fused_updates([node for node in asked.nodes if node not in asked.calls])
-    keys = KernelKeys(where, scalars, (asked.target, asked.sized, not asked.whole, asked.reuses))
+    own = launches.sizes.keys()
+    keys = KernelKeys(where, scalars, own, (asked.target, asked.sized, not asked.whole, asked.reuses))
     uses = _CallUses(readers=_readers(asked.calls), side_outputs={})
     read = _read_elsewhere(asked, placement, groups)
     for group in groups:
@@ -114,7 +115,7 @@ def _emit_group(
     if lookup(key, launches):
         return
     before, first = len(launches.items), launches.next_slot
-    build(_request(asked, placement, group, placement.where, stored), launches)
+    build(_request(asked, placement, group, placement.where, stored, launches), launches)
     insert(key, launches, before, first)
 
 
@@ -132,18 +133,18 @@ def _emit_update(
     own = {id(root.node): placement.where[id(part)] for part, root in roots.items()}
     stored = {root: layout.slot for root, layout in own.items()}
     update = group_of(group, [*roots.values()])
-    build(_request(asked, placement, update, {**placement.where, **own}, stored), launches)
+    build(_request(asked, placement, update, {**placement.where, **own}, stored, launches), launches)
     insert(key, launches, before, first)
 
 
 def _request(
     asked: LoweringInput, placement: Placement, group: FusionGroup, where: Mapping[int, Layout],
-    stored: Mapping[int, int],
+    stored: Mapping[int, int], launches: LaunchList,
 ) -> ScheduleRequest:  # fmt: skip
     """Return what schedules are asked about a group whose roots in ``stored`` go to these slots."""
     return ScheduleRequest(
         group=group, where=where, scalars=placement.scalars, stored=stored, sized=asked.sized,
-        whole=asked.whole, reuses=asked.reuses,
+        whole=asked.whole, reuses=asked.reuses, own_slots=launches.sizes.keys(),
     )  # fmt: skip
 
 

@@ -55,9 +55,13 @@ TABLE: Final = (
     _Entry("reduction", "normalization.row_normalization", "PERSISTENT_ROWS"),
     _Entry("reduction", "reduction.multi_reduction", "MULTI_COLUMN_PANELS"),
     _Entry("reduction", "reduction.multi_reduction", "MULTI_REDUCTION"),
+    _Entry("pointwise", "pointwise.pointwise", "EMPTY"),
     _Entry("pointwise", "pointwise.pointwise", "STACK"),
+    _Entry("pointwise", "pointwise.pointwise", "TRANSPOSE_TILES"),
+    _Entry("pointwise", "pointwise.pointwise", "VECTOR_LOOPS"),
+    _Entry("pointwise", "pointwise.pointwise", "VECTOR_ACCESSES"),
+    _Entry("pointwise", "pointwise.pointwise", "GRID_STRIDE"),
     _Entry("pointwise", "pointwise.pointwise", "POINTWISE"),
-    _Entry("pointwise", "pointwise.pointwise", "MULTI_POINTWISE"),
 )
 """The schedules of the core, in the order in which they are asked."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from ...backend_interface.graph import Node
 from ...graph.rewrite import rebuild, topological
@@ -18,6 +18,7 @@ from ..ir.layout import Layout, Shape
 from ..op_sets import REDUCTIONS, SCANS, SORTS
 from ..target import Target
 
+T = TypeVar("T")
 Verdict = Literal[True] | str
 """Whether a schedule is for a group: if not, the reason."""
 
@@ -27,7 +28,8 @@ class ScheduleRequest:
     """A fusion group that wants a schedule, and where its operands and results lie.
 
     ``where`` has the layout of each buffer by the id of its node, ``scalars`` the inputs that are Python
-    numbers, ``stored`` the slot of each root that other kernels read. ``whole`` says that the group is of a
+    numbers, ``stored`` the slot of each root that other kernels read. ``own_slots`` are those whose buffers
+    the program makes: what lies there between rows is its own too. ``whole`` says that the group is of a
     program whose device has calls of its own, ``reuses`` that it matters which buffers may become one.
     """
 
@@ -38,6 +40,15 @@ class ScheduleRequest:
     sized: bool = False
     whole: bool = False
     reuses: bool = False
+    own_slots: Collection[int] = frozenset()
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, work_out: Callable[[ScheduleRequest, Target], T], target: Target) -> T:
+        """Return what ``work_out`` says of the group: asked once, for all schedules of the one target."""
+        if work_out not in self._known:
+            self._known[work_out] = work_out(self, target)
+        known: T = self._known[work_out]
+        return known
 
     @cached_property
     def root(self) -> Node:

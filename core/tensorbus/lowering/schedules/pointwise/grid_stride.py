@@ -10,15 +10,9 @@ from collections.abc import Callable
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import LaunchList, Loops
+from ...ir.kernel_task import Loops
 from ...ir.loop_ir import INDEX, Expr, Var
 from ...target import Target
-
-
-def is_long_vector(steps: LaunchList, shape: tuple[int, ...]) -> bool:
-    """Return whether a map is walked like this: it goes over one long axis."""
-    long = len(shape) == 1 and shape[0] >= steps.target.heuristics.grid_stride_min_elements
-    return long and not steps.target.row_per_task
 
 
 def grid_stride_loop(

@@ -5,12 +5,11 @@ Rows of an odd length have no vectors; rows and gaps together are one stretch of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container
 from dataclasses import replace
 
 from ....backend_interface.graph import Node
 from ....backend_interface.strided_array import row_major
-from ....dtypes.definition import DType
 from ....ops.definition import Spec
 from ...fusion.canonicalize import DomainKernel, collapsed
 from ...ir.layout import Layout, Shape
@@ -19,10 +18,10 @@ from ...op_sets import ELEMENTWISE
 _PLAIN = ELEMENTWISE | {"input", "constant", "full"}
 
 
-def over_padding(fused: DomainKernel, sizes: Mapping[int, tuple[int, DType]]) -> DomainKernel:
+def over_padding(fused: DomainKernel, own: Container[int]) -> DomainKernel:
     """Return a map over rows and gaps; the group itself where it is none, or reads what has no such gaps.
 
-    ``sizes`` are of the slots that the program makes: their gaps are memory of theirs.
+    ``own`` are the slots whose buffers the program makes, gaps and all.
     """
     strides = {o.strides for o in fused.outputs}
     rank = len(fused.domain)
@@ -35,7 +34,7 @@ def over_padding(fused: DomainKernel, sizes: Mapping[int, tuple[int, DType]]) ->
         return fused
     if any(node.op not in _PLAIN for node in fused.graph):
         return fused
-    if not all(_has_gaps(x, apart, sizes) for x in fused.inputs.values()):
+    if not all(_has_gaps(x, apart, own) for x in fused.inputs.values()):
         return fused
     done: dict[int, Node] = {}
     leaves: dict[int, Layout] = {}
@@ -60,8 +59,8 @@ def over_padding(fused: DomainKernel, sizes: Mapping[int, tuple[int, DType]]) ->
     )  # fmt: skip
 
 
-def _has_gaps(x: Layout, apart: Shape, sizes: Mapping[int, tuple[int, DType]]) -> bool:
+def _has_gaps(x: Layout, apart: Shape, own: Container[int]) -> bool:
     """Return whether an operand may be read in the gaps: it has one element for each row, or gaps as well."""
     if not x.shape or x.shape[-1] == 1 or x.strides[-1] == 0:
         return True
-    return x.strides == apart and x.slot in sizes and not x.offset and x.late is None
+    return x.strides == apart and x.slot in own and not x.offset and x.late is None

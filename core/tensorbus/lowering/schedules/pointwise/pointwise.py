@@ -1,13 +1,17 @@
-"""The schedule of a map: one item for each element of the result."""
+"""The schedules of maps: how the elements of a domain are walked where none of them waits for another.
+
+Each is a form that any map can be asked about. Those of groups are chosen as rows of the table in ``choose``;
+a map that is a part of another schedule, such as the copy before a scatter, takes the first form that applies
+in the same order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from ....backend_interface.graph import Graph
 from ....dtypes.definition import DType
 from ...fusion.canonicalize import DomainKernel, canonical
 from ...fusion.collapse_dims import before_reshapes, collapse
@@ -15,207 +19,236 @@ from ...fusion.materialize import cost_of, is_stack
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import const
-from ...ir.inline import Index, Inliner
-from ...ir.kernel_task import KernelLaunch, KernelTask, LaunchList, Loops, element_offset, parallel_loops
-from ...ir.layout import Layout, Shape, packed
+from ...ir.kernel_task import KernelLaunch, KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import Expr
 from ...op_sets import calls_function
 from ...target import Target
 from ..reduction.reducer import State
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .grid_stride import grid_stride_loop, is_long_vector
+from .elementwise_map import ElementwiseMap, map_of_group, map_of_task
+from .grid_stride import grid_stride_loop
 from .padded_rows import over_padding
-from .stores import aligned_slots, domain_lengths, is_nontemporal, store_offset
-from .transpose_tile import lower_transpose_tiles, transposed_inputs
+from .stores import aligned_slots, is_nontemporal
+from .transpose_tile import lower_transpose_tiles
 from .vector_access import emit_vector, vector_width
 from .vectorize import WIDE, VectorLoop, has_vectors, map_vectors
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapForm:
+    """A way to write any map: ``applies`` and ``build`` as of a ``Schedule``, which it is for groups."""
+
+    name: str
+    about: str
+    applies: Callable[[ElementwiseMap, Target], Verdict]
+    build: Callable[[ElementwiseMap, LaunchList], str | None]
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule that writes groups in this form."""
+
+        def applies(request: ScheduleRequest, target: Target) -> Verdict:
+            return self.applies(request.once(_map_of, target), target)
+
+        def build(request: ScheduleRequest, launches: LaunchList) -> str | None:
+            before = len(launches.items)
+            refused = self.build(request.once(_map_of, launches.target), launches)
+            if refused is None:
+                _mark(request, launches, before)
+            return refused
+
+        return Schedule(name=self.name, about=self.about, kinds=_KIND, applies=applies, build=build)
+
+
 def lower_map(task: KernelTask, steps: LaunchList) -> None:
-    """Append the launch that computes a root of elementwise and movement ops."""
-    turned = transposed_inputs(task)
-    if turned is not None and steps.target.row_per_task:
-        lower_transpose_tiles(task, steps, *turned)
+    """Append the launch of a map that is a part of another schedule."""
+    elements = map_of_task(task)
+    for form in FORMS:
+        if form.applies(elements, steps.target) is True and form.build(elements, steps) is None:
+            return
+
+
+def _map_of(request: ScheduleRequest, target: Target) -> ElementwiseMap:
+    """Return the group as a map: over its own axes where it is one result in C order."""
+    if request.single(target) is not True:
+        return map_of_group(request.once(_over_padding, target))
+    task = request.task
+    return map_of_task(collapse(before_reshapes(task) if target.row_per_task else task))
+
+
+def _over_padding(request: ScheduleRequest, target: Target) -> DomainKernel:
+    return over_padding(request.kernel, request.own_slots)
+
+
+def _mark(request: ScheduleRequest, launches: LaunchList, before: int) -> None:
+    """Say of the launch, if there is one, what it reads only at the element that it writes."""
+    target = launches.target
+    if request.single(target) is not True:
+        same = aligned_slots(request.once(_over_padding, target))
+    elif request.reuses:
+        stored = {k: request.where[k].slot for k in request.group.roots}
+        same = aligned_slots(canonical(request.group, request.where, request.scalars, stored))
+    else:
         return
-    if turned is None and lower_in_vectors(task, steps):
-        return
-    b = Builder(f"tb_{task.root.op}")
-    inliner, slots = task.inliner(b)
-    shape = task.root.spec.shape
-    lengths = inliner.lengths(task.root)
-    across = None if turned is None else turned[0]
-    b.buffer("out", task.root.spec.dtype, writes=True)
-    layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
-
-    def emit(at: Index) -> None:
-        b.store("out", element_offset(b, "out", at, lengths, layout), inliner.value(task.root, at))
-
-    dtype = task.root.spec.dtype
-    if turned is None and (loops := _packed(steps, b, inliner, task.graph, shape, lengths, [dtype], emit)):
-        steps.add(b.finish(loops), {**slots, "out": task.out})
-        return
-    if is_long_vector(steps, shape):
-
-        def one(k: Expr) -> None:
-            with inliner.scope():
-                b.store(
-                    "out", element_offset(b, "out", (k,), lengths, layout), inliner.value(task.root, (k,))
-                )
-
-        steps.add(
-            b.finish(grid_stride_loop(b, steps.target, lengths[0], shape[0], one)), {**slots, "out": task.out}
-        )
-        return
-    index, loops = parallel_loops(b, lengths, shape, across)
-    value = inliner.value(task.root, index)
-    b.store("out", element_offset(b, "out", index, lengths, layout), value)
-    fills = {"out": 1} if layout.is_contiguous else {}
-    steps.add(b.finish(loops, tiled=across is not None, fills=fills), {**slots, "out": task.out})
+    for k, launch in enumerate(launches.items[before:], before):
+        assert isinstance(launch, KernelLaunch)
+        launches.items[k] = replace(launch, aligned_reads=same, pointwise=True)
 
 
-def _packed(
-    steps: LaunchList, b: Builder, inliner: Inliner, graph: Graph, domain: Shape, lengths: Sequence[Expr],
-    dtypes: Sequence[DType], emit: Callable[[Index], None],
-) -> Loops:  # fmt: skip
-    """Emit a map whose items make a vector of neighbours each; return its loops, none where it is none."""
-    limits = steps.target.heuristics
-    if not domain or prod(domain) < limits.access_min_elements:
-        return []
-    leaves = [n.spec.dtype for n in graph if n.op == "input" and n.spec.shape == domain]
-    lanes = vector_width(steps.target, domain[-1], [*dtypes, *leaves])
-    if lanes == 1:
-        return []
-    small = all(d.itemsize <= 2 for d in (*dtypes, *leaves))
-    if small and domain[-1] % (2 * lanes) == 0 and any(calls_function(n.op) for n in graph):
-        lanes *= 2  # what one vector waits for, the other computes
-    count = domain[-1] // lanes
-    outer, loops = parallel_loops(b, [*lengths[:-1], b.size("vectors", count)], [*domain[:-1], count])
-    first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
-
-    def one(u: Expr) -> None:
-        with inliner.scope():
-            emit((*outer[:-1], ix.add(first, u)))
-
-    emit_vector(b, lanes, one)
-    return loops
+def _is_transposed(x: ElementwiseMap, target: Target) -> Verdict:
+    if not target.row_per_task:
+        return "it is for tasks, which have memory of their own"
+    return True if x.transposed is not None else "no operand is transposed"
 
 
-def _in_vectors(steps: LaunchList, shape: Shape, graph: Graph, dtypes: Collection[DType]) -> bool:
+def _build_tiles(x: ElementwiseMap, steps: LaunchList) -> None:
+    assert x.task is not None
+    assert x.transposed is not None
+    lower_transpose_tiles(x.task, steps, *x.transposed)
+
+
+def _is_in_vectors(x: ElementwiseMap, target: Target) -> Verdict:
     """Return whether a map is written in vectors, if it can be.
 
     Where the compiler makes vectors as well, these pay in what calls functions or goes past the caches.
     """
-    limits = steps.target.heuristics
-    target = steps.target
-    if not target.row_per_task or not shape or shape[-1] < limits.vector_row_min_length:
-        return False
+    limits, shape = target.heuristics, x.domain
+    if not target.row_per_task:
+        return "it is for tasks"
+    if x.transposed is not None:
+        return "an operand is transposed"
+    if not shape or shape[-1] < limits.vector_row_min_length:
+        return f"rows are shorter than {limits.vector_row_min_length}"
+    if not has_vectors(target, x.dtypes):
+        return "the language has no vectors of a result's dtype"
     if target.vector_ops:
         return True
-    rounds = not WIDE.issuperset(dtypes)
+    if not target.pointwise_vector_ops:
+        return "the language has no vectors"
+    rounds = not WIDE.issuperset(x.dtypes)
     costly = prod(shape) >= limits.vector_function_min_elements and (
-        rounds or any(calls_function(node.op) for node in graph)
+        rounds or any(calls_function(node.op) for node in x.graph)
     )
     # Rows that are not whole vectors end up past the caches too.
     even = len(shape) == 1 or shape[-1] % max(target.pointwise_vector_lanes, 1) == 0
-    nontemporal = even and any(is_nontemporal(shape, d) for d in dtypes)
-    return bool(target.pointwise_vector_ops) and (costly or nontemporal)
+    if costly or (even and any(is_nontemporal(shape, d) for d in x.dtypes)):
+        return True
+    return "the compiler's vectors are as good: no functions of many elements, no stores past the caches"
 
 
-def lower_in_vectors(task: KernelTask, steps: LaunchList) -> bool:
-    """Append the launch of a map that tasks walk in vectors; False, and nothing, where none can."""
-    limits = steps.target.heuristics
-    target, shape, dtype = steps.target, task.root.spec.shape, task.root.spec.dtype
-    if not has_vectors(target, (dtype,)) or not _in_vectors(steps, shape, task.graph, (dtype,)):
-        return False
-    b = Builder(f"tb_{task.root.op}_wide")
-    inliner, slots = task.inliner(b)
-    lengths = inliner.lengths(task.root)
-    pieces = -(-shape[-1] // limits.vector_piece)
+def _build_vectors(x: ElementwiseMap, steps: LaunchList) -> str | None:
+    piece = steps.target.heuristics.vector_piece
+    kernel = x.open(x.vector_name)
+    b, lengths = kernel.b, kernel.lengths
+    pieces = -(-x.domain[-1] // piece)
     numbers = [*lengths[:-1], b.size("pieces", pieces)]
-    outer, loops = parallel_loops(b, numbers, [*shape[:-1], pieces])
-    start = b.let(ix.multiply(outer[-1], const(limits.vector_piece)), "start")
-    stop = b.let(ix.minimum(ix.add(start, const(limits.vector_piece)), lengths[-1]), "stop")
-    out = b.buffer("out", dtype, writes=True)
-    layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
+    outer, loops = parallel_loops(b, numbers, [*x.domain[:-1], pieces])
+    start = b.let(ix.multiply(outer[-1], const(piece)), "start")
+    stop = b.let(ix.minimum(ix.add(start, const(piece)), lengths[-1]), "stop")
 
     def emit(k: Expr) -> State:
-        index = (*outer[:-1], k)
-        with inliner.scope():
-            value = inliner.value(task.root, index)
-            b.store(
-                out,
-                element_offset(b, "out", index, lengths, layout),
-                value,
-                nontemporal=is_nontemporal(shape, dtype),
-            )
+        kernel.emit((*outer[:-1], k))
         return ()
 
-    walk = VectorLoop(vectors=map_vectors(target, (dtype,)), emit=emit)
-    if not walk.loop(b, start, stop):
-        return False
-    steps.add(b.finish(loops, task=True), {**slots, "out": task.out})
+    if not VectorLoop(vectors=map_vectors(steps.target, x.dtypes), emit=emit).loop(b, start, stop):
+        return "what it computes has no form in the language's vectors"
+    kernel.finish(steps, loops, task=True)
+    return None
+
+
+def _access_dtypes(x: ElementwiseMap) -> list[DType]:
+    """Return the dtypes of what is read and written at each element of the domain."""
+    return [*x.wide, *(n.spec.dtype for n in x.graph if n.op == "input" and n.spec.shape == x.domain)]
+
+
+def _has_accesses(x: ElementwiseMap, target: Target) -> Verdict:
+    limits, shape = target.heuristics, x.domain
+    if x.transposed is not None:
+        return "an operand is transposed"
+    if not shape or prod(shape) < limits.access_min_elements:
+        return f"there are fewer than {limits.access_min_elements} elements"
+    wide = vector_width(target, shape[-1], _access_dtypes(x)) > 1
+    return True if wide else "rows are no whole vectors that a work-item accesses at once"
+
+
+def _build_accesses(x: ElementwiseMap, steps: LaunchList) -> None:
+    """Append a map whose items make a vector of neighbours each."""
+    kernel, length, dtypes = x.open(x.name), x.domain[-1], _access_dtypes(x)
+    b, lengths = kernel.b, kernel.lengths
+    lanes = vector_width(steps.target, length, dtypes)
+    small = all(d.itemsize <= 2 for d in dtypes)
+    if small and length % (2 * lanes) == 0 and any(calls_function(n.op) for n in x.graph):
+        lanes *= 2  # what one vector waits for, the other computes
+    count = length // lanes
+    outer, loops = parallel_loops(b, [*lengths[:-1], b.size("vectors", count)], [*x.domain[:-1], count])
+    first = b.let(ix.multiply(outer[-1], const(lanes)), "first")
+    emit_vector(b, lanes, lambda u: kernel.emit((*outer[:-1], ix.add(first, u))))
+    kernel.finish(steps, loops)
+
+
+def _is_long_vector(x: ElementwiseMap, target: Target) -> Verdict:
+    least = target.heuristics.grid_stride_min_elements
+    if target.row_per_task:
+        return "it is for work-items"
+    long = len(x.domain) == 1 and x.domain[0] >= least
+    return True if long else f"it is not one axis of {least} elements or more"
+
+
+def _build_grid_stride(x: ElementwiseMap, steps: LaunchList) -> None:
+    kernel = x.open(x.name)
+    length = kernel.lengths[0]
+    loops = grid_stride_loop(kernel.b, steps.target, length, x.domain[0], lambda k: kernel.emit((k,)))
+    kernel.finish(steps, loops)
+
+
+def _any(x: ElementwiseMap, target: Target) -> Verdict:
     return True
 
 
-def lower_maps(fused: DomainKernel, steps: LaunchList) -> None:
-    """Append the launch that computes several results over one domain, element by element."""
-    limits = steps.target.heuristics
-    target, domain = steps.target, fused.domain
-    b = Builder(f"tb_{fused.outputs[-1].node.op}_{len(fused.outputs)}")
-    inliner, slots = fused.inliner(b)
-    lengths = domain_lengths(b, inliner, fused)
-    names = [
-        b.buffer(f"out{k}" if k else "out", o.node.spec.dtype, writes=True)
-        for k, o in enumerate(fused.outputs)
-    ]
+def _build_each(x: ElementwiseMap, steps: LaunchList) -> None:
+    across = None if x.transposed is None else x.transposed[0]
+    kernel = x.open(x.name)
+    index, loops = parallel_loops(kernel.b, kernel.lengths, x.domain, across)
+    kernel.emit(index)
+    kernel.finish(steps, loops, tiled=across is not None, fills=kernel.fills)
 
-    def emit(index: Index) -> None:
-        # All values first: an output may take the place of an operand.
-        values = b.all([inliner.at(o.node, index) for o in fused.outputs])
-        for name, o, e in zip(names, fused.outputs, values, strict=True):
-            nontemporal = is_nontemporal(domain, o.node.spec.dtype)
-            b.store(name, store_offset(b, name, o, index, lengths, fused), e, nontemporal=nontemporal)
 
-    named = {**slots, **{name: o.slot for name, o in zip(names, fused.outputs, strict=True)}}
-    kinds = {o.node.spec.dtype for o in fused.outputs}
-    if has_vectors(target, kinds) and _in_vectors(steps, domain, fused.graph, kinds):
-        before = len(b.block)
-        pieces = -(-domain[-1] // limits.vector_piece)
-        numbers = [*lengths[:-1], b.size("pieces", pieces)]
-        outer, loops = parallel_loops(b, numbers, [*domain[:-1], pieces])
-        start = b.let(ix.multiply(outer[-1], const(limits.vector_piece)), "start")
-        stop = b.let(ix.minimum(ix.add(start, const(limits.vector_piece)), lengths[-1]), "stop")
+FORMS: Final = (
+    MapForm(
+        name="transposed tiles",
+        about="an operand is transposed: a task turns a tile at a time in memory of its own",
+        applies=_is_transposed, build=_build_tiles,
+    ),
+    MapForm(
+        name="pointwise in vectors",
+        about="a task walks a piece of a row in the language's vectors",
+        applies=_is_in_vectors, build=_build_vectors,
+    ),
+    MapForm(
+        name="pointwise by vector accesses",
+        about="a work-item computes neighbours that it loads and stores at once",
+        applies=_has_accesses, build=_build_accesses,
+    ),
+    MapForm(
+        name="grid-stride loop",
+        about="a work-item computes elements far apart, whose loads overlap",
+        applies=_is_long_vector, build=_build_grid_stride,
+    ),
+    MapForm(
+        name="pointwise",
+        about="each element is computed alone, wherever its operands and results lie",
+        applies=_any, build=_build_each,
+    ),
+)  # fmt: skip
+"""The forms of maps, in the order in which they are asked."""
 
-        def each(k: Expr) -> State:
-            with inliner.scope():
-                emit((*outer[:-1], k))
-            return ()
 
-        walk = VectorLoop(vectors=map_vectors(target, kinds), emit=each)
-        if walk.loop(b, start, stop):
-            steps.add(b.finish(loops, task=True), named, aligned_slots(fused), pointwise=True)
-            return
-        del b.block[before:]
-    dtypes = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
-    if loops := _packed(steps, b, inliner, fused.graph, domain, lengths, dtypes, emit):
-        steps.add(b.finish(loops), named, aligned_slots(fused), pointwise=True)
-        return
-    if is_long_vector(steps, domain):
+def _is_empty(request: ScheduleRequest, target: Target) -> Verdict:
+    return True if 0 in request.group.domain else "there are elements"
 
-        def alone(k: Expr) -> None:
-            with inliner.scope():
-                emit((k,))
 
-        loops = grid_stride_loop(b, steps.target, lengths[0], domain[0], alone)
-        steps.add(b.finish(loops), named, aligned_slots(fused), pointwise=True)
-        return
-    index, loops = parallel_loops(b, lengths, domain)
-    emit(index)
-    fills = {
-        name: 1 for name, o in zip(names, fused.outputs, strict=True)
-        if Layout(o.slot, o.node.spec.shape, o.strides).is_contiguous and fused.spans_domain(o.node)
-    }  # fmt: skip
-    steps.add(b.finish(loops, fills=fills), named, aligned_slots(fused), pointwise=True)
+def _build_nothing(request: ScheduleRequest, launches: LaunchList) -> None:
+    pass
 
 
 def lower_stack(task: KernelTask, steps: LaunchList) -> None:
@@ -251,43 +284,15 @@ def _build_stack(request: ScheduleRequest, launches: LaunchList) -> None:
     lower_stack(request.task, launches)
 
 
-def _is_single(request: ScheduleRequest, target: Target) -> Verdict:
-    return request.single(target)
-
-
-def _build_one(request: ScheduleRequest, launches: LaunchList) -> None:
-    task, before = request.task, len(launches.items)
-    if not prod(task.root.spec.shape):
-        return
-    lower_map(collapse(before_reshapes(task) if launches.target.row_per_task else task), launches)
-    if request.reuses and len(launches.items) == before + 1:
-        stored = {k: request.where[k].slot for k in request.group.roots}
-        same = aligned_slots(canonical(request.group, request.where, request.scalars, stored))
-        made = launches.items[-1]
-        assert isinstance(made, KernelLaunch)
-        launches.items[-1] = replace(made, aligned_reads=same, pointwise=True)
-
-
-def _always(request: ScheduleRequest, target: Target) -> Verdict:
-    return True
-
-
-def _build_several(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_maps(over_padding(request.kernel, launches.sizes), launches)
-
-
+_KIND: Final = frozenset({"pointwise"})
+EMPTY: Final = Schedule(
+    name="map of nothing",
+    about="there are no elements: nothing is launched",
+    kinds=_KIND, applies=_is_empty, build=_build_nothing,
+)  # fmt: skip
 STACK: Final = Schedule(
     name="stack",
     about="operands of one shape are computed side by side, with what they have in common",
-    kinds=frozenset({"pointwise"}), applies=_stacks, build=_build_stack,
+    kinds=_KIND, applies=_stacks, build=_build_stack,
 )  # fmt: skip
-POINTWISE: Final = Schedule(
-    name="pointwise",
-    about="each element of the one result is computed alone",
-    kinds=frozenset({"pointwise"}), applies=_is_single, build=_build_one,
-)  # fmt: skip
-MULTI_POINTWISE: Final = Schedule(
-    name="pointwise, several results",
-    about="results over one domain are computed element by element, wherever they lie",
-    kinds=frozenset({"pointwise"}), applies=_always, build=_build_several,
-)  # fmt: skip
+TRANSPOSE_TILES, VECTOR_LOOPS, VECTOR_ACCESSES, GRID_STRIDE, POINTWISE = (form.schedule for form in FORMS)
