@@ -207,6 +207,15 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
         "lib.nn.functional.batch_norm(weight[:0], weight[:0], weight[:0])",
         "weight[:0]",
     ),
+    "gradient of `cholesky_solve` by the factor": (
+        "z = a.tril().requires_grad_(); lib.cholesky_solve(b, z).sum().backward(); z.grad.tril()",
+        "z = a.tril().requires_grad_(); lib.linalg.cholesky_solve(b, z).sum().backward(); z.grad",
+    ),
+    "gradient of `cov` by its weights": (
+        "z = weight.double().requires_grad_(); lib.cov(x.double(), aweights=z).sum().backward();"
+        " z.grad.float()",
+        "z = weight.requires_grad_(); lib.cov(x, aweights=z).sum().backward(); z.grad",
+    ),
     "gradient of `ctc_loss`": (
         "z = cube.requires_grad_(); lib.nn.functional.ctc_loss(z.log_softmax(2), indices[:1, 1:].repeat(4, 1)"
         " + 1, (2,) * 4, (1,) * 4).backward(); z.grad",

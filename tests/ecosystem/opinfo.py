@@ -161,6 +161,13 @@ CALLS: dict[str, Callable[..., Any]] = {
     ),
     "lu_solve": lambda b, packed, pivots: tb.linalg.lu_solve(packed, _order_of_rows(pivots), b),
     "linalg.lstsq": _lstsq,
+    "cross": lambda x, y, dim=None: tb.linalg.cross(x, y, axis=x.shape.index(3) if dim is None else dim),
+    "cholesky_solve": tb.linalg.cholesky_solve,
+    "matrix_exp": tb.linalg.matrix_exp,
+    "qr": lambda x, some=True: tb.linalg.qr(x, mode="reduced" if some else "complete"),
+    "i0": tb.special.i0,
+    "igamma": tb.special.gammainc,
+    "igammac": tb.special.gammaincc,
     "slice": _slice,
     "sort": _sort,
     "max": _extreme("max"),
@@ -284,8 +291,11 @@ class Arguments:
 def numbers(value: Any) -> np.ndarray[Any, Any]:
     """Return a tensor of either library, or a number, as an array."""
     if isinstance(value, torch.Tensor):
-        return value.detach().resolve_conj().resolve_neg().numpy()
-    return np.asarray(value.detach()) if isinstance(value, tb.Tensor) else np.asarray(value)
+        wide = value.float() if value.dtype is torch.bfloat16 else value
+        return wide.detach().resolve_conj().resolve_neg().numpy(force=True)
+    if isinstance(value, tb.Tensor):
+        return np.asarray((value.float() if value.dtype is tb.bfloat16 else value).detach())
+    return np.asarray(value)
 
 
 def leaves(tree: Any) -> Iterator[Any]:

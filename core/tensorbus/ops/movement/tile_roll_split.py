@@ -247,6 +247,8 @@ def unfold(x: Operand, /, axis: int, size: int, step: int) -> Any:
     >>> tb.unfold(tb.arange(5), 0, 3, 2).tolist()
     [[0, 1, 2], [2, 3, 4]]
     """
+    if is_single(x, axis):
+        return reshape(unfold(reshape(x, (1,)), 0, size, step), (index(size),))
     place = normalize_axis("unfold", axis, len(x.shape))
     view = windows(moveaxis(x, place, -1), (index(size),), (index(step),), (1,))
     return moveaxis(view, -2, place)
