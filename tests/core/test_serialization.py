@@ -256,3 +256,27 @@ def test_loading_needs_a_device_that_has_the_dtype(tmp_path: Path, monkeypatch: 
         tb.UnsupportedDtypeError, match=r"load: tensor 'x' of .* has no float64; it has float32"
     ):
         tb.load(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("dtype", ["F32"], r"has dtype \['F32'\]; tensorbus has"),
+        ("dtype", None, "has dtype None; tensorbus has"),
+        ("shape", [1] * 65, "has 65 dimensions, of at most 64"),
+        ("shape", [1 << 62, 1 << 62], "cannot lie at"),
+    ],
+)
+def test_entries_of_another_kind_are_refused_by_name(
+    tmp_path: Path, field: str, value: object, words: str
+) -> None:
+    path = tmp_path / "checkpoint"
+    tb.save({"x": tb.ones((1,))}, path)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    header["x"][field] = value
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + whole[8 + length :])
+    with pytest.raises(tb.StateError, match=words):
+        tb.load(path)

@@ -73,7 +73,8 @@ class Runner:
 
 
 def _work(connection: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that counts
+    # Ctrl-C is for the process that counts. A handler: what is ignored stays so in the children of trials.
+    signal.signal(signal.SIGINT, lambda *_: None)
     known = faults()
     with suppress(EOFError):
         while True:
@@ -98,13 +99,14 @@ class Soak:
 
     def turns(self) -> Iterator[tuple[str, int]]:
         """Yield faults and seeds without an end: each once, then the one that has had the least time."""
+        order = self.draw.sample(self.chosen, len(self.chosen))
         for count in itertools.count():
             failed = Counter(name for name, _, _ in self.failures)
             names = [f.name for f in self.chosen if failed[f.name] < _MOST_FAILURES]
             if not names:
                 return
-            if count < len(self.chosen) and self.chosen[count].name in names:
-                name = self.chosen[count].name
+            if count < len(order) and order[count].name in names:
+                name = order[count].name
             else:
                 name = min(self.draw.sample(names, len(names)), key=self.spent.__getitem__)
             yield name, self.draw.getrandbits(32)
@@ -145,11 +147,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None, help="draws the same faults and seeds again")
-    parser.add_argument("--only", default="", help="only faults whose names begin so")
+    parser.add_argument("--only", default="", help="only faults whose names begin so, by commas")
     asked = parser.parse_args()
     seed = int.from_bytes(os.urandom(4), "little") if asked.seed is None else asked.seed
     usable = [f for f in faults().values() if f.device is None or tb.Device(f.device, 0).is_available()]
-    soak = Soak([f for f in usable if f.name.startswith(asked.only)], random.Random(seed))
+    soak = Soak([f for f in usable if f.name.startswith(tuple(asked.only.split(",")))], random.Random(seed))
     console = Console(stderr=True)
     types = ", ".join(dict.fromkeys(unit.type for unit in tb.devices()))
     console.print(f"soak: seed {seed}, {asked.minutes:g} minutes, {len(soak.chosen)} faults, on {types}")

@@ -153,8 +153,16 @@ class Backend:
         return properties
 
     def memory_stats(self, index: int) -> MemoryStats:
-        """Return the bytes that a unit has in use. Raises ``PluginError`` for anything else."""
-        stats: object = self.runtime.memory_stats(index)
+        """Return the bytes that a unit has in use. Raises ``PluginError`` for anything else.
+
+        What the runtime raises of its own is a ``DeviceError`` that names the package.
+        """
+        try:
+            stats: object = self.runtime.memory_stats(index)
+        except TensorbusError:
+            raise
+        except Exception as error:
+            raise self.failed(f"runtime.memory_stats({index})", error) from error
         if not isinstance(stats, MemoryStats):
             raise self.breach(f"memory_stats({index})", repr(stats), "MemoryStats")
         return stats

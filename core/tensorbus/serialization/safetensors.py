@@ -22,6 +22,7 @@ from ..dtypes import definition as dt
 from ..errors import StateError
 from ..interchange.transfer import check_dtype, from_bytes, to_bytes
 from ..ops.call_errors import with_form
+from ..ops.creation.creation import MAX_RANK
 from ..tensor.tensor import Tensor
 from ..tracing.host_prologue import note_read, note_write
 from .atomic_file import write_file
@@ -200,11 +201,13 @@ def _entries(
             sound = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
         except (KeyError, TypeError, ValueError):
             raise _damaged(name, f"tensor {key!r} lacks dtype, shape or place") from None
-        if code not in _BY_CODE:
+        if not isinstance(code, str) or code not in _BY_CODE:
             raise StateError(
                 f"load: {name!r}: tensor {key!r} has dtype {code!r}; tensorbus has {', '.join(_BY_CODE)}."
             )
         kind = _BY_CODE[code]
+        if len(shape) > MAX_RANK:
+            raise _damaged(name, f"tensor {key!r} has {len(shape)} dimensions, of at most {MAX_RANK}")
         if not sound or end - begin != prod(shape) * kind.itemsize:
             raise _damaged(name, f"tensor {key!r} of {code}{list(shape)} cannot lie at {begin} to {end}")
         entries[key] = (kind, shape, begin, end)

@@ -49,7 +49,7 @@ def _kind(x: Any) -> DType | type:
 def _operand(name: str, x: Any, dtype: DType, like: Any) -> Any:
     if isinstance(getattr(x, "dtype", None), DType):
         return x if x.dtype is dtype else cast(x, dtype)
-    if getattr(x, "shape", ()) != () or isinstance(x, complex) or not hasattr(x, "__float__"):
+    if getattr(x, "shape", ()) != () or isinstance(x, complex) or not hasattr(type(x), "__float__"):
         raise DtypeError(
             f"{name}: an operand is a real tensor or a number, got {type(x).__name__}."
             " Make a tensor with tensorbus.asarray."

@@ -134,11 +134,17 @@ def isin(x1: Operand, x2: Operand, /, *, invert: bool = False) -> Any:
     >>> tb.isin(tb.asarray([1, 2, 3]), tb.asarray([3, 1])).tolist()
     [True, False, True]
     """
-    x1, x2 = plain(x1), plain(x2)
+    x1, x2 = _number(x1), _number(x2)
     if isinstance(x1, (bool, int, float, complex)):
         x1 = full((), x1, dtype=promote_scalar(x2.dtype, type(x1)), device=x2.device)
     member = equal(x1, x2) if isinstance(x2, (bool, int, float, complex)) else _among(x1, _flat(x2))
     return table["logical_not"](member) if invert else member
+
+
+def _number(x: Any) -> Any:
+    """Return a number of Python's own for one of NumPy's; whatever else is given comes back as it is."""
+    single = hasattr(x, "item") and getattr(x, "shape", None) == () and not hasattr(type(x), "_vtype")
+    return x.item() if single else plain(x)
 
 
 def _among(x: Any, flat: Any) -> Any:
