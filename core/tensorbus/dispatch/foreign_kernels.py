@@ -36,19 +36,20 @@ def is_foreign(owner: str) -> bool:
     return owner.partition(" ")[0] not in OWN_PACKAGES
 
 
-def checked(run: Run, verify: Verify, result: Any, shape: Shape | None, tensors: Sequence[int]) -> Run:
+def checked(run: Run, verify: Verify, result: Any, shape: Shape | None, operands: Sequence[object]) -> Run:
     """Return ``run`` with a check of each result; the right ``result`` of its first call is at hand.
 
-    ``shape`` is that of all results, None where it is the operands' common one; ``tensors`` are the places of
-    the operands that have shapes. A result that passes has the shape of all operands and the first one's
+    ``shape`` is that of all results, None where it is the operands' common one; ``operands`` are their
+    types. A result that passes has the shape of all operands and the first one's
     dtype, the same object; any other is given to ``verify``.
     """
     if isinstance(result, (tuple, list)):
         return _verified(run, verify)
     dtype = getattr(result, "dtype", None)
     if shape is not None:
-        return _sized(run, verify, shape, dtype)
-    if tuple(tensors) == (0, 1):
+        return _sized(run, verify, shape, dtype, len(operands))
+    tensors = [k for k, o in enumerate(operands) if isinstance(o, ValueType)]
+    if tensors == [0, 1] and len(operands) == 2:
         return _binary(run, verify, dtype)
     if len(tensors) == 1:
         return _unary(run, verify, tensors[0], dtype)
@@ -64,7 +65,7 @@ def _verified(run: Run, verify: Verify) -> Run:
     return call
 
 
-def _sized(run: Run, verify: Verify, shape: Shape, dtype: Any) -> Run:
+def _sized(run: Run, verify: Verify, shape: Shape, dtype: Any, count: int) -> Run:
     def call(*values: Any) -> Any:
         out = run(*values)
         try:
@@ -75,7 +76,28 @@ def _sized(run: Run, verify: Verify, shape: Shape, dtype: Any) -> Run:
         verify(values, out)
         return out
 
-    return call
+    def call_one(x: Any) -> Any:  # most are of one operand or two, and need no tuple of them
+        out = run(x)
+        try:
+            if out.shape == shape and (dtype is None or out.dtype is dtype):
+                return out
+        except AttributeError:
+            pass
+        verify((x,), out)
+        return out
+
+    def call_two(x: Any, y: Any) -> Any:
+        out = run(x, y)
+        try:
+            if out.shape == shape and (dtype is None or out.dtype is dtype):
+                return out
+        except AttributeError:
+            pass
+        verify((x, y), out)
+        return out
+
+    by_count: dict[int, Run] = {1: call_one, 2: call_two}
+    return by_count.get(count, call)
 
 
 def _unary(run: Run, verify: Verify, place: int, dtype: Any) -> Run:

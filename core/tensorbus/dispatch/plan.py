@@ -166,8 +166,7 @@ def _checked_once(plan: Plan, signature: Signature, foreign: bool) -> Callable[.
             lasting = run
             if foreign:
                 shape = signature.outs[0].shape if signature.sized else None
-                tensors = [k for k, o in enumerate(signature.operands) if isinstance(o, ValueType)]
-                lasting = checked(run, verify, result, shape, tensors)
+                lasting = checked(run, verify, result, shape, signature.operands)
             object.__setattr__(plan, "run", lasting)
         elif foreign:
             verify(values, result)
