@@ -166,6 +166,10 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
     "`std_mean`, `var_mean`": ("*lib.std_mean(x), *lib.var_mean(x)", "*lib.std_mean(x), *lib.var_mean(x)"),
     "`x.sort()`": ("x.sort()", "x.sort(), x.argsort()"),
     "`nonzero(x)`": ("lib.nonzero(x > 1)", "lib.argwhere(x > 1)"),
+    "`nonzero(x, as_tuple=True)` of no axes": (
+        "lib.nonzero(one[0], as_tuple=True)",
+        "lib.nonzero(one[0].reshape(1))",
+    ),
     "`meshgrid(x, y)`": (
         "lib.meshgrid(weight, bias, indexing='xy')",
         "lib.meshgrid(weight, bias)",
@@ -206,6 +210,14 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
     "`batch_norm`": (
         "lib.nn.functional.batch_norm(weight[:0], weight[:0], weight[:0])",
         "weight[:0]",
+    ),
+    "`linalg.solve(a, b)`": (
+        "lib.linalg.solve(lib.stack((a, a, a)), a)",
+        "lib.linalg.solve(lib.stack((a, a, a)), a[:, :, None])[:, :, 0]",
+    ),
+    "gradient of `linalg.svd(full_matrices=True)`": (
+        "z = b.requires_grad_(); lib.linalg.svd(z)[0].square().sum().backward(); z.grad",
+        "z = b.requires_grad_(); lib.linalg.svd(z, full_matrices=False)[0].square().sum().backward(); z.grad",
     ),
     "gradient of `cholesky_solve` by the factor": (
         "z = a.tril().requires_grad_(); lib.cholesky_solve(b, z).sum().backward(); z.grad.tril()",

@@ -49,7 +49,7 @@ SECOND_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
     "dim": ("axis", "axes"), "dims": ("axes", "axis"), "axis": ("dim", "dims"), "axes": ("dims", "dim"),
     "keepdim": ("keepdims",), "keepdims": ("keepdim",), "dim0": ("axis0",), "dim1": ("axis1",),
     "dim2": ("axis2",), "start_dim": ("start_axis",), "end_dim": ("end_axis",), "shifts": ("shift",),
-    "diagonal": ("offset", "k"),
+    "diagonal": ("offset", "k"), "end": ("stop",), "steps": ("num",),
 }  # fmt: skip
 """What an argument may be called as well: names of PyTorch's where ours are the standard's, and back."""
 

@@ -214,7 +214,7 @@ def empty_like(
 
 @with_form
 def arange(
-    start: int | float, /, stop: int | float | None = None, step: int | float = 1, *,
+    start: int | float, stop: int | float | None = None, step: int | float = 1, *,
     dtype: DType | str | None = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the numbers from ``start`` up to but without ``stop``, ``step`` apart.
@@ -259,7 +259,7 @@ def _real(name: str, value: Any) -> Any:
 
 @with_form
 def linspace(
-    start: Scalar, stop: Scalar, /, num: int, *, dtype: DType | str | None = None,
+    start: Scalar, stop: Scalar, num: int, *, dtype: DType | str | None = None,
     device: DeviceLike = None, endpoint: bool = True, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return ``num`` numbers evenly spaced from ``start`` to ``stop``; in an integer dtype, their floors.
@@ -309,7 +309,7 @@ def _spaced(
 
 @with_form
 def logspace(
-    start: float, stop: float, /, num: int, base: float = 10.0, *, dtype: DType | str | None = None,
+    start: float, stop: float, num: int, base: float = 10.0, *, dtype: DType | str | None = None,
     device: DeviceLike = None, endpoint: bool = True,
 ) -> Tensor:  # fmt: skip
     """Return ``num`` numbers from ``base**start`` to ``base**stop``, evenly spaced on a logarithmic scale.
