@@ -40,6 +40,8 @@ TABLE: Final = (
     _Entry("scatter", "scatter.scatter", "BUCKET_PER_OWNER"),
     _Entry("scatter", "scatter.scatter", "EVERY_OWNER_READS_ALL"),
     _Entry("sort", "sort.sort", "RANK_SORT"),
+    _Entry("sort", "sort.sort", "PARTITION_SORT"),
+    _Entry("sort", "sort.sort", "WORKGROUP_RADIX_SORT"),
     _Entry("sort", "sort.sort", "RADIX_SORT"),
     _Entry("scan", "scan.scan_gpu", "WORKGROUP_SCAN"),
     _Entry("scan", "scan.scan", "CHUNKED_SCAN"),

@@ -22,6 +22,14 @@ from .reduction.reducer import ProductReducer, Reducer, State
 AnyState = BlockedState[tuple[Var, ...]] | BlockedState[tuple[()]]
 
 
+def workgroup_size(items: int, most: int) -> int:
+    """Return the size of a workgroup that has ``items`` to do: the next power of two, up to ``most``.
+
+    A subgroup of the field's GPUs is the least: fewer would leave its other lanes idle.
+    """
+    return max(32, min(most, 1 << (items - 1).bit_length()))
+
+
 @dataclass(slots=True)
 class Workgroup:
     """``size`` work-items, a power of two; ``subgroup`` neighbours of them read each other's registers.

@@ -26,7 +26,7 @@ from ..reduction.blocked_sum import Base, Span, block_of, running
 from ..reduction.reducer import Reducer, State
 from ..reduction.reduction import Chunks
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..workgroup import Workgroup
+from ..workgroup import Workgroup, workgroup_size
 
 
 def lower_workgroup_scan(task: KernelTask, steps: LaunchList, reducer: Reducer) -> None:
@@ -93,7 +93,7 @@ def _scan_totals(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], to
     """Append what turns the totals of each row's chunks, in place, into those of all chunks before."""
     limits = steps.target.heuristics
     b, (count, wide), dtype = Builder(f"tb_{reducer.op}_befores"), shape, reducer.dtypes[0]
-    size = max(32, min(limits.scan_workgroup, 1 << (count - 1).bit_length()))
+    size = workgroup_size(count, limits.scan_workgroup)
     workgroup = Workgroup.of(b, size, steps.target)
     row = Var("i1", INDEX)
     limit, width = b.size("chunks", count), b.size("width", wide)
@@ -135,7 +135,7 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
         else 1
     )
     each = max(limits.scan_elements, whole)
-    size = max(32, min(limits.scan_workgroup, 1 << (-(-length // each) - 1).bit_length()))
+    size = workgroup_size(-(-length // each), limits.scan_workgroup)
     workgroup = Workgroup.of(b, size, steps.target)
     row, rows = Var("i1", INDEX), prod(shape[:-1]) * (chunks.count if chunks is not None else 1)
     start: Expr = ZERO

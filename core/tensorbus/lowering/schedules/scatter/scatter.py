@@ -10,12 +10,10 @@ several stores is the one with the greatest number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import Final
 
-from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_, int32, int64
 from ...fusion.collapse_dims import collapse
 from ...ir import index_expr as ix
@@ -27,43 +25,14 @@ from ...ir.loop_ir import INDEX, Apply, Cast, Const, Expr, Load, Report, Select,
 from ...target import Target
 from ..pointwise.pointwise import lower_map
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from ..sort.bucket_pass import BUCKETS, Destination, Read, Source, chunks, distribute
+from ..sort.bucket_pass import BUCKETS, Destination, Read, Source, chunks, distribute_with_starts
 from . import scatter_rank_gpu as ranked
 from . import scatter_sorted_gpu as segments
 from .modes import MODES
+from .sizes import Sizes, element_place
 
 _Take = Callable[[Builder, Inliner, Expr, Expr, Expr], None]
 """What is written for an index that names a row: its number, the row and the column."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """The rows of a scatter, how wide they are, how many indices name them, and the op that joins values."""
-
-    rows: int
-    wide: int
-    count: int
-    op: str | None
-
-    @classmethod
-    def of(cls, root: Node) -> _Sizes:
-        x, _, *indices = root.inputs
-        rows = max(prod(x.spec.shape[: len(indices)]), 1)
-        wide = max(prod(x.spec.shape[len(indices) :]), 1)
-        return cls(rows, wide, prod(indices[0].spec.shape), MODES.get(root.attrs["mode"]))
-
-    def few(self, target: Target) -> Verdict:
-        """Return whether work-items number rows and indices in 32 bits."""
-        if target.row_per_task:
-            return "it is for work-items"
-        return (
-            True if max(self.rows, self.count) < segments.INT32_NUMBERS else "numbers take more than 32 bits"
-        )
-
-    def side_by_side(self, target: Target) -> bool:
-        """Return whether neighbouring work-items read one index for the columns of its row."""
-        limits = target.heuristics
-        return not target.row_per_task and bool(target.subgroup_size) and self.wide >= limits.scatter_wide_row
 
 
 def _copies(request: ScheduleRequest, target: Target) -> Verdict:
@@ -71,7 +40,7 @@ def _copies(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _adds_at_once(request: ScheduleRequest, target: Target) -> Verdict:
-    sizes, dtype = _Sizes.of(request.root), request.root.spec.dtype
+    sizes, dtype = Sizes.of(request.root), request.root.spec.dtype
     if target.row_per_task:
         return "it is for work-items"
     known = sizes.op is not None and (sizes.op, dtype) in target.atomics
@@ -80,7 +49,7 @@ def _adds_at_once(request: ScheduleRequest, target: Target) -> Verdict:
 
 def _finds_last(request: ScheduleRequest, target: Target) -> Verdict:
     limits = target.heuristics
-    sizes = _Sizes.of(request.root)
+    sizes = Sizes.of(request.root)
     if sizes.op is not None:
         return "values join with what is there"
     if sizes.count <= limits.scatter_read_by_all:
@@ -90,7 +59,7 @@ def _finds_last(request: ScheduleRequest, target: Target) -> Verdict:
 
 def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
     limits = target.heuristics
-    sizes = _Sizes.of(request.root)
+    sizes = Sizes.of(request.root)
     if not sizes.side_by_side(target):
         return f"work-items have no subgroups, or rows are narrower than {limits.scatter_wide_row}"
     if not limits.scatter_rank_min_indices <= sizes.count <= limits.scatter_rank_max_indices:
@@ -100,7 +69,7 @@ def _ranks(request: ScheduleRequest, target: Target) -> Verdict:
 
 def _sorts(request: ScheduleRequest, target: Target) -> Verdict:
     limits = target.heuristics
-    sizes = _Sizes.of(request.root)
+    sizes = Sizes.of(request.root)
     return (
         sizes.few(target)
         if sizes.count > limits.scatter_few_indices
@@ -110,7 +79,7 @@ def _sorts(request: ScheduleRequest, target: Target) -> Verdict:
 
 def _fills_buckets(request: ScheduleRequest, target: Target) -> Verdict:
     limits = target.heuristics
-    sizes = _Sizes.of(request.root)
+    sizes = Sizes.of(request.root)
     most = (
         limits.scatter_few_indices_of_wide_rows if sizes.side_by_side(target) else limits.scatter_few_indices
     )
@@ -128,7 +97,7 @@ def _build_copy(request: ScheduleRequest, launches: LaunchList) -> None:
     lower_map(collapse(replace(task, root=task.root.inputs[0])), launches)
 
 
-_Write = Callable[[KernelTask, LaunchList, _Sizes], None]
+_Write = Callable[[KernelTask, LaunchList, Sizes], None]
 
 
 def _onto_copy(write: _Write) -> Callable[[ScheduleRequest, LaunchList], None]:
@@ -136,7 +105,7 @@ def _onto_copy(write: _Write) -> Callable[[ScheduleRequest, LaunchList], None]:
 
     def build(request: ScheduleRequest, launches: LaunchList) -> None:
         _build_copy(request, launches)
-        write(request.task, launches, _Sizes.of(request.task.root))
+        write(request.task, launches, Sizes.of(request.task.root))
 
     return build
 
@@ -150,11 +119,10 @@ def _reported(task: KernelTask, b: Builder, inliner: Inliner, at: Expr) -> tuple
     return row, exists
 
 
-def _at_once(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _at_once(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
     """Let an item for each element join it with what is there."""
-    op = sizes.op or ""
-    x, _, *indices = task.root.inputs
-    count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
+    op, count, wide = sizes.op or "", sizes.count, sizes.wide
+    _, _, *indices = task.root.inputs
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}")
     inliner, slots = task.inliner(b)
     walk, column, loops = _loops(b, count, wide, per_task=False)
@@ -163,15 +131,14 @@ def _at_once(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     _report(b, inliner, found, limits, exists, None if column is None else ix.less(column, ONE))
     b.buffer("out", task.root.spec.dtype, writes=True)
     with b.when(exists), inliner.scope():
-        _write(b, inliner, task, at, ZERO if column is None else column, row, wide, op)
+        _write(b, inliner, task, at, ZERO if column is None else column, row, op)
     steps.add(b.finish(loops), {**slots, "out": task.out})
 
 
-def _by_last(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _by_last(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
     """Find the last index of each row that is named, and store the values of these."""
-    rows = sizes.rows
-    x, _, *indices = task.root.inputs
-    count, wide = prod(indices[0].spec.shape), max(prod(x.spec.shape[len(indices) :]), 1)
+    rows, count, wide = sizes.rows, sizes.count, sizes.wide
+    _, _, *indices = task.root.inputs
     last = steps.temporary(rows, int32)
 
     def launch(name: str, wide: int, take: _Take, **out: int) -> None:
@@ -199,7 +166,7 @@ def _by_last(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
 
     def put(b: Builder, inliner: Inliner, number: Expr, row: Expr, column: Expr) -> None:
         with b.when(Apply("equal", (Load("lasts", row, int32), Cast(number, int32)), bool_)):
-            _write(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])), column, row, wide)
+            _write(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])), column, row)
 
     if rows > 2 * count:
         launch("named", 1, name)
@@ -211,12 +178,11 @@ def _by_last(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     launch("set", wide, put, out=task.out)
 
 
-def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _by_all(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
     """Let every owner walk all indices, and store where a row is its own."""
     limits = steps.target.heuristics
-    rows = sizes.rows
-    x, _, *indices = task.root.inputs
-    wide = max(prod(x.spec.shape[len(indices) :]), 1)
+    rows, wide = sizes.rows, sizes.wide
+    _, _, *indices = task.root.inputs
     per_task = steps.target.row_per_task
     owners = max(
         1,
@@ -234,7 +200,7 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     high = b.let(ix.add(low, per), "high")
     shape = inliner.lengths(indices[0])
     first = ix.both([ix.less(var, ONE) for var, _, _ in loops]) if loops else None
-    total = b.size("count", prod(indices[0].spec.shape))
+    total = b.size("count", sizes.count)
 
     def take(places: Sequence[Expr]) -> None:
         """Look at indices side by side, then write in their order: reading waits for no writing."""
@@ -250,7 +216,7 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
                     _write_row(b, inliner, task, at, row, column, wide)
 
     even: Expr = ZERO
-    if steps.target.subgroup_size and prod(indices[0].spec.shape) >= limits.scatter_read_ahead:
+    if steps.target.subgroup_size and sizes.count >= limits.scatter_read_ahead:
         even = b.let(
             ix.multiply(
                 ix.quotient(total, const(limits.scatter_read_ahead)), const(limits.scatter_read_ahead)
@@ -264,14 +230,12 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     steps.add(b.finish(loops, task=per_task), {**slots, "out": task.out})
 
 
-def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
+def _by_bucket(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
     """Bring the indices' numbers into the order of their rows' owners, then let these walk their own."""
-    rows = sizes.rows
-    x, _, *indices = task.root.inputs
-    count = prod(indices[0].spec.shape)
+    rows, count, wide = sizes.rows, sizes.count, sizes.wide
+    _, _, *indices = task.root.inputs
     per = -(-rows // BUCKETS)
     owners = -(-rows // per)
-    wide = max(prod(x.spec.shape[len(indices) :]), 1)
     per_task = steps.target.row_per_task
     inliners: list[Inliner] = []
 
@@ -295,7 +259,7 @@ def _by_bucket(task: KernelTask, steps: LaunchList, sizes: _Sizes) -> None:
     order = steps.temporary(count, int64)
     source = Source(rows=1, length=count, open=open_, bucket=bucket)
     target = Destination(part=0, dtype=int64, slot=order, place=lambda b, row, at: at)
-    starts = distribute("tb_scatter", source, [target], steps, starts=True)
+    starts = distribute_with_starts("tb_scatter", source, [target], steps)
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}_own")
     inliner, slots = task.inliner(b)
     owner, column, loops = _loops(b, owners, wide, per_task)
@@ -366,22 +330,21 @@ def _write_row(
     wide: int,
 ) -> None:
     if column is not None or wide == 1:
-        _write(b, inliner, task, at, ZERO if column is None else column, row, wide)
+        _write(b, inliner, task, at, ZERO if column is None else column, row)
         return
     with b.loop(ZERO, b.size("wide", wide)) as k, inliner.scope():
-        _write(b, inliner, task, at, k, row, wide)
+        _write(b, inliner, task, at, k, row)
 
 
 def _write(
-    b: Builder, inliner: Inliner, task: KernelTask, at: tuple[Expr, ...], column: Expr, row: Expr, wide: int,
+    b: Builder, inliner: Inliner, task: KernelTask, at: tuple[Expr, ...], column: Expr, row: Expr,
     at_once: str = "",
 ) -> None:  # fmt: skip
     """Store one element, or combine it with what is there: column ``column`` of the row."""
-    x, value, *indices = task.root.inputs
+    value = task.root.inputs[1]
     dtype = task.root.spec.dtype
     b.buffer("out", dtype, writes=True)
-    tail = ix.unflatten(column, [inliner.length(x, k) for k in range(len(indices), len(x.spec.shape))])
-    target = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
+    tail, target = element_place(b, task, inliner, row, column)
     new = inliner.value(value, (*at, *tail))
     if at_once:
         b.store("out", target, new, combine=at_once)
@@ -390,11 +353,11 @@ def _write(
     b.store("out", target, new if op is None else Apply(op, (Load("out", target, dtype), new), dtype))
 
 
-def _rank(task: KernelTask, launches: LaunchList, sizes: _Sizes) -> None:
+def _rank(task: KernelTask, launches: LaunchList, sizes: Sizes) -> None:
     ranked.lower_scatter_by_rank(task, launches, partial(_reported, task), sizes.op)
 
 
-def _segments(task: KernelTask, launches: LaunchList, sizes: _Sizes) -> None:
+def _segments(task: KernelTask, launches: LaunchList, sizes: Sizes) -> None:
     segments.lower_segmented_scatter(task, launches, partial(_reported, task), sizes.op, sizes.rows)
 
 

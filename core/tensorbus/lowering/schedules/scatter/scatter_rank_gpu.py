@@ -19,6 +19,7 @@ from ...ir.inline import Inliner
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.loop_ir import INDEX, Apply, Cast, Expr, For, Load, Select, Var
 from ...target import Target
+from .sizes import Sizes, element_place
 
 Row = Callable[[Builder, Inliner, Expr], tuple[Expr, Expr]]
 """Emits what reads an index, and reports it; returns its row, and whether it exists."""
@@ -129,9 +130,7 @@ def add_up(
 
 
 def _add(task: KernelTask, steps: LaunchList, op: str | None, places: Sequence[int], count: int) -> None:
-    x, _, *indices = task.root.inputs
-    dtype = task.root.spec.dtype
-    wide = max(prod(x.spec.shape[len(indices) :]), 1)
+    dtype, wide = task.root.spec.dtype, Sizes.of(task.root).wide
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}_ranked")
     inliner, slots = task.inliner(b)
     for name in ("rows", "order", "begins", "many"):
@@ -141,8 +140,7 @@ def _add(task: KernelTask, steps: LaunchList, op: str | None, places: Sequence[i
     begin = b.let(Cast(Load("begins", item, int32), INDEX), "begin")
     with b.when(Apply("less_equal", (ZERO, begin), bool_)):
         row = Cast(Load("rows", item, int32), INDEX)
-        tail = ix.unflatten(column, [inliner.length(x, k) for k in range(len(indices), len(x.spec.shape))])
-        to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
+        tail, to = element_place(b, task, inliner, row, column)
         total = b.let(Load("out", to, dtype), "total", mutable=True)
         many = b.let(Cast(Load("many", item, int32), INDEX), "many")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Final
 
 from ....dtypes.definition import bool_, int32, uint32
 from ...ir import index_expr as ix
@@ -17,11 +16,9 @@ from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Cast, Expr, Load, Select, Var
 from ..sort import radix_pass_gpu as counting
-from ..sort.bucket_pass import Destination, Read, Source, digit, distribute
+from ..sort.bucket_pass import Destination, Read, Source, digit
 from .scatter_rank_gpu import Row, add_up
-
-INT32_NUMBERS: Final = 1 << 31
-"""Rows and indices are fewer: their numbers are 32 bits long."""
+from .sizes import Sizes, element_place
 
 
 def lower_segmented_scatter(
@@ -36,7 +33,7 @@ def lower_segmented_scatter(
     rows, order = _sorted(task, steps, row, limit, count)
     stops = steps.temporary(limit, int32)
     _stops(steps, rows, stops, limit, count)
-    wide = max(prod(task.root.spec.shape[len(task.root.inputs) - 2 :]), 1)
+    wide = Sizes.of(task.root).wide
     pieces = (
         steps.temporary(-(-count // limits.scatter_segment_piece) * wide, task.root.spec.dtype)
         if count > limits.scatter_segment_piece
@@ -86,7 +83,7 @@ def _sorted(task: KernelTask, steps: LaunchList, row: Row, limit: int, count: in
             for k, slot in enumerate(held.values())
         ]
         source = Source(rows=1, length=count, open=open_, bucket=bucket_at(shift))
-        distribute("tb_scatter", source, targets, steps)
+        counting.lower_pass("tb_scatter", source, targets, steps)
         open_ = moved(held)
     return held["rows"], held["order"]
 
@@ -124,9 +121,8 @@ def _add(
 ) -> None:
     """Append what adds up the pieces: the first of each run onto its row, the others apart."""
     limits = steps.target.heuristics
-    x, value, *indices = task.root.inputs
-    dtype = task.root.spec.dtype
-    wide = max(prod(x.spec.shape[len(indices) :]), 1)
+    _, value, *indices = task.root.inputs
+    dtype, wide = task.root.spec.dtype, Sizes.of(task.root).wide
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}_pieces")
     inliner, read = task.inliner(b)
     (item, column), loops = parallel_loops(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
@@ -141,8 +137,7 @@ def _add(
             const(limits.scatter_segment_piece),
         )
         stop = b.let(ix.minimum(Cast(Load("stops", row, int32), INDEX), end), "stop")
-        tail = ix.unflatten(column, [inliner.length(x, k) for k in range(len(indices), len(x.spec.shape))])
-        to = b.let(ix.add(ix.multiply(row, b.size("wide", wide)), column), "to")
+        tail, to = element_place(b, task, inliner, row, column)
         with inliner.scope():
             number = b.let(Cast(Load("order", item, int32), INDEX), "at")
             first = inliner.value(value, (*ix.unflatten(number, inliner.lengths(indices[0])), *tail))
@@ -166,7 +161,7 @@ def _join(
     """Append what adds the other pieces of long runs to their rows."""
     limits = steps.target.heuristics
     dtype = task.root.spec.dtype
-    wide = max(prod(task.root.spec.shape[len(task.root.inputs) - 2 :]), 1)
+    wide = Sizes.of(task.root).wide
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}_joined")
     (item, column), loops = parallel_loops(b, [b.size("count", count), b.size("wide", wide)], [count, wide])
     b.buffer("stops", int32)

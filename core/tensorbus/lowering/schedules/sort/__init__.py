@@ -1,4 +1,4 @@
 """Schedules of sorts: by rank, by radix passes, by partition.
 
-In order: ``sort``, ``bucket_pass``, ``radix_pass_gpu``, ``partition_gpu``.
+In order: ``sort``, ``bucket_pass``, ``tile_kernel``, ``radix_pass_gpu``, ``partition_gpu``.
 """

@@ -1,8 +1,9 @@
 """Bucket pass: brings elements into the order of their buckets, stably, for sorts and scatters.
 
 One pass counts the elements of each bucket, works out where each bucket begins, and moves the elements there
-in order. Rows are cut into chunks where there are too few of them to keep the device busy. No two items write
-to one place, so the result never depends on timing. Work-items have a pass of their own.
+in order. Rows are cut into chunks where there are too few of them to keep the device busy: into how many, one
+among them, is no choice of a schedule but a number of this one. No two items write to one place, so the
+result never depends on timing. Work-items have passes of their own.
 """
 
 from __future__ import annotations
@@ -16,9 +17,6 @@ from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
 from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load
-from ...target import Target
-from . import radix_pass_gpu as counting
-from .partition_gpu import lower_partition
 
 BITS = 8
 BUCKETS = 1 << BITS
@@ -32,15 +30,13 @@ class Source:
     """Where elements come from.
 
     ``open(b)`` returns how to read them in a kernel, and the slots of the buffers that this takes.
-    ``bucket(b, element)`` returns the number of its bucket, an index of ``bits`` bits; of ``two`` buckets
-    it is 0 or 1.
+    ``bucket(b, element)`` returns the number of its bucket, an index.
     """
 
     rows: int
     length: int
     open: Callable[[Builder], tuple[Read, dict[str, int]]]
     bucket: Callable[[Builder, tuple[Expr, ...]], Expr]
-    two: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +54,22 @@ def packed_rows(length: int) -> Callable[[Builder, Expr, Expr], Expr]:
     return lambda b, row, at: ix.add(ix.multiply(row, b.size("length", length)), at)
 
 
-def bits(target: Target) -> int:
-    """Return how many bits of a key a pass takes."""
-    return BITS if target.row_per_task else counting.BITS
+def distribute(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
+    """Append a pass over rows, or over chunks of rows that are few."""
+    if chunks(source.rows, source.length, steps) == 1:
+        _whole_rows(name, source, targets, steps)
+    else:
+        distribute_with_starts(name, source, targets, steps)
 
 
-def distribute(
-    name: str, source: Source, targets: Sequence[Destination], steps: LaunchList, starts: bool = False
+def distribute_with_starts(
+    name: str, source: Source, targets: Sequence[Destination], steps: LaunchList
 ) -> int:
-    """Append a pass. Returns the slot of the buckets' beginnings where ``starts`` asks for them.
+    """Append a pass over chunks of rows; return the slot of the buckets' beginnings.
 
     That buffer has ``chunks(...)`` entries for each bucket; the first of them is where the bucket begins.
     """
-    if not steps.target.row_per_task and not starts:
-        (lower_partition if source.two else counting.lower_pass)(name, source, targets, steps)
-        return -1
     count = chunks(source.rows, source.length, steps)
-    if count == 1 and not starts:
-        _whole_rows(name, source, targets, steps)
-        return -1
     counts = steps.temporary(source.rows * BUCKETS * count, INDEX)
     _count(name, source, count, counts, steps)
     _begin(name, source.rows, count, counts, steps)
@@ -97,8 +90,15 @@ def chunks(rows: int, length: int, steps: LaunchList) -> int:
     )
 
 
-def _add_one(b: Builder, counters: str, at: Expr) -> None:
-    b.store(counters, at, ix.add(Load(counters, at, INDEX), ONE))
+def _counted(b: Builder, source: Source, read: Read, row: Expr, start: Expr, stop: Expr) -> str:
+    """Emit the count of the elements of each bucket between two places of a row; return the array of them."""
+    counters = b.array(INDEX, BUCKETS)
+    with b.loop(ZERO, const(BUCKETS)) as k:
+        b.store(counters, k, ZERO)
+    with b.loop(start, stop) as at:
+        bucket = b.let(source.bucket(b, read(row, at)), "bucket")
+        b.store(counters, bucket, ix.add(Load(counters, bucket, INDEX), ONE))
+    return counters
 
 
 def _whole_rows(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
@@ -106,11 +106,7 @@ def _whole_rows(name: str, source: Source, targets: Sequence[Destination], steps
     (row,), loops = parallel_loops(b, [b.size("rows", source.rows)], [source.rows])
     read, slots = source.open(b)
     length = b.size("length", source.length)
-    counters = b.array(INDEX, BUCKETS)
-    with b.loop(ZERO, const(BUCKETS)) as k:
-        b.store(counters, k, ZERO)
-    with b.loop(ZERO, length) as at:
-        _add_one(b, counters, b.let(source.bucket(b, read(row, at)), "bucket"))
+    counters = _counted(b, source, read, row, ZERO, length)
     total = b.let(ZERO, "total", mutable=True)
     with b.loop(ZERO, const(BUCKETS)) as k:
         own = b.let(Load(counters, k, INDEX), "own")
@@ -162,11 +158,7 @@ def _count(name: str, source: Source, count: int, counts: int, steps: LaunchList
     b = Builder(f"{name}_count")
     row, chunk, start, stop, loops = _cut(b, source, count)
     read, slots = source.open(b)
-    counters = b.array(INDEX, BUCKETS)
-    with b.loop(ZERO, const(BUCKETS)) as k:
-        b.store(counters, k, ZERO)
-    with b.loop(start, stop) as at:
-        _add_one(b, counters, b.let(source.bucket(b, read(row, at)), "bucket"))
+    counters = _counted(b, source, read, row, start, stop)
     b.buffer("counts", INDEX, writes=True)
     with b.loop(ZERO, const(BUCKETS)) as k:
         b.store("counts", _slot_of(b, row, k, chunk, count), Load(counters, k, INDEX))

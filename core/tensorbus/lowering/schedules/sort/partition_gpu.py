@@ -7,56 +7,28 @@ tile begin. The tile is put in order in local memory, so that neighbours go to n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_, int32, int64, uint16
-from ....ops.definition import Spec
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import KernelTask, LaunchList
-from ...ir.layout import packed
+from ...ir.kernel_task import LaunchList
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select, Var
 from ..pointwise.vector_access import emit_vector, vector_width
 from ..reduction.reducer import ProductReducer, Reducer
-from ..scan.scan import lower_scan
-from ..workgroup import Workgroup
-
-if TYPE_CHECKING:
-    from .bucket_pass import Destination, Source
+from ..workgroup import workgroup_size
+from .bucket_pass import Destination, Source
+from .tile_kernel import TileKernel, Tiles, sum_counts
 
 _SUM: Final = ProductReducer(parts=(Reducer(op="sum", dtypes=(int32,)),))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tiles:
-    """How rows are cut: ``count`` tiles to a row, of ``size`` items that take ``each`` neighbours.
-
-    An item reads ``lanes`` of them at once.
-    """
-
-    rows: int
-    length: int
-    size: int
-    each: int
-    lanes: int
-
-    @property
-    def whole(self) -> int:
-        """The elements of a tile."""
-        return self.size * self.each
-
-    @property
-    def count(self) -> int:
-        return -(-self.length // self.whole)
-
-    def slot(self, b: Builder, row: Expr, tile: Expr) -> Expr:
-        """Return where it stands how many of the first kind are before a tile, or behind the last."""
-        return ix.add(ix.multiply(row, ix.add(b.size("tiles", self.count), ONE)), tile)
+def _slot(b: Builder, tiles: Tiles, row: Expr, tile: Expr) -> Expr:
+    """Return where it stands how many of the first kind are before a tile, or behind the last."""
+    return ix.add(ix.multiply(row, ix.add(b.size("tiles", tiles.count), ONE)), tile)
 
 
 def lower_partition(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
@@ -68,87 +40,68 @@ def lower_partition(name: str, source: Source, targets: Sequence[Destination], s
         if length >= limits.partition_elements * limits.workgroup_max
         else limits.partition_elements // 2
     )
-    size = max(32, min(limits.workgroup_max, 1 << (-(-length // each) - 1).bit_length()))
-    lanes = vector_width(steps.target, gcd(length, each), [bool_])
-    tiles = _Tiles(rows=rows, length=length, size=size, each=each, lanes=lanes)
+    size = workgroup_size(-(-length // each), limits.workgroup_max)
+    tiles = Tiles(rows=rows, length=length, size=size, each=each)
     if tiles.count == 1:
         _move(name, source, targets, tiles, None, steps)
         return
     line = (rows, tiles.count + 1)
     counts, begins = (steps.temporary(line[0] * line[1], int64) for _ in range(2))
     _count(name, source, tiles, counts, steps)
-    given = Node(op="input", inputs=(), attrs={}, spec=Spec(line, int64))
-    total = Node(op="cumulative_sum", inputs=(given,), attrs={"axis": 1}, spec=given.spec)
-    lower_scan(
-        KernelTask(root=total, inputs={id(given): packed(counts, line)}, scalars={}, out=begins), steps
-    )
+    sum_counts(counts, begins, line, steps)
     _move(name, source, targets, tiles, begins, steps)
 
 
-class _Kernel:
-    """A kernel whose groups take a tile each, as it is written."""
+def _look(
+    kernel: TileKernel, source: Source, steps: LaunchList, take: Callable[[Expr, Expr], None]
+) -> tuple[Var, Var]:
+    """Emit the count of an item's elements of the first kind; return where the item begins, and the count.
 
-    def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
-        self.b = b = Builder(name)
-        self.source, self.tiles, self.steps = source, tiles, steps
-        self.workgroup, self.group = Workgroup.of(b, tiles.size, steps.target), Var("i1", INDEX)
-        self.item = self.workgroup.item
-        count = b.size("tiles", tiles.count)
-        self.row = b.let(ix.quotient(self.group, count), "row")
-        self.tile = b.let(ix.modulo(self.group, count), "tile")
-        self.length = b.size("length", tiles.length)
-        self.start = b.let(ix.multiply(self.tile, const(tiles.whole)), "start")
-        self.first = b.let(ix.multiply(self.item, const(tiles.each)), "first")
-        self.read, self.slots = source.open(b)
-        self.seen = b.let(literal(0, int32), "seen", mutable=True)
+    ``take`` gets the number of each element, and 1 or 0.
+    """
+    b, tiles = kernel.b, kernel.tiles
+    begin = b.let(ix.multiply(kernel.item, const(tiles.each)), "first")
+    seen = b.let(literal(0, int32), "seen", mutable=True)
+    lanes = vector_width(steps.target, gcd(tiles.length, tiles.each), [bool_])
 
-    def look(self, take: Callable[[Expr, Expr], None]) -> None:
-        """Emit the count of its elements of the first kind; ``take`` gets the number of each, and 1 or 0."""
-        b, tiles = self.b, self.tiles
+    def one(first: Expr, u: Expr = ZERO) -> None:
+        number = ix.add(first, u)
+        at = b.let(ix.add(ix.add(kernel.start, begin), number), "at")
+        parts = tuple(b.let(e, "part") for e in kernel.read(kernel.row, at))
+        found = b.let(Cast(ix.less(source.bucket(b, parts), ONE), int32), "found")
+        take(number, found)
+        b.assign(seen, Apply("add", (seen, found), int32))
 
-        def one(first: Expr, u: Expr = ZERO) -> None:
-            number = ix.add(first, u)
-            at = b.let(ix.add(ix.add(self.start, self.first), number), "at")
-            parts = tuple(b.let(e, "part") for e in self.read(self.row, at))
-            found = b.let(Cast(ix.less(self.source.bucket(b, parts), ONE), int32), "found")
-            take(number, found)
-            b.assign(self.seen, Apply("add", (self.seen, found), int32))
-
-        for k in range(0, tiles.each, tiles.lanes):
-            at = ix.add(ix.add(self.start, self.first), const(k))
-            with b.when(ix.less(at, self.length)):
-                if tiles.lanes > 1:
-                    emit_vector(b, tiles.lanes, partial(one, const(k)))
-                else:
-                    one(const(k))
-
-    def add(self, arrays: Sequence[Array], **slots: int) -> None:
-        """Append the launch."""
-        groups = self.tiles.rows * self.tiles.count
-        made = self.b.finish([self.workgroup.loop, (self.group, self.b.size("groups", groups), groups)])
-        self.steps.add(self.workgroup.finished(made, arrays), {**self.slots, **slots})
+    for k in range(0, tiles.each, lanes):
+        at = ix.add(ix.add(kernel.start, begin), const(k))
+        with b.when(ix.less(at, kernel.length)):
+            if lanes > 1:
+                emit_vector(b, lanes, partial(one, const(k)))
+            else:
+                one(const(k))
+    return begin, seen
 
 
-def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchList) -> None:
+def _count(name: str, source: Source, tiles: Tiles, counts: int, steps: LaunchList) -> None:
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
-    kernel = _Kernel(f"{name}_count", source, tiles, steps)
+    kernel = TileKernel.begin(f"{name}_count", source, tiles, steps)
     b = kernel.b
-    kernel.look(lambda number, found: None)
-    (found,) = kernel.workgroup.reduce_across(_SUM, (kernel.seen,))
+    _, seen = _look(kernel, source, steps, lambda number, found: None)
+    (found,) = kernel.workgroup.reduce_across(_SUM, (seen,))
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(kernel.item, ONE)):
-        after = tiles.slot(b, kernel.row, ix.add(kernel.tile, ONE))
+        after = _slot(b, tiles, kernel.row, ix.add(kernel.tile, ONE))
         b.store("counts", after, Cast(found, int64))
         with b.when(ix.less(kernel.tile, ONE)):
-            b.store("counts", tiles.slot(b, kernel.row, ZERO), literal(0, int64))
-    kernel.add([], counts=counts)
+            b.store("counts", _slot(b, tiles, kernel.row, ZERO), literal(0, int64))
+    kernel.finish([], steps, counts=counts)
 
 
 def _move(
     name: str,
     source: Source,
     targets: Sequence[Destination],
-    tiles: _Tiles,
+    tiles: Tiles,
     begins: int | None,
     steps: LaunchList,
 ) -> None:
@@ -156,16 +109,16 @@ def _move(
 
     Without ``begins`` a tile is a row.
     """
-    kernel = _Kernel(f"{name}_move", source, tiles, steps)
+    kernel = TileKernel.begin(f"{name}_move", source, tiles, steps)
     b, workgroup, each = kernel.b, kernel.workgroup, tiles.each
     kinds, ordered = b.fresh("kinds"), b.fresh("ordered")
-    kernel.look(lambda number, found: b.store(kinds, number, found))
-    (left,), (whole,) = workgroup.exclusive_scan(_SUM, (kernel.seen,), (literal(0, int32),))
+    first, seen = _look(kernel, source, steps, lambda number, found: b.store(kinds, number, found))
+    (left,), (whole,) = workgroup.exclusive_scan(_SUM, (seen,), (literal(0, int32),))
     run = b.let(Cast(left, INDEX), "run", mutable=True)
     whole = b.let(Cast(whole, INDEX), "whole")
     tile = b.let(ix.minimum(ix.subtract(kernel.length, kernel.start), const(tiles.whole)), "size")
     with b.loop(ZERO, const(each), kind="unroll", prefix="u") as u:
-        number = b.let(ix.add(kernel.first, u), "number")
+        number = b.let(ix.add(first, u), "number")
         with b.when(ix.less(number, tile)):
             found = b.let(Cast(Load(kinds, u, int32), INDEX), "found")
             behind = ix.add(whole, ix.subtract(number, run))
@@ -178,7 +131,7 @@ def _move(
     if begins is not None:
         b.buffer("begins", int64)
         base, total = (
-            b.let(Cast(Load("begins", tiles.slot(b, kernel.row, at), int64), INDEX), "begin")
+            b.let(Cast(Load("begins", _slot(b, tiles, kernel.row, at), int64), INDEX), "begin")
             for at in (kernel.tile, b.size("tiles", tiles.count))
         )
     # Elements of the other kind stand behind all of the first, and those of them that are before the tile.
@@ -196,4 +149,4 @@ def _move(
     b.emit(Barrier())  # before the next tile's elements come
     arrays = [Array(kinds, int32, each), Array(ordered, uint16, tiles.whole, "shared")]
     slots = {} if begins is None else {"begins": begins}
-    kernel.add(arrays, **slots, **{f"to{k}": target.slot for k, target in enumerate(targets)})
+    kernel.finish(arrays, steps, **slots, **{f"to{k}": target.slot for k, target in enumerate(targets)})

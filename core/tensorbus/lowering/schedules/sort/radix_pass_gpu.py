@@ -12,24 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_, int32, int64, uint8, uint64
-from ....ops.definition import Spec
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
-from ...ir.kernel_task import KernelTask, LaunchList
-from ...ir.layout import packed
+from ...ir.kernel_task import LaunchList
 from ...ir.loop_ir import INDEX, Apply, Array, Barrier, Cast, Expr, Load, Select, Var
 from ..pointwise.vector_access import emit_vector, vector_width
 from ..reduction.reducer import ProductReducer, Reducer, State
-from ..scan.scan import lower_scan
-from ..workgroup import Workgroup
-
-if TYPE_CHECKING:
-    from .bucket_pass import Destination, Source
+from ..workgroup import workgroup_size
+from .bucket_pass import Destination, Source
+from .tile_kernel import TileKernel, Tiles, sum_counts
 
 BITS: Final = 4
 """Of a key in one pass."""
@@ -38,23 +33,10 @@ _LANES: Final = 8
 """Buckets that a word of an item counts, a byte for each; those of a group take two words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tiles:
-    """How rows are cut: ``count`` tiles to a row, of ``size`` items that take ``each`` neighbours."""
-
-    rows: int
-    length: int
-    size: int
-    each: int
-
-    @property
-    def count(self) -> int:
-        return -(-self.length // (self.size * self.each))
-
-    def slot(self, b: Builder, row: Expr, bucket: Expr, tile: Expr) -> Expr:
-        """Return where the count of a bucket in a tile stands: bucket by bucket."""
-        line = ix.add(ix.multiply(row, const(BUCKETS)), bucket)
-        return ix.add(ix.multiply(line, b.size("tiles", self.count)), tile)
+def _slot(b: Builder, tiles: Tiles, row: Expr, bucket: Expr, tile: Expr) -> Expr:
+    """Return where the count of a bucket in a tile stands: bucket by bucket."""
+    line = ix.add(ix.multiply(row, const(BUCKETS)), bucket)
+    return ix.add(ix.multiply(line, b.size("tiles", tiles.count)), tile)
 
 
 def lower_pass(name: str, source: Source, targets: Sequence[Destination], steps: LaunchList) -> None:
@@ -67,37 +49,27 @@ def lower_pass(name: str, source: Source, targets: Sequence[Destination], steps:
     )  # who joins in memory needs room for that
     while each > 1 and most * each * sum(t.dtype.itemsize for t in targets) > limits.radix_tile_bytes:
         each //= 2
-    size = max(32, min(most, 1 << (-(-length // each) - 1).bit_length()))
-    tiles = _Tiles(rows=rows, length=length, size=size, each=each)
+    size = workgroup_size(-(-length // each), most)
+    tiles = Tiles(rows=rows, length=length, size=size, each=each)
     line = tiles.count * BUCKETS
     counts, begins = (steps.temporary(rows * line, int64) for _ in range(2))
     _count(name, source, tiles, counts, steps)
-    given = Node(op="input", inputs=(), attrs={}, spec=Spec((rows, line), int64))
-    total = Node(op="cumulative_sum", inputs=(given,), attrs={"axis": 1}, spec=given.spec)
-    leaves = {id(given): packed(counts, (rows, line))}
-    lower_scan(KernelTask(root=total, inputs=leaves, scalars={}, out=begins), steps)
+    sum_counts(counts, begins, (rows, line), steps)
     _move(name, source, targets, tiles, begins, steps)
 
 
-class _Kernel:
-    """A kernel whose groups take a tile each, as it is written."""
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """What an item has counted of each bucket, in the ``words`` of a kernel."""
 
-    def __init__(self, name: str, source: Source, tiles: _Tiles, steps: LaunchList) -> None:
-        self.b = b = Builder(name)
-        self.source, self.tiles = source, tiles
-        self.workgroup, self.group = Workgroup.of(b, tiles.size, steps.target), Var("i1", INDEX)
-        self.item = self.workgroup.item
-        count = b.size("tiles", tiles.count)
-        self.row, self.tile = (
-            b.let(ix.quotient(self.group, count), "row"),
-            b.let(ix.modulo(self.group, count), "tile"),
-        )
-        self.length = b.size("length", tiles.length)
-        self.start = b.let(ix.multiply(self.tile, const(tiles.size * tiles.each)), "start")
-        self.read, self.slots = source.open(b)
-        self.words: tuple[Var, ...] = tuple(
-            b.let(literal(0, uint64), "seen", mutable=True) for _ in range(BUCKETS // _LANES)
-        )
+    b: Builder
+    words: tuple[Var, ...]
+
+    @classmethod
+    def start(cls, b: Builder) -> _Counter:
+        """Return a counter of nothing yet."""
+        zero = literal(0, uint64)
+        return cls(b, tuple(b.let(zero, "seen", mutable=True) for _ in range(BUCKETS // _LANES)))
 
     def see(self, bucket: Expr) -> Expr:
         """Count one element more; return how many of its bucket the item saw before."""
@@ -119,12 +91,6 @@ class _Kernel:
                 moved = Apply("bitwise_right_shift", (word, literal(shift, uint64)), uint64)
                 found.append(self.b.let(Apply("bitwise_and", (moved, mask), uint64), "wide", mutable=True))
         return tuple(found)
-
-    def add(self, launched: Sequence[Array], steps: LaunchList, **slots: int) -> None:
-        """Append the launch."""
-        groups = self.tiles.rows * self.tiles.count
-        made = self.b.finish([self.workgroup.loop, (self.group, self.b.size("groups", groups), groups)])
-        steps.add(self.workgroup.finished(made, launched), {**self.slots, **slots})
 
 
 _SUMS: Final = ProductReducer(
@@ -152,15 +118,16 @@ def _of_one(b: Builder, words: State, bucket: Expr) -> Expr:
     return _bits(word, Cast(ix.multiply(lane, const(16)), uint64), 0xFFFF)
 
 
-def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchList) -> None:
+def _count(name: str, source: Source, tiles: Tiles, counts: int, steps: LaunchList) -> None:
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
-    kernel = _Kernel(f"{name}_count", source, tiles, steps)
+    kernel = TileKernel.begin(f"{name}_count", source, tiles, steps)
     b, workgroup = kernel.b, kernel.workgroup
+    counter = _Counter.start(b)
     with b.loop(ZERO, const(tiles.each), kind="unroll", prefix="u") as u:
         at = b.let(ix.add(ix.add(kernel.start, kernel.item), ix.multiply(u, const(tiles.size))), "at")
         with b.when(ix.less(at, kernel.length)):
-            kernel.see(b.let(source.bucket(b, kernel.read(kernel.row, at)), "bucket"))
-    found = workgroup.reduce_across(_SUMS, kernel.wide())
+            counter.see(b.let(source.bucket(b, kernel.read(kernel.row, at)), "bucket"))
+    found = workgroup.reduce_across(_SUMS, counter.wide())
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(kernel.item, const(BUCKETS))):
         own = b.let(Cast(_of_one(b, found, kernel.item), int64), "own")
@@ -171,15 +138,16 @@ def _count(name: str, source: Source, tiles: _Tiles, counts: int, steps: LaunchL
             b.store("counts", ix.add(ix.multiply(kernel.row, line), after), own)
         with b.when(ix.less(after, const(2))):
             b.store("counts", ix.multiply(kernel.row, line), literal(0, int64))
-    kernel.add([], steps, counts=counts)
+    kernel.finish([], steps, counts=counts)
 
 
 def _move(
-    name: str, source: Source, targets: Sequence[Destination], tiles: _Tiles, begins: int, steps: LaunchList
+    name: str, source: Source, targets: Sequence[Destination], tiles: Tiles, begins: int, steps: LaunchList
 ) -> None:
     """Append what puts the elements of a tile in order among themselves, then where they belong."""
-    kernel = _Kernel(f"{name}_move", source, tiles, steps)
+    kernel = TileKernel.begin(f"{name}_move", source, tiles, steps)
     b, workgroup, each = kernel.b, kernel.workgroup, tiles.each
+    counter = _Counter.start(b)
     lanes = vector_width(steps.target, gcd(tiles.length, each), [t.dtype for t in targets])
     own, held = ([b.fresh(what) for _ in targets] for what in ("own", "held"))
     buckets, ranks, sorted_, starts, shifts = map(b.fresh, ("buckets", "ranks", "sorted", "starts", "shifts"))
@@ -192,7 +160,7 @@ def _move(
         for array, target in zip(own, targets, strict=True):
             b.store(array, u, parts[target.part])
         b.store(buckets, u, Cast(bucket, int32))
-        b.store(ranks, u, Cast(kernel.see(bucket), int32))
+        b.store(ranks, u, Cast(counter.see(bucket), int32))
 
     for k in range(0, each, lanes):
         with b.when(ix.less(ix.add(begin, const(k)), kernel.length)):
@@ -201,7 +169,7 @@ def _move(
             else:
                 look(const(k))
     none = literal(0, uint64)
-    before, whole = workgroup.exclusive_scan(_SUMS, kernel.wide(), (none,) * len(_SUMS.parts))
+    before, whole = workgroup.exclusive_scan(_SUMS, counter.wide(), (none,) * len(_SUMS.parts))
     b.buffer("begins", int64)
     with b.when(ix.less(kernel.item, const(BUCKETS))):
         start = b.let(ZERO, "start", mutable=True)
@@ -209,7 +177,7 @@ def _move(
             with b.when(ix.less(const(k), kernel.item)):
                 b.assign(start, ix.add(start, _of(whole, k)))
         b.store(starts, kernel.item, Cast(start, int32))
-        first = Cast(Load("begins", tiles.slot(b, kernel.row, kernel.item, kernel.tile), int64), INDEX)
+        first = Cast(Load("begins", _slot(b, tiles, kernel.row, kernel.item, kernel.tile), int64), INDEX)
         b.store(shifts, kernel.item, Cast(ix.subtract(first, start), int64))
     b.emit(Barrier())
     with (
@@ -238,4 +206,4 @@ def _move(
     arrays += [Array(array, t.dtype, whole_tile, "shared") for array, t in zip(held, targets, strict=True)]
     arrays += [Array(sorted_, uint8, whole_tile, "shared"), Array(starts, int32, BUCKETS, "shared")]
     arrays.append(Array(shifts, int64, BUCKETS, "shared"))
-    kernel.add(arrays, steps, begins=begins, **{f"to{k}": target.slot for k, target in enumerate(targets)})
+    kernel.finish(arrays, steps, begins=begins, **{f"to{k}": target.slot for k, target in enumerate(targets)})

@@ -6,7 +6,7 @@ descending order the keys are inverted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
@@ -32,7 +32,12 @@ from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
 from ...ir.loop_ir import INDEX, Apply, Assign, Cast, Expr, Load, Select
 from ...target import Target
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .bucket_pass import Destination, Read, Source, bits, digit, distribute, packed_rows
+from . import radix_pass_gpu
+from .bucket_pass import BITS, Destination, Read, Source, digit, distribute, packed_rows
+from .partition_gpu import lower_partition
+
+_Pass = Callable[[str, Source, Sequence[Destination], LaunchList], None]
+"""Appends what brings elements into the order of their buckets."""
 
 EQUAL: Final[dict[DType, int]] = {bfloat16: 16, float16: 13, float8_e5m2: 21, float8_e4m3fn: 20}
 """How many last bits the keys of two floats of one sign share, which float32 has beside those of a dtype."""
@@ -43,6 +48,10 @@ def key_dtype(dtype: DType) -> DType:
     if dtype.is_floating:
         return uint64 if dtype is float64 else uint32
     return {1: uint8, 2: uint16, 4: uint32, 8: uint64}[dtype.itemsize]
+
+
+def _key_bits(dtype: DType) -> int:
+    return 1 if dtype is bool_ else 8 * key_dtype(dtype).itemsize
 
 
 def key(b: Builder, value: Expr, descending: bool) -> Expr:
@@ -89,13 +98,14 @@ def _rank_sort(task: KernelTask, steps: LaunchList) -> None:
     steps.add(b.finish(loops), {**slots, "out": task.out})
 
 
-def _radix_sort(task: KernelTask, steps: LaunchList) -> None:
+def _radix_sort(task: KernelTask, steps: LaunchList, lower_pass: _Pass, each: int) -> None:
+    """Append a pass for every ``each`` bits of the keys."""
     root, operand = task.root, task.root.inputs[0]
     axis, descending = root.attrs["axis"], root.attrs["descending"]
     shape, dtype = operand.spec.shape, operand.spec.dtype
     length, rows = shape[axis], prod(shape) // shape[axis]
     carries = root.op == "argsort"
-    each, width = bits(steps.target), 1 if dtype is bool_ else 8 * key_dtype(dtype).itemsize
+    width = _key_bits(dtype)
     shifts = range(EQUAL.get(dtype, 0) // each * each, width, each)
     number = int32 if length < 1 << 31 else int64
     held: dict[str, int] = {}
@@ -104,7 +114,6 @@ def _radix_sort(task: KernelTask, steps: LaunchList) -> None:
         place = root.spec.dtype if last else number
         source = Source(
             rows=rows, length=length, bucket=_bucket(shift, min(each, width), descending),
-            two=width == 1,
             open=_rows(held, dtype, length, (number, place) if carries else None) if held
             else _operand(task, place),
         )  # fmt: skip
@@ -118,7 +127,7 @@ def _radix_sort(task: KernelTask, steps: LaunchList) -> None:
             if carries:
                 made["i"] = steps.temporary(rows * length, number)
                 targets.append(Destination(part=1, dtype=number, slot=made["i"], place=packed_rows(length)))
-        distribute(f"tb_{root.op}", source, targets, steps)
+        lower_pass(f"tb_{root.op}", source, targets, steps)
         if not last:
             held = made
 
@@ -201,21 +210,43 @@ def _build_rank(request: ScheduleRequest, launches: LaunchList) -> None:
         _rank_sort(request.task, launches)
 
 
+def _partitions(request: ScheduleRequest, target: Target) -> Verdict:
+    if target.row_per_task:
+        return "it is for work-items"
+    return True if _key_bits(request.root.inputs[0].spec.dtype) == 1 else "keys have more than one bit"
+
+
+def _for_work_items(request: ScheduleRequest, target: Target) -> Verdict:
+    return "it is for work-items" if target.row_per_task else True
+
+
 def _always(request: ScheduleRequest, target: Target) -> Verdict:
     return True
 
 
-def _build_radix(request: ScheduleRequest, launches: LaunchList) -> None:
-    _radix_sort(request.task, launches)
+def _by(lower_pass: _Pass, each: int) -> Callable[[ScheduleRequest, LaunchList], None]:
+    """Return what appends passes over ``each`` bits."""
+    return lambda request, launches: _radix_sort(request.task, launches, lower_pass, each)
 
 
+_SORT: Final = frozenset({"sort"})
 RANK_SORT: Final = Schedule(
     name="rank sort",
     about="rows are short: each element counts those that come before it",
-    kinds=frozenset({"sort"}), applies=_ranks, build=_build_rank,
+    kinds=_SORT, applies=_ranks, build=_build_rank,
+)  # fmt: skip
+PARTITION_SORT: Final = Schedule(
+    name="partition by workgroups",
+    about="keys have one bit: elements of the first kind come before those of the other",
+    kinds=_SORT, applies=_partitions, build=_by(lower_partition, 1),
+)  # fmt: skip
+WORKGROUP_RADIX_SORT: Final = Schedule(
+    name="radix sort by workgroups",
+    about="rows are long: some bits of the keys a pass, in which a workgroup orders a tile at a time",
+    kinds=_SORT, applies=_for_work_items, build=_by(radix_pass_gpu.lower_pass, radix_pass_gpu.BITS),
 )  # fmt: skip
 RADIX_SORT: Final = Schedule(
     name="radix sort",
-    about="rows are long: some bits of the keys a pass",
-    kinds=frozenset({"sort"}), applies=_always, build=_build_radix,
+    about="rows are long: some bits of the keys a pass, in which a task orders a row or a chunk of one",
+    kinds=_SORT, applies=_always, build=_by(distribute, BITS),
 )  # fmt: skip
