@@ -251,6 +251,34 @@ def test_what_shows_an_element_twice_is_not_written_to(device: str) -> None:
         x -= 1
 
 
+def test_parts_of_complex_numbers(device: str) -> None:
+    if not tb.ones(1, device=device, dtype=tb.complex64).dtype.is_complex:
+        return
+    a = np.array([1 + 2j, 3 - 1j], np.complex64)
+
+    def change(x: Tensor) -> Tensor:
+        real, imag, both = x.real, x.imag[:1], tb.view_as_real(x)
+        real *= 2
+        imag += 5
+        both[1, 1] = 7
+        x[0] += 1
+        again = tb.view_as_complex(both)
+        again[1] = 0
+        return tb.stack([real, x.imag, both[:, 0], both[:, 1]])
+
+    for run in (change, tb.compile(change)):
+        x = tb.asarray(a, device=device)
+        assert run(x).tolist() == [[3, 0], [7, 0], [3, 0], [7, 0]]
+        assert x.tolist() == [3 + 7j, 0]
+    leaf = tb.asarray(a, device=device).requires_grad_()
+    x = leaf * 1
+    real = x.real
+    real *= 3
+    x.real.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [3, 3]
+
+
 def test_views_whose_base_is_gone_show_one_another(device: str) -> None:
     x = tb.arange(6, device=device)
     a, b, c = x[:4], x[3:], x.reshape(2, 3).T

@@ -43,17 +43,30 @@ class Step:
         self.op, self.attrs = op, attrs
 
 
-class KeyStep(Step):
-    """How ``base[key]`` was taken by a key whose numbers vary from run to run of a captured program."""
+class FunctionStep(Step):
+    """How a view was taken by a function of the base, and is put back by another."""
 
-    __slots__ = ("key", "name", "take", "view")
+    __slots__ = ("name", "take", "view")
 
-    def __init__(self, key: Any, get: Callable[[Any, Any], Any], put: Callable[[Any, Any, Any], Any]) -> None:
+    def __init__(
+        self, name: str, take: Callable[[Any], Any], put: Callable[[Any, Any], Any], partial: bool
+    ) -> None:
         super().__init__(None, {})
         self.op: Any = self
-        self.key, self.name = key, "indexing"
-        self.take: Callable[[Any], Any] = lambda base: get(base, key)
-        self.view = ViewRule(put=lambda base, value, _: put(base, key, value), partial=True)
+        self.name, self.take = name, take
+        self.view = ViewRule(put=lambda base, value, _: put(base, value), partial=partial)
+
+
+class KeyStep(FunctionStep):
+    """How ``base[key]`` was taken by a key whose numbers vary from run to run of a captured program."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any, get: Callable[[Any, Any], Any], put: Callable[[Any, Any, Any], Any]) -> None:
+        super().__init__(
+            "indexing", lambda base: get(base, key), lambda base, value: put(base, key, value), True
+        )
+        self.key = key
 
 
 DETACHED: Final = Step(None, {})
@@ -122,6 +135,13 @@ def link_by_key(
 ) -> Tensor:
     """Make ``x`` the view ``base[key]`` by a key of numbers that vary; return it."""
     return link(x, base, KeyStep(key, get, put)) if isinstance(x, Tensor) else x
+
+
+def link_as(x: Any, base: Any, name: str, take: Callable[[Any], Any], back: Callable[[Any], Any]) -> Any:
+    """Make ``x`` the view ``take(base)`` of all elements, which ``back`` brings into its form; return it."""
+    if not (isinstance(x, Tensor) and isinstance(base, Tensor)):
+        return x
+    return link(x, base, FunctionStep(name, take, lambda _, value: back(value), False))
 
 
 def unlink(x: Any) -> Any:
@@ -439,7 +459,9 @@ def _take(at: Link, base: Tensor) -> Tensor:
     op = at[2].op
     if op is None:
         return wrap(base._value, base._vtype)
-    made: Tensor = at[2].take(base) if type(at[2]) is KeyStep else table.run(op.name, (base,), _attrs(at))
+    made: Tensor = (
+        at[2].take(base) if isinstance(at[2], FunctionStep) else table.run(op.name, (base,), _attrs(at))
+    )
     return made
 
 
@@ -505,6 +527,8 @@ def path_between(x: Tensor, known: Container[int]) -> tuple[Tensor, list[Any]] |
     steps: list[Any] = []
     for at in _chain(view_of(x)):
         key = at[2].key if type(at[2]) is KeyStep else None
+        if type(at[2]) is FunctionStep:
+            return None
         steps.insert(0, (_name(at) if key is None else "", at[1], _attrs(at) if key is None else key))
         base = at[0]()
         if base is not None and id(base) in known:
@@ -545,3 +569,10 @@ def _may_overlap(x: Tensor, y: Tensor) -> bool:
         apart = None if rule is None else rule.apart
         return apart is None or not apart(hints(_attrs(a)), hints(_attrs(b)))
     return True
+
+
+def is_taken_by_function(x: Tensor) -> bool:
+    """Return whether a view was taken by what no program can name, from a base that is alive."""
+    chain = list(_chain(view_of(x)))
+    gone = all(at[0]() is None for at in chain)
+    return not gone and any(type(at[2]) is FunctionStep for at in chain)

@@ -134,6 +134,8 @@ class OutputCodegen:
         for x in self._made:
             found = views.path_between(x, {*self._names, *self.kept})
             if found is None:
+                if views.is_taken_by_function(x):
+                    raise Uncapturable("returns the parts of complex numbers as a view")
                 left.append(x)
                 continue
             base, steps = found

@@ -10,7 +10,7 @@ from ...dtypes.definition import BOOL, COMPLEX, FLOATING, INEXACT, NUMERIC, REAL
 from ...errors import ArgumentError, DtypeError
 from ...tracing.sym_int import index
 from ..call_errors import with_form
-from ..definition import Op, table
+from ..definition import Op, ViewRule, table
 from .comparison import equal, greater, greater_equal, isinf, isnan, less, less_equal, not_equal, signbit
 from .family import elementwise
 from .where_cast import cast, tensors, where
@@ -137,13 +137,16 @@ def positive(x: Any, /) -> Any:
 
 
 _conj = elementwise("conj", dtypes=COMPLEX, vjp=lambda g: (conj(g),), doc="The complex conjugate.")
-_real = elementwise(
+_real: Op[...] = elementwise(
     "real", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (cast(g, dt.complex_of(g.dtype)),),
-    doc="The real part.",
+    view=ViewRule(put=lambda base, value, _: complex(value, _imag(base)), partial=True),
+    doc="The real part, as a view.",
 )  # fmt: skip
-_imag = elementwise(
-    "imag", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (complex(0.0, g),), doc="The imaginary part."
-)
+_imag: Op[...] = elementwise(
+    "imag", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (complex(0.0, g),),
+    view=ViewRule(put=lambda base, value, _: complex(_real(base), value), partial=True),
+    doc="The imaginary part, as a view.",
+)  # fmt: skip
 complex: Op[...] = elementwise(
     "complex", arity=2, dtypes=(dt.float32, dt.float64), result=dt.complex_of,
     vjp=lambda g: (real(g), imag(g)), doc="The complex number of real part ``x`` and imaginary part ``y``.",

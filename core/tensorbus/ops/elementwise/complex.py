@@ -12,6 +12,7 @@ from typing import Any
 from ...dtypes.definition import FLOATING
 from ...errors import DtypeError, ShapeError
 from ..call_errors import with_form
+from ..definition import table
 from ..movement.movement import stack
 from .arithmetic import complex, imag, real
 from .comparison import less, not_equal
@@ -52,18 +53,19 @@ def polar(absolute: Any, angle: Any, /) -> Any:
 
 @with_form
 def view_as_real(x: Any, /) -> Any:
-    """Return real and imaginary parts along a new last axis of length 2: a copy, as tensors never alias.
+    """Return real and imaginary parts along a new last axis of length 2, as a view.
 
     Raises ``DtypeError`` for a real tensor.
     """
     if not x.dtype.is_complex:
         raise DtypeError(f"view_as_real: a complex tensor is needed, got {x.dtype}.")
-    return stack([real(x), imag(x)], axis=-1)
+    parts = stack([real(x), imag(x)], axis=-1)
+    return table.link_as(parts, x, "view_as_real", view_as_real, view_as_complex)
 
 
 @with_form
 def view_as_complex(x: Any, /) -> Any:
-    """Return the complex numbers whose parts lie along the last axis, of length 2.
+    """Return the complex numbers whose parts lie along the last axis, of length 2, as a view.
 
     Raises ``ShapeError`` for any other length.
 
@@ -73,4 +75,4 @@ def view_as_complex(x: Any, /) -> Any:
     """
     if not x.shape or x.shape[-1] != 2:
         raise ShapeError(f"view_as_complex: the last axis must have length 2, got shape {x.shape}.")
-    return complex(x[..., 0], x[..., 1])
+    return table.link_as(complex(x[..., 0], x[..., 1]), x, "view_as_complex", view_as_complex, view_as_real)

@@ -17,7 +17,7 @@ from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_int import distinct
 from ..batching_rules import aligned
-from ..definition import Autocast, Cost, Domain, Op, Shape, Spec, table
+from ..definition import Autocast, Cost, Domain, Op, Shape, Spec, ViewRule, table
 
 P = ParamSpec("P")
 Operand = Any
@@ -83,6 +83,7 @@ def elementwise_op(
     autocast: Autocast | None = None,
     method: bool = True,
     check: Callable[..., None] | None = None,
+    view: ViewRule | None = None,
     doc: str = "",
 ) -> Op[...]:
     """Return an elementwise op of one, two or three operands ``x``, ``y``, ``z``.
@@ -92,7 +93,7 @@ def elementwise_op(
     One of ``truth`` takes operands of any dtype as what ``bool(x)`` says of each element.
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
-    ``cost``, ``autocast``, ``method`` and ``check`` are the fields of ``Op``.
+    ``cost``, ``autocast``, ``method``, ``check`` and ``view`` are the fields of ``Op``.
     """
     operands = ("x", "y", "z")[:arity]
 
@@ -107,7 +108,7 @@ def elementwise_op(
         name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
         compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=dtypes,
         domain=domain, smooth=smooth, broadcasts=True, cost=cost, recompute=True, autocast=autocast,
-        method=method, check=check, doc=doc,
+        method=method, check=check, view=view, doc=doc,
     )  # fmt: skip
 
 
