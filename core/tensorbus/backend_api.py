@@ -17,6 +17,7 @@ from .backend_interface.capabilities import SupportsDLPack as SupportsDLPack
 from .backend_interface.capabilities import SupportsHostArrays as SupportsHostArrays
 from .backend_interface.capabilities import SupportsHostMemory as SupportsHostMemory
 from .backend_interface.capabilities import SupportsHostViews as SupportsHostViews
+from .backend_interface.capabilities import SupportsLending as SupportsLending
 from .backend_interface.capabilities import SupportsPeerCopy as SupportsPeerCopy
 from .backend_interface.capabilities import SupportsPinnedMemory as SupportsPinnedMemory
 from .backend_interface.capabilities import SupportsStreams as SupportsStreams

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -62,9 +64,11 @@ def test_buffer_protocol() -> None:
     assert (view.format, view.shape, view.readonly, view.tolist()) == (
         "h",
         (2, 3),
-        True,
+        False,
         [[1, 2, 3], [4, 5, 6]],
     )
+    view[0, 1] = 9
+    assert t.tolist() == [[1, 9, 3], [4, 5, 6]]
     if sys.version_info >= (3, 12):
         assert memoryview(t).tolist() == view.tolist()
     with pytest.raises(BufferError, match="bfloat16"):
@@ -88,7 +92,7 @@ def test_dlpack_shares_or_copies() -> None:
     source = np.arange(3.0)
     assert np.shares_memory(tb.from_dlpack(source).numpy(), source)
     assert not np.shares_memory(tb.from_dlpack(source, copy=True).numpy(), source)
-    t = tb.from_dlpack(source)
+    t = tb.from_dlpack(source, copy=True)
     t += 1
     assert source.tolist() == [0.0, 1.0, 2.0]
 
@@ -141,11 +145,54 @@ def test_a_recorded_result_is_not_pickled() -> None:
         pickle.dumps(on_cpu([1.0]).requires_grad_() * 2)
 
 
-def test_dlpack_exports_cannot_change_a_tensor() -> None:
+LENDERS: dict[str, Callable[[tb.Tensor], Any]] = {"asarray": np.asarray, "dlpack": np.from_dlpack}
+
+
+@pytest.mark.parametrize("how", LENDERS)
+def test_lent_memory_is_that_of_one_tensor(how: str) -> None:
+    lend = LENDERS[how]
+    t = tb.arange(6.0, device="cpu")
+    before = [t.clone(), +t, t * 1]
+    row, lent = t[1:4], lend(t)
+    after = [t.clone(), +t, tb.asarray(t)]
+    lent[2] = 99
+    assert t[2].item() == row[1].item() == 99
+    assert all(x[2].item() == 2 for x in (*before, *after))
+    t += 1
+    row *= 2
+    t[0] = -1
+    assert lent.tolist() == t.tolist() == [-1, 4, 200, 8, 5, 6]
+    part = lend(row[1:])
+    part[0] = 7
+    assert lent[2] == t[2].item() == row[1].item() == 7
+    compiled = tb.compile(lambda x: x.mul_(2))
+    assert compiled(t.clone()).tolist()[2] == 14
+    assert t[2].item() == 7
+    broadcast = tb.broadcast_to(t, (2, 6))
+    assert not lend(broadcast).flags.writeable
+    with pytest.raises((ValueError, BufferError)):
+        lend(tb.ones(2, device="cpu").requires_grad_())[0] = 1
+
+
+@pytest.mark.parametrize("take", [tb.from_dlpack, partial(tb.asarray, device="cpu", copy=False)])
+def test_memory_of_others_is_written_to(take: Callable[[Any], tb.Tensor]) -> None:
+    source = np.arange(4.0)
+    t = take(source)
+    t += 1
+    t[1:3].zero_()
+    source[0] = 9
+    assert source.tolist() == t.tolist() == [9, 0, 0, 4]
+    copied = t.clone()
+    t.fill_(5)
+    assert (source.tolist(), copied.tolist()) == ([5] * 4, [9, 0, 0, 4])
+    source.flags.writeable = False
+    t = take(source[:2])
+    t += 1
+    assert (source.tolist(), t.tolist()) == ([5] * 4, [6, 6])
+
+
+def test_consumers_before_dlpack_1() -> None:
     t = tb.ones((4,), device="cpu")
-    exported = np.from_dlpack(t)
-    assert np.shares_memory(exported, t.numpy())
-    assert not exported.flags.writeable
 
     class Old:
         """A consumer of the protocol before 1.0, which knows no read-only arrays."""
@@ -156,6 +203,5 @@ def test_dlpack_exports_cannot_change_a_tensor() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return t.__dlpack_device__()
 
-    copied = np.from_dlpack(Old())
-    assert copied.tolist() == t.tolist()
-    assert not np.shares_memory(copied, t.numpy())
+    shown = np.from_dlpack(Old())
+    assert np.shares_memory(shown, t.numpy())

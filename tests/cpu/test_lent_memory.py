@@ -90,7 +90,7 @@ def test_old_values_that_somebody_has_stay_as_they_were() -> None:
     model = Deep()
     x = tb.asarray(np.random.default_rng(3).standard_normal((WIDE, WIDE), dtype=np.float32))
     first = next(iter(model.parameters()))
-    held, copy = first.detach(), first.numpy().copy()
+    held, copy = first.detach().clone(), first.numpy().copy()
     seen = first.numpy()
     compiled = tb.compile(_step(model))
     for _ in range(3):

@@ -11,9 +11,10 @@ import numpy as np
 from tensorbus.backend_api import DeviceProperties, DType, MemoryStats, SourceCall, threads
 
 from .compiler import NATIVE
+from .eager.inplace_kernels import is_own
 from .gemm.kernels_matmul import use_blas_threads
 from .machine import cores, physical_memory
-from .memory import DTYPES, from_bytes, from_producer, share, to_bytes
+from .memory import DTYPES, NAMES, from_bytes, from_producer, share, to_bytes
 
 
 class CpuRuntime:
@@ -93,6 +94,26 @@ class CpuRuntime:
         view.flags.writeable = False
         return view
 
+    def is_own(self, value: Any) -> bool:
+        """Return whether nothing but ``value`` refers to its memory."""
+        return is_own(value)
+
+    def copied(self, value: Any) -> Any:
+        """Return a packed copy."""
+        return share(value, NAMES[value.dtype], True)
+
+    def lend(self, value: Any, whole: Any) -> Any:
+        """Return a view, which is writable where its memory is that of ``whole``."""
+        view = value.view()
+        owner = whole if whole.base is None else whole.base
+        if value is not whole and value.base is not owner:
+            view.flags.writeable = False
+        return view
+
+    def overwrite(self, value: Any, new: Any) -> None:
+        """Write in place."""
+        value[...] = new
+
     def from_numpy(self, array: Any, dtype: DType, copy: bool) -> Any:
         """Return the array in native byte order; over its own memory where ``copy`` is false."""
         return share(array, dtype, copy)
@@ -104,9 +125,14 @@ class CpuRuntime:
     def to_dlpack(self, value: Any, index: int, **options: Any) -> Any:
         """Export the array, read-only; a copy for consumers of the protocol before 1.0, which has no such.
 
-        With ``copy=False`` they get the array itself, and may not write to it.
+        With ``copy=False`` they get the array itself, and may not write to it. One that is ``lent`` may be
+        written to, and is exported as it is.
         """
         version = options.get("max_version")
+        if options.pop("lent", False) and not options.get("copy"):
+            if version is None or tuple(version) < (1, 0):
+                return value.__dlpack__(stream=options.get("stream"))
+            return value.__dlpack__(**options)
         if version is not None and tuple(version) >= (1, 0):
             return self.to_numpy(value).__dlpack__(**options)
         if options.get("copy") is False:

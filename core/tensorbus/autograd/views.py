@@ -18,8 +18,9 @@ from ..ops.definition import Op, Shape, Strides, ViewRule, table
 from ..system import fork_safe_locks
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.leaf import Leaf
-from ..tensor.tensor import Tensor, wrap
+from ..tensor.tensor import LentMemory, Tensor, lent, wrap
 from ..tracing.active_modes import active_modes
+from ..tracing.lazy_value import LazyValue
 from ..tracing.sym_int import hints, is_open
 
 Link = tuple[Any, Shape, Any, Any, Any]
@@ -308,15 +309,34 @@ def change(x: Tensor, new: Tensor, history: bool) -> bool:
     With ``history`` they have that of ``new`` as well. Nothing is changed where it raises.
     """
     family = family_of(x)
-    if family is None:
+    memory = lent_memory(x) if lent else None
+    if family is None and memory is None:
         return False
     with lock:
-        cells = family.alive()
-        root = family.root()
-        if not cells or (root is None and [*cells.values()] == [x]):
+        cells = {} if family is None else family.alive()
+        root = x if family is None else family.root()
+        if memory is None and (not cells or (root is None and [*cells.values()] == [x])):
             return False
-        _Change(x, new, history, cells, root).run()
+        _Change(x, new, history, cells, root).run(memory)
     return True
+
+
+def is_writable(x: Tensor) -> bool:
+    """Return whether no view in between shows an element of the root at several places."""
+    return not any(at[2].op is not None and at[2].op.view.refuses for at in _chain(view_of(x)))
+
+
+def root_of(x: Tensor) -> Tensor | None:
+    """Return the tensor that ``x`` is a view of at last, ``x`` if it is none; None where that is gone."""
+    at = view_of(x)
+    return x if at is None else _root(at)()
+
+
+def lent_memory(x: Tensor) -> LentMemory | None:
+    """Return the memory that ``x``, or what it is a view of, has lent out."""
+    root = root_of(x)
+    found = None if root is None else lent.get(id(root))
+    return found if found is not None and found.reference() is root else None
 
 
 def replace(x: Tensor, new: Tensor) -> bool:
@@ -373,11 +393,14 @@ class _Change:
                 made = _put_all(chain, made, cell)
         return made
 
-    def run(self) -> None:
+    def run(self, memory: LentMemory | None = None) -> None:
+        """Work all out, then assign it; what was lent out is written over instead."""
         at = self.at
         while self._key(at):
             assert at is not None
             at = self._up(at)
+        if memory is not None:
+            self._write(memory)
         for key, cell in self.cells.items():
             if key and not self._is_apart(cell._view):
                 self._down(cell._view)
@@ -390,6 +413,16 @@ class _Change:
                 cell._set_value(value)
             if not self.far[key] and not isinstance(node, Leaf):
                 cell._node = value._node
+
+    def _write(self, memory: LentMemory) -> None:
+        """Write the new value of the root over the memory that it has lent; views are taken from there."""
+        root, made = self.cells[0], self.new[0]
+        if type(made._value) is LazyValue:  # computed later: nobody is shown it any more
+            lent.pop(id(root), None)
+            return
+        memory.write(root._value, made._value)
+        self.new = {0: wrap(root._value, root._vtype, made._node)}
+        self.path = {}
 
     def _up(self, at: Link) -> Link | None:
         """Work out the new value of the base, past views of the same op that lie in between."""
@@ -486,10 +519,10 @@ def _blank(chain: list[Link], like: Tensor) -> Tensor:
 
 
 def no_views() -> bool:
-    """Return whether no tensor is known to be a view of another that is alive."""
+    """Return whether no tensor is known to be a view of another that is alive, or to have lent its memory."""
     if new_views:
         _sort()
-    return not _families
+    return not _families and not lent
 
 
 def relations(xs: Sequence[Tensor]) -> tuple[Any, ...]:

@@ -65,6 +65,27 @@ class SupportsHostArrays(Protocol):
 
 
 @runtime_checkable
+class SupportsLending(Protocol):
+    """Optional: a device of ``SupportsHostArrays`` whose memory others may write to."""
+
+    def is_own(self, value: Any) -> bool:
+        """Return whether nothing but ``value`` refers to its memory, which is packed and writable."""
+        ...
+
+    def copied(self, value: Any) -> Any:
+        """Return a value of its own memory with the same elements, packed."""
+        ...
+
+    def lend(self, value: Any, whole: Any) -> Any:
+        """Return a ``numpy.ndarray`` over the memory of ``value``; writable where it is that of ``whole``."""
+        ...
+
+    def overwrite(self, value: Any, new: Any) -> None:
+        """Write the elements of ``new`` over those of ``value``."""
+        ...
+
+
+@runtime_checkable
 class SupportsHostViews(Protocol):
     """Optional: a device whose memory the host can read in its place; its values are no host arrays."""
 

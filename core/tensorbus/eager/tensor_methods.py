@@ -22,7 +22,7 @@ from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
 from ..tensor.grad_mode import is_grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
-from ..tensor.tensor import Tensor, wrap
+from ..tensor.tensor import Tensor, lent, wrap
 
 
 def _transpose(self: Tensor) -> Tensor:
@@ -48,6 +48,13 @@ def detach(self: Tensor) -> Tensor:
     x._view = (ref(self), x._value.shape, views.DETACHED, None, None)
     views.new_views.append(ref(x))
     return x
+
+
+def _alias(self: Tensor) -> Tensor:
+    value = self._value
+    if lent and (memory := views.lent_memory(self)) is not None:
+        value = memory.copy(value)
+    return wrap(value, self._vtype, self._node)
 
 
 def clone(self: Tensor) -> Tensor:
@@ -149,7 +156,10 @@ def is_pinned(self: Tensor, device: Device | str | None = None) -> bool:
 
 
 def numpy(self: Tensor) -> Any:
-    """Return the elements as a ``numpy.ndarray``; on a host device it is read-only and shares memory."""
+    """Return the elements as a ``numpy.ndarray``; on a host device read-only, in the memory that they have.
+
+    ``numpy.asarray(x)`` is one to write to.
+    """
     return host_array.to_numpy(self)
 
 
@@ -251,8 +261,9 @@ _METHODS: Final[tuple[Callable[..., Any], ...]] = (
     to, pin_memory, is_pinned, numpy, tolist, item, to_device,
 )  # fmt: skip
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
-    "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains, "__array__": _array,
-    "__array_namespace__": _array_namespace, "__dlpack__": _dlpack, "__dlpack_device__": _dlpack_device,
+    "_alias": _alias, "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains,
+    "__array__": _array, "__array_namespace__": _array_namespace, "__dlpack__": _dlpack,
+    "__dlpack_device__": _dlpack_device,
     "__array_ufunc__": _array_ufunc, "__buffer__": _buffer, "__reduce__": _reduce, "__repr__": _repr,
 }  # fmt: skip
 

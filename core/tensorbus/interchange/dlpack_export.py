@@ -8,6 +8,7 @@ from ..errors import ArgumentError
 from ..plugins import dlpack_types
 from ..tensor.tensor import Tensor, materialize
 from .host_array import host_device
+from .lent_memory import lend
 from .transfer import runtime, to
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ def to_dlpack(
             f"__dlpack__: a tensor on {x.device}, DLPack device {here}, was asked for on {target};"
             f" move it with .to(device)."
         )
+    array = lend(x) if not copy else None
+    lent = {} if array is None else {"lent": True}
+    value = materialize(x) if array is None else array
     return _exporter(x.device).to_dlpack(
-        materialize(x), x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        value, x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy, **lent
     )
 
 

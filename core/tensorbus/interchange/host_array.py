@@ -27,6 +27,7 @@ from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
+from .lent_memory import adopt, lend
 from .nested_sequence import arranged, numbers
 from .transfer import by_device, check_dtype, device_of, from_bytes, runtime, to, to_bytes
 
@@ -203,6 +204,7 @@ def _from_array(obj: Any, name: str, want: DType | None, where: Device, copy: bo
     host = _host_arrays(where)
     if host is not None:
         out = wrap(host.from_numpy(obj, stored, copy is not False), ValueType.of(stored, where))
+        out = adopt(out) if copy is False else out
     elif copy is False:
         raise ValueError(f"asarray: {where} cannot share the memory of a host array; drop copy=False.")
     else:
@@ -245,7 +247,7 @@ def _from_buffer(view: memoryview, want: DType | None, where: Device, copy: bool
         host = _host_arrays(where)
         if host is None or want not in (None, stored):
             raise ValueError(f"asarray: a buffer of {stored} as {want or stored} on {where} needs a copy.")
-        return wrap(host.from_numpy(view, stored, False), ValueType.of(stored, where))
+        return adopt(wrap(host.from_numpy(view, stored, False), ValueType.of(stored, where)))
     data = bytearray(view.tobytes())
     foreign = "<" if sys.byteorder == "big" else ">"
     if (view.format or "")[:1] in (foreign, "!") and stored.itemsize > 1:
@@ -294,7 +296,8 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
     host = _host_arrays(x.device)
     if host is None:
         raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
-    array = by_device(host.to_numpy, materialize(x))
+    array = lend(x) if copy is not True else None
+    array = by_device(host.to_numpy, materialize(x)) if array is None else array
     if dtype is not None and array.dtype != dtype:
         if copy is False:
             raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
@@ -303,12 +306,13 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
 
 
 def to_buffer(x: Tensor) -> memoryview:
-    """Serve ``memoryview(x)`` (Python 3.12 and later): read-only, over the tensor's own memory."""
+    """Serve ``memoryview(x)`` (Python 3.12 and later): over the tensor's own memory, which it lends."""
     host = _host_arrays(x.device)
     if host is None:
         raise BufferError(f"a tensor on {x.device} does not lie in host memory; copy it with .numpy().")
     try:
-        return memoryview(host.to_numpy(materialize(x)))
+        array = lend(x)
+        return memoryview(host.to_numpy(materialize(x)) if array is None else array)
     except ValueError as error:
         raise BufferError(f"buffers have no format for {x.dtype}: {error}; cast the tensor first.") from error
 
@@ -359,4 +363,5 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
             f" A capsule can be read once; each call of __dlpack__ must make another."
         ) from error
     out = wrap(value, ValueType.of(dtype, where))
+    out = out if copy else adopt(out)
     return out if target is None or target == where else to(out, target)

@@ -9,7 +9,7 @@ and those that need ops or history are attached by ``eager/methods.py``.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ..devices.device import Device, ValueType
 from ..dtypes.definition import DType
@@ -59,6 +59,24 @@ def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
         else:
             vtype = vtype.lazy()
     return wrap(value, vtype, node)
+
+
+class LentMemory:
+    """Memory that a tensor has lent out: what changes the tensor is written there.
+
+    ``write(value, new)`` overwrites a value, ``copy(value)`` returns one of its own.
+    """
+
+    __slots__ = ("copy", "reference", "write")
+
+    def __init__(self, x: Tensor, write: Callable[[Any, Any], None], copy: Callable[[Any], Any]) -> None:
+        key = id(x)
+        self.reference = weakref.ref(x, lambda _: lent.pop(key, None) and None)
+        self.write, self.copy = write, copy
+
+
+lent: Final[dict[int, LentMemory]] = {}
+"""The tensors whose memory others may write to, by their ids."""
 
 
 class Tensor:
@@ -163,9 +181,6 @@ class Tensor:
             leaf.set_requires_grad(self, requires_grad)
         return self
 
-    def _alias(self) -> Tensor:
-        return wrap(self._value, self._vtype, self._node)
-
     def _set_value(self, other: Tensor) -> None:
         """Make this cell hold the value of another, history apart."""
         self._value, self._vtype = other._value, other._vtype
@@ -224,6 +239,7 @@ class Tensor:
         def mT(self) -> Tensor: ...  # noqa: N802 - the standard's name
         def clone(self) -> Tensor: ...
         def detach(self) -> Tensor: ...
+        def _alias(self) -> Tensor: ...
         def backward(
             self, gradient: Tensor | None = None, *, retain_graph: bool | None = None,
             create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None,

@@ -1,0 +1,64 @@
+"""Memory that is lent out: to NumPy, through buffers and DLPack, to be read and written to.
+
+What is lent belongs to one tensor and its views: it is copied first where anything else refers to it, copies
+of the tensor get memory of their own from then on, and changes of the tensor are written there.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from ..autograd import views
+from ..tensor.tensor import LentMemory, Tensor, lent, materialize, wrap
+from ..tracing.active_modes import active_modes
+from .transfer import runtime
+
+
+def _references(x: Tensor) -> int:
+    return sys.getrefcount(x._value)
+
+
+def _unshared() -> int:
+    x = Tensor()
+    x._value = []
+    return _references(x)
+
+
+_ALONE: Final = _unshared()
+
+
+def lend(x: Tensor) -> Any:
+    """Return the elements as a host array in their place, writable; None where they may only be read.
+
+    That is so for tensors with a history, for views that nothing is written through, and on devices whose
+    values are no host arrays.
+    """
+    from ..backend_interface import capabilities
+
+    materialize(x)
+    host: object = runtime(x.device)
+    if not isinstance(host, capabilities.SupportsLending) or x._node is not None or active_modes:
+        return None
+    with views.lock:
+        root = views.root_of(x)
+        if root is None or root._node is not None or not views.is_writable(x):
+            return None
+        materialize(root)
+        if views.lent_memory(root) is None:
+            if views.members(root) or _references(root) != _ALONE or not host.is_own(root._value):
+                own = wrap(host.copied(root._value), root._vtype)
+                if not views.change(root, own, False):
+                    root._value = own._value
+            lent[id(root)] = LentMemory(root, host.overwrite, host.copied)
+        return host.lend(x._value, root._value)
+
+
+def adopt(x: Tensor) -> Tensor:
+    """Note that somebody else has the memory of a new tensor, and sees what is written to it; return it."""
+    from ..backend_interface import capabilities
+
+    host: object = runtime(x.device)
+    if isinstance(host, capabilities.SupportsLending) and host.lend(x._value, x._value).flags.writeable:
+        lent[id(x)] = LentMemory(x, host.overwrite, host.copied)
+    return x
