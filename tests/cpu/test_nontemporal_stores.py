@@ -14,6 +14,8 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.ops.definition import Spec, table
 from tensorbus_cpu.native import bytecode as tape
 
+CHOSEN: dict[str, int] = {}
+"""What the lowering is told beside the graph: the test's fixture says what a large result is."""
 RNG = np.random.default_rng(11)
 SHAPES = ((1,), (31,), (2049,), (5000,), (7, 33), (64, 1000), (3, 16384), (2, 20000))
 
@@ -31,14 +33,16 @@ def compiled(inputs: tuple[Node, ...], *outputs: Node, replaces: Mapping[int, in
     lowering = plugins.backend("cpu").lowering()
     assert lowering is not None
     return lowering.compile(
-        CompileRequest(graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {})
+        CompileRequest(
+            graph=Graph(inputs=inputs, outputs=outputs), index=0, replaces=replaces or {}, chosen=CHOSEN
+        )
     )
 
 
 @pytest.fixture(params=[1, 1 << 60], ids=["past", "near"])
 def past(request: Any, monkeypatch: Any, tmp_path: Any) -> bool:
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))  # where no program lies that was made otherwise
-    monkeypatch.setattr(tape, "PAST", request.param)
+    monkeypatch.setitem(CHOSEN, "nontemporal_min_bytes", request.param)
     return bool(request.param == 1)
 
 
@@ -81,7 +85,7 @@ def test_a_result_that_is_read_again(past: bool) -> None:
 
 
 def test_steps_go_past_only_where_results_are_large(past: bool) -> None:
-    x = given(0, 5000)
+    x = given(0, 5000, dtype=dt.int32)  # of which no kernel stores whole vectors by itself
     seen: list[list[int]] = []
     whole = tape.BytecodeProgram._past
 

@@ -13,7 +13,6 @@ from tensorbus import plugins
 from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.schedules.pointwise import stores as outputs
 from tensorbus.ops.definition import Spec, table
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.native.cpu_features import ask
@@ -36,7 +35,6 @@ def lanes(request: Any, monkeypatch: Any, tmp_path: Any) -> Any:
     if TOOLS is not None:
         monkeypatch.setitem(vars(TOOLS), "lanes", request.param)
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(outputs, "PAST", 1)
     return request.param
 
 
@@ -53,7 +51,10 @@ def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
 def compiled(inputs: tuple[Node, ...], *results: Node) -> Any:
     lowering = plugins.backend("cpu").lowering()
     assert lowering is not None
-    graph, chosen = Graph(inputs=inputs, outputs=results), {"vector_function_min_elements": 1}
+    graph, chosen = (
+        Graph(inputs=inputs, outputs=results),
+        {"vector_function_min_elements": 1, "nontemporal_min_bytes": 1},
+    )
     made = lowering.compile(CompileRequest(graph=graph, index=0, replaces={}, chosen=chosen))
     own = next(text for name, text in made.stages().items() if name == "code").partition("tb_slot;")[2]
     assert TOOLS is None or (f"const tb_float_{TOOLS.lanes} " in own) == (TOOLS.lanes > 0)

@@ -77,10 +77,16 @@ class Heuristics:
     """From how many elements on functions of them are worth vectors of our own beside the compiler's."""
     narrow_row_accumulators: int = 4
     """How many vectors a sum of narrow floats is added up in, side by side."""
+    nontemporal_min_bytes: int = 1 << 25
+    """From how many bytes on the caches have forgotten a result's beginning when its end is stored: it may
+    bypass them."""
     vector_remainder: int = 16
     """Up to how many elements what is left of a row is no loop for vectors: as much code again."""
     transpose_tile_side: int = 16
     """The rows and columns of a tile that a task transposes in its own memory: a cache line of float32."""
+    transpose_min_length: int = 9
+    """From which length on an axis along which an operand lies packed makes it a transposed one: the lines of
+    the caches that a shorter one takes stay there meanwhile."""
     access_max_lanes: int = 8
     """The most elements of one vector access."""
     grid_stride_elements: int = 4
@@ -94,6 +100,11 @@ class Heuristics:
     sum_block: int = 32
     """The most elements of a float sum that are added one after the other: the error of the sum is that of as
     many additions for each level of blocks, and of few blocks what joins them would show beside the loads."""
+    lanes_in_two_steps: int = 32
+    """From how many lanes on what a row has beside whole steps of all of them is walked in fewer first: rows
+    that are not whole lanes have much of it."""
+    lanes_second_share: int = 8
+    """By which factor fewer."""
     row_min_chunk: int = 1024
     """The fewest elements of a chunk of a row that tasks reduce."""
     column_chunk: int = 128

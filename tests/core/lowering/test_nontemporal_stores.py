@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tensorbus.decompose.tracer import trace
 from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.heuristics import Heuristics
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.schedules.pointwise.stores import PAST
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 
 OPS = frozenset({"add", "subtract", "multiply", "divide", "maximum", "exp", "rsqrt"})
 WIDE = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4, vector_ops=OPS, scan_lanes=4, scan_ops=OPS)
 PLAIN = Target(tasks_to_fill=4, work_items_to_fill=64, lanes=4)
-LARGE, SMALL = (PAST // 4 // 1024, 1024), (64, 1024)
+LARGE, SMALL = (Heuristics().nontemporal_min_bytes // 4 // 1024, 1024), (64, 1024)
 
 
 def one(op: str, shape: tuple[int, ...], target: Target, **attrs: object) -> tuple[str, tuple[int, ...]]:

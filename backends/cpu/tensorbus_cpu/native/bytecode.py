@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from tensorbus.backend_api import (
     ERROR_SLOT,
-    PAST,
     DeviceError,
     DType,
     Graph,
@@ -56,7 +55,9 @@ class BytecodeProgram:
         self._graph = graph
         self._program = program
         self._chosen = chosen
-        self._passes = bool(units.compiler.dialect(0).vector_nontemporal)
+        dialect = units.compiler.dialect(0)
+        self._passes = bool(dialect.vector_nontemporal)
+        self._past_bytes = dialect.target.tuned(chosen).heuristics.nontemporal_min_bytes
         self._layouts = layouts
         self._inputs = len(layouts)
         self._slots = max((self._inputs, *(s + 1 for s in program.sizes)))
@@ -276,7 +277,7 @@ class BytecodeProgram:
         own = self._own[id(kernel)]
         for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
             room = 0 if b.name in own else fill * b.dtype.itemsize
-            large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= PAST
+            large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= self._past_bytes
             if 0 < room <= _MAX_BLOCK_BYTES and large and len(blocks) < _MAX_BLOCKS:
                 blocks.append((k, room))
         stride = max(_FILL_BYTES // max((room for _, room in blocks), default=_FILL_BYTES), 1)

@@ -25,7 +25,9 @@ from .loop_ir import INDEX, Apply, Assign, Cast, Const, Expr, If, Load, Report, 
 
 Index = tuple[Expr, ...]
 ERRORS: Final = "errors"
-DEEP: Final = 16
+_MAX_NESTED: Final = 16
+"""How deep expressions nest before a part of them has a name: passes over code, and compilers, recurse into
+them. It bounds that recursion, and is no threshold of speed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,9 @@ class Inliner:
             if key in known:
                 return known[key]
         result = self._compute(node, index)
-        if not isinstance(result, Var | Const) and (self._uses.get(id(node), 0) > 1 or _depth(result) > DEEP):
+        if not isinstance(result, Var | Const) and (
+            self._uses.get(id(node), 0) > 1 or _depth(result) > _MAX_NESTED
+        ):
             result = self.builder.let(result)
         self._memo[-1][key] = result
         return result
@@ -302,7 +306,7 @@ class Inliner:
             if k:
                 inside = ix.both([Apply("less_equal", (start, index[axis]), bool_), inside])
             result = self.predicated(node, result, inside, lambda x=given[k], at=at: self.value(x, at))  # type: ignore[misc]
-            if k % _NESTED == 0 and not isinstance(result, Var | Const):
+            if k % _MAX_NESTED == 0 and not isinstance(result, Var | Const):
                 result = self.builder.let(result)
         return result
 
@@ -445,8 +449,6 @@ def _depth(e: Expr) -> int:
             return 0
 
 
-_NESTED: Final = 16
-"""How many choices an expression may have one in the other: code walks expressions by recursion."""
 _RULES: Final[dict[str, Callable[[Inliner, Node, Index], Expr]]] = {
     "broadcast_to": Inliner._broadcast, "permute_dims": Inliner._permute, "reshape": Inliner._reshape,
     "slice": Inliner._slice, "flip": Inliner._flip, "windows": Inliner._windows, "pad": Inliner._pad,

@@ -184,7 +184,8 @@ class RowKernel:
         other = any(
             o.node.spec.dtype is not dtype for o in self.fused.outputs if self.fused.spans_domain(o.node)
         )
-        if not (alone and (other or is_nontemporal(domain, dtype)) and vectors and type(self) is RowKernel):
+        past = is_nontemporal(domain, dtype, limits)
+        if not (alone and (other or past) and vectors and type(self) is RowKernel):
             return None
         slot = min(self.names, default=0)
         slot = min(slot, 0) - 1
@@ -234,9 +235,8 @@ class RowKernel:
         for (o, _), e in zip(found, values if len(found) == 1 else self.b.all(values), strict=True):
             # What later walks read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
-            nontemporal = (
-                not near and is_nontemporal(self.fused.domain, o.node.spec.dtype) and self._is_even()
-            )
+            past = is_nontemporal(self.fused.domain, o.node.spec.dtype, self.steps.target.heuristics)
+            nontemporal = not near and past and self._is_even()
             self.b.store(self.names[o.slot], self._place(o, index), e, nontemporal=nontemporal)
 
     def _is_even(self) -> bool:
@@ -298,7 +298,9 @@ class RowKernel:
         if wide is not None:
             return wide
         lanes = target.lanes // 2 if self._is_costly() else target.lanes  # which takes registers
-        return reduce_in_lanes(b, reducer, index, over, bound, element, max(lanes, 1), block, ahead)
+        return reduce_in_lanes(
+            b, reducer, index, over, bound, element, max(lanes, 1), target.heuristics, ahead
+        )
 
     def _is_costly(self) -> bool:
         """Return whether the walk that comes computes functions of each element."""
@@ -318,7 +320,7 @@ class RowKernel:
         names = {
             slots[x.slot] for node in fused.graph if (x := fused.inputs.get(id(node))) is not None
             and x.shape == domain and x.is_contiguous and not x.offset and x.late is None
-            and is_nontemporal(domain, node.spec.dtype) and slots[x.slot] in b.buffers
+            and is_nontemporal(domain, node.spec.dtype, limits) and slots[x.slot] in b.buffers
         }  # fmt: skip
 
         def fetch(k: Expr, count: int) -> None:

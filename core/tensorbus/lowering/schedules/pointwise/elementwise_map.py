@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ....backend_interface.graph import Graph, Node
 from ....dtypes.definition import DType
 from ...fusion.canonicalize import DomainKernel
+from ...heuristics import Heuristics
 from ...ir.builder import Builder
 from ...ir.inline import Index
 from ...ir.kernel_task import KernelTask, LaunchList, Loops, element_offset
@@ -61,7 +62,7 @@ class ElementwiseMap:
     transposed: tuple[int, list[Node]] | None = None
 
 
-def map_of_task(task: KernelTask) -> ElementwiseMap:
+def map_of_task(task: KernelTask, limits: Heuristics) -> ElementwiseMap:
     """Return the map that a task of elementwise and movement ops is."""
     root, domain, dtype = task.root, task.root.spec.shape, task.root.spec.dtype
     layout = packed(task.out, domain) if task.strides is None else Layout(task.out, domain, task.strides)
@@ -76,18 +77,18 @@ def map_of_task(task: KernelTask) -> ElementwiseMap:
             with inliner.scope():
                 value = inliner.value(root, index)
                 at = element_offset(b, out, index, lengths, layout)
-                b.store(out, at, value, nontemporal=is_nontemporal(domain, dtype))
+                b.store(out, at, value, nontemporal=is_nontemporal(domain, dtype, limits))
 
         fills = {out: 1} if layout.is_contiguous else {}
         return MapKernel(b=b, lengths=lengths, slots={**slots, out: task.out}, fills=fills, emit=emit)
 
     return ElementwiseMap(
         name=f"tb_{root.op}", vector_name=f"tb_{root.op}_wide", graph=task.graph, domain=domain,
-        dtypes=(dtype,), wide=(dtype,), open=open_, task=task, transposed=transposed_inputs(task),
+        dtypes=(dtype,), wide=(dtype,), open=open_, task=task, transposed=transposed_inputs(task, limits),
     )  # fmt: skip
 
 
-def map_of_group(fused: DomainKernel) -> ElementwiseMap:
+def map_of_group(fused: DomainKernel, limits: Heuristics) -> ElementwiseMap:
     """Return the map that a group without reductions is, whose results lie anywhere."""
     domain, outputs = fused.domain, fused.outputs
 
@@ -105,7 +106,8 @@ def map_of_group(fused: DomainKernel) -> ElementwiseMap:
                 values = b.all([inliner.at(o.node, index) for o in outputs])
                 for out, o, e in zip(names, outputs, values, strict=True):
                     at = store_offset(b, out, o, index, lengths, fused)
-                    b.store(out, at, e, nontemporal=is_nontemporal(domain, o.node.spec.dtype))
+                    past = is_nontemporal(domain, o.node.spec.dtype, limits)
+                    b.store(out, at, e, nontemporal=past)
 
         fills = {
             out: 1 for out, o in zip(names, outputs, strict=True)

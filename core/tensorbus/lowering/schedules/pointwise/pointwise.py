@@ -62,7 +62,7 @@ class MapForm:
 
 def lower_map(task: KernelTask, steps: LaunchList) -> None:
     """Append the launch of a map that is a part of another schedule."""
-    elements = map_of_task(task)
+    elements = map_of_task(task, steps.target.heuristics)
     for form in FORMS:
         if form.applies(elements, steps.target) is True and form.build(elements, steps) is None:
             return
@@ -71,9 +71,10 @@ def lower_map(task: KernelTask, steps: LaunchList) -> None:
 def _map_of(request: ScheduleRequest, target: Target) -> ElementwiseMap:
     """Return the group as a map: over its own axes where it is one result in C order."""
     if request.single(target) is not True:
-        return map_of_group(request.once(_over_padding, target))
+        return map_of_group(request.once(_over_padding, target), target.heuristics)
     task = request.task
-    return map_of_task(collapse(before_reshapes(task) if target.row_per_task else task))
+    task = collapse(before_reshapes(task) if target.row_per_task else task)
+    return map_of_task(task, target.heuristics)
 
 
 def _over_padding(request: ScheduleRequest, target: Target) -> DomainKernel:
@@ -131,7 +132,7 @@ def _is_in_vectors(x: ElementwiseMap, target: Target) -> Verdict:
     )
     # Rows that are not whole vectors end up past the caches too.
     even = len(shape) == 1 or shape[-1] % max(target.pointwise_vector_lanes, 1) == 0
-    if costly or (even and any(is_nontemporal(shape, d) for d in x.dtypes)):
+    if costly or (even and any(is_nontemporal(shape, d, limits) for d in x.dtypes)):
         return True
     return "the compiler's vectors are as good: no functions of many elements, no stores past the caches"
 

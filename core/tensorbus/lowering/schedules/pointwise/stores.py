@@ -9,19 +9,20 @@ from typing import Final
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType
 from ...fusion.canonicalize import PLAIN, DomainKernel, Output
+from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.inline import Index, Inliner
 from ...ir.layout import Layout
 from ...ir.loop_ir import Expr, For, If, Stmt, Store
 
-PAST: Final = 1 << 25
-"""From how many bytes on the caches have forgotten a result's beginning when its end is stored."""
+PAST: Final = Heuristics().nontemporal_min_bytes
+"""What ``Heuristics.nontemporal_min_bytes`` is where a device says nothing else."""
 
 
-def is_nontemporal(shape: Sequence[int], dtype: DType) -> bool:
+def is_nontemporal(shape: Sequence[int], dtype: DType, limits: Heuristics) -> bool:
     """Return whether a result is best stored so that it bypasses the caches."""
-    return prod(shape) * dtype.itemsize >= PAST
+    return prod(shape) * dtype.itemsize >= limits.nontemporal_min_bytes
 
 
 def stored_past(body: Sequence[Stmt]) -> set[str]:

@@ -11,6 +11,7 @@ from math import prod
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_
+from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
@@ -76,16 +77,16 @@ def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turn
     steps.add(b.finish(loops, task=True), {**slots, "out": task.out})
 
 
-def transposed_inputs(task: KernelTask) -> tuple[int, list[Node]] | None:
+def transposed_inputs(task: KernelTask, limits: Heuristics) -> tuple[int, list[Node]] | None:
     """Return the axis along which transposed operands lie packed, and those operands; None without any."""
     shape = task.root.spec.shape
-    last = len(shape) - 1
+    last, least = len(shape) - 1, limits.transpose_min_length
     found: dict[int, list[Node]] = {}
     for node in task.graph:
         layout = task.inputs.get(id(node))
         if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
             continue
-        walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] > 8]
+        walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] >= least]
         if walked and min(walked)[1] != last:
             found.setdefault(min(walked)[1], []).append(node)
     return max(found.items(), key=lambda pair: len(pair[1])) if found else None

@@ -110,7 +110,8 @@ def fold(
         found = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, block)
         seldom = chunks is not None and chunks.axis == over[-1]  # the last of many chunks has any
         rest: Kind = "rest" if seldom else "serial"
-        found = found or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, block, rest=rest)
+        limits = target.heuristics
+        found = found or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, limits, rest=rest)
         finish(tuple(outer), found)
         return loops
     ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.woven)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ....dtypes.definition import bool_, int64
+from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ZERO, const
@@ -19,7 +20,7 @@ from ..pointwise.vectorize import (
     reduce_lanes,
     tree_reduce_lanes,
 )
-from .blocked_sum import BlockedState, Nest, Span, registers
+from .blocked_sum import BlockedState, Nest, Span, block_of, registers
 from .reducer import OPS, ProductReducer, Reducer, State
 
 Element = Callable[[tuple[Expr, ...]], State]
@@ -175,17 +176,16 @@ def _arg_reduce_in_vectors(
 
 def reduce_in_lanes(
     b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
-    bound: dict[int, Span], element: Element, lanes: int, block: int, ahead: Prefetch | None = None,
+    bound: dict[int, Span], element: Element, lanes: int, limits: Heuristics, ahead: Prefetch | None = None,
     rest: Kind = "serial",
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself.
 
     ``rest`` is the kind of the loops over those that are left.
     """
-    last = over[-1]
-    few = (
-        (lanes // 8,) if lanes >= 32 and rest != "rest" else ()
-    )  # of which rows that are not whole lanes have many
+    last, block = over[-1], block_of(reducer, limits)
+    two_steps = lanes >= limits.lanes_in_two_steps and rest != "rest"
+    few = (lanes // limits.lanes_second_share,) if two_steps else ()
 
     def read(arrays: Sequence[str], lane: Expr) -> State:
         return tuple(Load(name, lane, d) for name, d in zip(arrays, reducer.dtypes, strict=True))

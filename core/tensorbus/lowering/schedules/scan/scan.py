@@ -83,7 +83,9 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
             with inliner.scope():
                 return reducer.element(inliner.value(operand, (*index, k)), ZERO)[0]
 
-        nontemporal = is_nontemporal(shape, dtype) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
+        nontemporal = (
+            is_nontemporal(shape, dtype, limits) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
+        )
         walked = _in_vectors(
             b, steps.target, reducer, first, span, block, element, place_at, nontemporal
         )  # fmt: skip
