@@ -213,8 +213,11 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         lambda d: tb.index_select(t(X, d), 0, t(I2[None], d)), tb.ShapeError, "1-dimensional index",
     ),
     "a mask of integers": (lambda d: tb.masked_select(t(X, d), t(I2, d)), tb.DtypeError, "must be bool"),
-    "a mask too large": (
-        lambda d: tb.masked_fill(t(X[0], d), t(X > 0, d), 0.0), tb.ShapeError, "does not broadcast",
+    "a mask of another length": (
+        lambda d: tb.masked_fill(t(X[0], d), t(X[0, 1:] > 0, d), 0.0), tb.ShapeError, "masked_fill: shapes",
+    ),
+    "a mask too large in place": (
+        lambda d: t(X[0], d).masked_fill_(t(X > 0, d), 0.0), tb.ShapeError, "keeps shape",
     ),
     "a filling that does not fit": (
         lambda d: tb.masked_fill(t(I2, d), t(I2 > 0, d), 0.5), tb.DtypeError, "0.5 is not a whole number",

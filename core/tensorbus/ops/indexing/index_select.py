@@ -138,6 +138,7 @@ def masked_fill(x: Any, mask: Any, /, value: Any) -> Any:
     [0.0, 1.0]
     """
     _check_mask("masked_fill", mask)
+    broadcast_shapes(x.shape, mask.shape)  # raises in terms of the two
     if hasattr(type(value), "_vtype"):
         if value.shape != ():
             raise ShapeError(f"masked_fill: the value must be 0-dimensional, got shape {value.shape}.")
