@@ -488,7 +488,9 @@ _LATER: Final = {
     "ops.elementwise.complex": "angle polar view_as_complex view_as_real",
     "user_kernels": "KernelSource kernel",
 }
-_find, _names, _OFFERED = lazy_exports(__name__, _LATER, "distributions fft linalg nn optim random special")
+_find, _names, _OFFERED = lazy_exports(
+    __name__, _LATER, "distributions fft library linalg nn optim random special"
+)
 
 
 def _resolve(name: str) -> Any:

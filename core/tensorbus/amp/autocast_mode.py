@@ -98,7 +98,8 @@ class autocast(Mode):  # noqa: N801 - a function to its users
         only = None
         if isinstance(setting, Within):
             only, setting = setting.device_type, setting.dtype
-        target = setting if op.autocast == "narrow" else dt.float32
+        kinds: dict[Any, DType] = {"narrow": setting, "wide": dt.float32}
+        target = kinds.get(op.autocast) or op.autocast
         cast = table.function("cast")
 
         def fits(x: Any) -> bool:

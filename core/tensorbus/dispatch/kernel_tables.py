@@ -68,6 +68,11 @@ def register_program_kernels(op: str, kernels: Mapping[str, OwnedKernel]) -> Non
     _program_kernels[op] = kernels
 
 
+def forget_program_kernels(op: str) -> None:
+    """Forget the kernels of an op that the program has taken back."""
+    _program_kernels.pop(op, None)
+
+
 def program_kernels(op: str) -> Mapping[str, OwnedKernel]:
     """Return the program's own kernels for ``op``, by device type: none for ops of core and plugins."""
     return _program_kernels.get(op, _NOTHING)

@@ -100,6 +100,8 @@ def _unsupported(op: str, call: Call, device: Device, verdicts: Sequence[Verdict
         text += f" ({'; '.join(reasons)})"
     where = f"; supported on {', '.join(served)}" if served else ""
     advice = f" Give the kernel source for {device.type!r}, or a default, or move" if own else " Move"
+    if "::" in op:  # a custom op
+        advice = f" Give it a kernel with register_kernel({device.type!r}), or move"
     return (
         f"{text}, and it has no decomposition{where}.{advice} the operands with"
         f" .to(device), or allow it on the host with tensorbus.fallback('warn')."

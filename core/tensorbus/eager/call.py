@@ -353,9 +353,14 @@ def _with_several_results(op: Op[...]) -> Callable[..., Any]:
     return call
 
 
+def _plain_tuple(*outs: Any) -> tuple[Any, ...]:
+    return outs
+
+
 def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
     plan_for = _planner(op, new_cache())
-    results = namedtuple(op.name, op.results)  # type: ignore[misc]
+    plain = op.results[-1].startswith("*")
+    results: Any = _plain_tuple if plain else namedtuple(op.name, op.results)
 
     def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
         if not all(isinstance(x, Tensor) for x in operands):

@@ -94,7 +94,8 @@ def _chosen(offered: list[tuple[str, object]]) -> dict[str, tuple[str, Op[...]]]
     _faults.clear()
     claims: dict[str, list[tuple[str, Op[...]]]] = {}
     for owner in dict.fromkeys(owner for owner, _ in offered):
-        items = [item for each, item in offered if each == owner]
+        # Custom ops, which have an op, have put themselves into the table when they were defined.
+        items = [item for each, item in offered if each == owner and not hasattr(item, "register_fake")]
         ops = [item for item in items if isinstance(item, Op)]
         fault = next(filter(None, (_fault(owner, item, ops) for item in items)), None)
         if fault is not None:

@@ -201,7 +201,7 @@ class _Writer:
         node_plan = self._plan(op, kinds, shapes, attrs, tuple(x.spec.dtype for x in node.inputs))
         if node_plan.run is None:
             return self._decomposed(node, operands)
-        kernel = self._new("k_" + node.op + "_")
+        kernel = self._new(f"k_{node.op.replace('::', '_')}_")
         self.names[kernel] = node_plan.run
         self.plans[kernel] = node_plan
         self.by[id(node)] = node_plan.kernel or "the kernel"

@@ -6,11 +6,11 @@ examples; the others are the same for every example. It returns the result with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from .definition import Shape, table
+from .definition import Shape, Spec, table
 
 Rule = Callable[..., Any]
 
@@ -86,15 +86,28 @@ def looped(name: str) -> Rule:
     """The rule that always holds: one example after the other."""
 
     def rule(operands: Sequence[Any], batched: Sequence[bool], **attrs: Any) -> Any:
-        runs = []
+        op, runs = table[name], []
+        if not examples(operands, batched):
+            return _no_examples(name, operands, batched, attrs)
         for k in range(examples(operands, batched)):
             own = [_example(x, k) if b else x for x, b in zip(operands, batched, strict=True)]
             runs.append(table.run(name, own, attrs))
-        if not table[name].results:
+        if not op.results:
             return _stacked(runs)
-        return tuple(_stacked([run[k] for run in runs]) for k in range(len(table[name].results)))
+        return tuple(_stacked(parts) for parts in zip(*runs, strict=True))
 
     return rule
+
+
+def _no_examples(
+    name: str, operands: Sequence[Any], batched: Sequence[bool], attrs: Mapping[str, Any]
+) -> Any:
+    """Return the results for no example at all."""
+    op = table[name]
+    pairs = zip(operands, batched, strict=True)
+    specs = op.specs(tuple([Spec(x.shape[1:] if b else x.shape, x.dtype) for x, b in pairs]), attrs)
+    outs = [table["full"]((0, *s.shape), 0, dtype=s.dtype, device=operands[0].device) for s in specs]
+    return tuple(outs) if op.results else outs[0]
 
 
 def _example(x: Any, k: int) -> Any:

@@ -96,7 +96,8 @@ class Op(Generic[P]):
 
     An op of several results names them in ``results``: ``infer`` gives a tuple of specs, kernels and
     ``decompose`` give tuples, a call returns a named tuple, and ``g`` and ``out`` of its ``vjp`` are tuples
-    (zeros stand for the gradient of a result that nobody used).
+    (zeros stand for the gradient of a result that nobody used). A last name that begins with ``*`` stands for
+    any number, of results as of operands; a call then returns a plain tuple.
 
     ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
     additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
@@ -114,7 +115,8 @@ class Op(Generic[P]):
     each reader. A composite has the cost of its decomposition; its own counts where a language has an
     expression for it. ``recompute`` allows a backward program to compute the op again rather than to keep its
     result. ``autocast`` is ``"narrow"`` for ops that gain by a narrow dtype and accumulate in a wide one,
-    ``"wide"`` for those whose sums or exponentials overflow or round away in it; None takes what comes.
+    ``"wide"`` for those whose sums or exponentials overflow or round away in it; a dtype is
+    what operands are cast to, whatever the narrow one is; None takes what comes.
     ``raises_for`` names the operands whose values decide whether a call raises that ``infer`` accepts:
     indices, which may be out of range, or matrices, which may be singular. ``method`` says that the op is a
     method of its first operand too. ``memoize`` lets the eager function of an op of one operand ``x``
@@ -145,7 +147,7 @@ class Op(Generic[P]):
     late: tuple[str, ...] = ()
     cost: Cost = "heavy"
     recompute: bool = False
-    autocast: Autocast | None = None
+    autocast: Autocast | DType | None = None
     raises_for: tuple[str, ...] = ()
     method: bool = True
     memoize: bool = False
@@ -244,9 +246,10 @@ class OpTable:
         return op
 
     def discard(self, name: str) -> None:
-        """Forget an op that a plugin had added."""
+        """Forget an op that a plugin or the program had added."""
         with self._lock:
             self._ops.pop(name, None)
+            self._unlisted.pop(name, None)
             self._owners.pop(name, None)
             self._functions.pop(name, None)
             self._runners.pop(name, None)
@@ -305,7 +308,7 @@ class OpTable:
         op = self._ops.get(name) or self._unlisted.get(name)
         if op is None and self._on_miss is not None:
             self._on_miss(name)
-            op = self._ops.get(name)
+            op = self._ops.get(name) or self._unlisted.get(name)
         if op is None:
             raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")
         return op

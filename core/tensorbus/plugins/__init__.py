@@ -34,3 +34,4 @@ register_plugin = _registry.register_plugin
 unregister_plugin = _registry.unregister_plugin
 retry = _registry.retry
 on_change = _registry.on_change
+changed = _registry.changed

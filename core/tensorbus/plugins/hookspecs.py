@@ -100,7 +100,9 @@ def tensorbus_lowering(device_type: str) -> Lowering | None:
 
 @hookspec
 def tensorbus_ops() -> Iterable[object] | None:
-    """Return new ops, objects of ``Op``. Their names must be free: a second definition is refused.
+    """Return new ops: objects of ``Op``, or what ``tensorbus.library.custom_op`` made.
+
+    Their names must be free: a second definition is refused.
 
     Called once. A complete extension, whose entry point is in the group ``tensorbus.plugins``::
 

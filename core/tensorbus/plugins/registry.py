@@ -374,6 +374,10 @@ class Registry:
             tables = addon.attempt(KERNELS, lambda: extension.kernels(backend.type), backend)
             backend.kernels = [*backend.kernels, *((extension.owner, table) for table in tables)]
 
+    def changed(self) -> None:
+        """Say that kernels or ops came or went, so that nothing stays that was decided before."""
+        self._changed()
+
     def _changed(self) -> None:
         for callback in list(self._callbacks):
             callback()

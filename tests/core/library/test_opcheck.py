@@ -1,0 +1,81 @@
+"""``opcheck``: each way in which an op may say what is not so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import Tensor, library
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """Unregister the op of each test."""
+    yield
+    for name in list(library.custom_op_names()):
+        if name.startswith("t::"):
+            library.unregister(name)
+
+
+def undeclared(x: Tensor) -> Tensor:
+    x += 1
+    return x * 2
+
+
+def memory(x: Tensor) -> Tensor:
+    array = x._value
+    array[0] = 7.0
+    return x * 2
+
+
+def view(x: Tensor) -> Tensor:
+    return x[:]
+
+
+def plain(x: Tensor) -> Tensor:
+    return x * 2
+
+
+STATE = {"turn": 0}
+
+
+def unsteady(x: Tensor) -> Tensor:
+    STATE["turn"] += 1
+    return x * STATE["turn"]
+
+
+@pytest.mark.parametrize(
+    ("function", "rules", "message"),
+    [
+        (undeclared, {}, "schema: the kernel mutates x, which mutates_args does not name"),
+        (memory, {}, "schema: the kernel writes into the memory of x"),
+        (view, {}, "schema: result 0 is x or a view of it"),
+        (plain, {"register_fake": lambda x: (x.shape, tb.int32)}, "fake: .*int32"),
+        (plain, {"register_fake": lambda x: (x.shape[1:], x.dtype)}, "fake: .*rule says float64"),
+        (plain, {"register_fake": lambda x: ((2, 3), x.dtype)}, "fake: .*twice as long"),
+        (plain, {"register_autograd": lambda ctx, g: g * 3}, "gradients: "),
+        (plain, {"register_vmap": lambda info, dims, x: (x * 3, 0)}, "batching: result 0 of vmap over x"),
+        (unsteady, {"register_fake": lambda x: x}, "compile: result 0 of the second call|compile: result 0"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told(function: Any, rules: dict[str, Any], message: str) -> None:
+    op = library.custom_op("t::checked", function)
+    for method, rule in rules.items():
+        getattr(op, method)(rule)
+    x = tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=tb.float64, device="cpu")
+    with pytest.raises(library.OpCheckError, match=message):
+        library.opcheck(op, (x,))
+
+
+def test_what_cannot_be_tested_is_told_with_the_reason() -> None:
+    op = library.custom_op("t::checked", plain)
+    assert library.opcheck("t::checked", (tb.ones(2),))["gradients"] == "skipped: no derivative is registered"
+    op.register_autograd(lambda ctx, g: g * 2)
+    assert "no argument is floating" in library.opcheck(op, (tb.arange(2),))["gradients"]
+    op.register_fake(lambda x: x)
+    with pytest.raises(tb.ArgumentError, match=r"missing a required argument: 'x'.*t::checked\(x: Tensor\)"):
+        library.opcheck(op, ())
+    with pytest.raises(tb.ArgumentError, match="a custom op is needed"):
+        library.opcheck(tb.add, (1,))
