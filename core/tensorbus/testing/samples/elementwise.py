@@ -31,14 +31,8 @@ _LIMITS = (88.5, -87.25, 11.0, -9.5, 709.5, -700.5, 1000.5, 2.0**-10, 2.0**-100,
 
 def of_op(op: Op[...]) -> Iterator[Sample]:
     """Yield the samples of an elementwise op."""
-    return elementwise(len(op.operands), op.dtypes, op.domain, op.smooth)
-
-
-def elementwise(
-    arity: int, dtypes: tuple[DType, ...], domain: Domain | None = None, smooth: bool = True
-) -> Iterator[Sample]:
-    """Yield the samples of an op of ``arity`` operands that is defined for ``dtypes``."""
-    ranges = _ranges(arity, domain)
+    arity, dtypes, smooth = len(op.operands), op.dtypes, op.smooth
+    ranges = _ranges(arity, op.domain)
     for shapes in _BROADCASTS[arity]:
         args = tuple(_fill(s, r) for s, r in zip(shapes, ranges, strict=True))
         yield Sample(args=args, smooth=smooth)
@@ -52,7 +46,7 @@ def elementwise(
         wrong = [Fill(shape=(2, 3)), *[Fill(shape=(2,))] * (arity - 1)]
         yield Sample(args=tuple(wrong), raises=ShapeError, note="shapes that do not broadcast")
     yield Sample(args=("text",) * arity, raises=DtypeError, note="no tensor")
-    refused = next((d for d in (dt.complex64, dt.bool_, dt.float32) if not _taken(d, dtypes)), None)
+    refused = next((d for d in (dt.complex64, dt.bool_, dt.float32) if not _takes(op, d)), None)
     if refused is not None:
         fills = (Fill(shape=(2,), dtype=refused),) * arity
         yield Sample(args=fills, raises=DtypeError, note=f"a dtype that it does not take: {refused}")
@@ -83,9 +77,11 @@ def _with_scalars(dtypes: tuple[DType, ...], ranges: tuple[Any, ...]) -> Iterato
         yield Sample(args=(_fill((2, 3), None), (1 << 53) + 1), dtypes=long, note="a long Python scalar")
 
 
-def _taken(dtype: DType, dtypes: tuple[DType, ...]) -> bool:
-    """Return whether an op for ``dtypes`` takes operands of ``dtype``, which it may cast first."""
-    integers = any(d.is_integer for d in dtypes)
-    return dtype in dtypes or (
-        (dtype.is_integer or (dtype is dt.bool_ and not integers)) and dt.default_float in dtypes
-    )
+def _takes(op: Op[...], dtype: DType) -> bool:
+    """Return whether an op takes operands of ``dtype``, which it may cast first."""
+    assert op.compute is not None
+    try:
+        op.compute((dtype,) * len(op.operands))
+    except DtypeError:
+        return False
+    return True

@@ -31,7 +31,6 @@ def _sort() -> Iterator[Sample]:
         )  # fmt: skip
         yield ends
     yield Sample(args=(Fill(shape=(2, 3)),), kwargs={"axis": 2}, raises=ShapeError)
-    yield Sample(args=(Fill(shape=()),), raises=ShapeError)
 
 
 def _argsort_part() -> Iterator[Sample]:
