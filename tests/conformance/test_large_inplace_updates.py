@@ -1,4 +1,4 @@
-"""In-place updates of tensors large enough for in-place kernels: views of them change along, copies do not."""
+"""In-place updates of tensors large enough for in-place kernels: views change along, copies do not."""
 
 from __future__ import annotations
 

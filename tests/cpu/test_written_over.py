@@ -79,7 +79,7 @@ def test_what_somebody_holds_stays(change: Callable[[Tensor], Any], hold: Callab
 
 @pytest.mark.parametrize("take", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_views_show_what_is_changed(change: Callable[[Tensor], Any], take: Callable[[Tensor], Tensor]) -> None:
+def test_views_show_changes(change: Callable[[Tensor], Any], take: Callable[[Tensor], Tensor]) -> None:
     x = _new()
     view = take(x)
     change(x)
@@ -126,7 +126,7 @@ def test_a_value_put_into_itself_is_read_first() -> None:
 
 def test_repeated_elements_are_not_one() -> None:
     x = tb.broadcast_to(tb.asarray([1.0]), (4,))
-    with pytest.raises(tb.ArgumentError, match="one element .* shows at several places. Change a copy"):
+    with pytest.raises(tb.ArgumentError, match=r"one element .* shows at several places\. Change a copy"):
         x[0] = 5.0
     assert x.tolist() == [1.0, 1.0, 1.0, 1.0]
 

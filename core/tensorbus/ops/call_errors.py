@@ -8,7 +8,15 @@ from inspect import Parameter, signature, unwrap
 from types import FunctionType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..errors import ArgumentError, DeviceError, DtypeError, IndexingError, ShapeError, TensorbusError
+from ..errors import (
+    ArgumentError,
+    DeviceError,
+    DtypeError,
+    IndexingError,
+    ShapeError,
+    TensorbusError,
+    UnsupportedOpError,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,8 +95,8 @@ def error_of_call(
     An argument of another kind than the signature asks for is named with what is needed; an error of Python's
     own from deep inside, and one that names an op that the caller did not call, are told under ``name``.
     """
-    if not isinstance(error, (TensorbusError, *_RAW)):
-        return error
+    if not isinstance(error, (TensorbusError, *_RAW)) or isinstance(error, UnsupportedOpError):
+        return error  # an op without a kernel is named, whichever op's decomposition asked for it
     text = str(error)
     if type(error) is TypeError and (misuse := misfit(function, name, error)) is not None:
         return misuse
@@ -118,7 +126,7 @@ def error_of_call(
 def renamed(name: str, error: Exception) -> Exception:
     """Return ``error``, which begins with ``name`` where it began with another function's."""
     text = str(error)
-    if _names_another(text):
+    if _names_another(text) and not isinstance(error, UnsupportedOpError):
         error.args = (f"{name}: {text.partition(': ')[2]}", *error.args[1:])
     return error
 
