@@ -13,6 +13,8 @@ from benchmarks.measure import microseconds
 
 LIMITS = {"plain": 0.6, "gradient": 2.5}
 """Microseconds above the raw kernel that are allowed."""
+CUSTOM_OP_LIMIT = 2.0
+"""The same for a custom op above the function that is its kernel."""
 
 
 def cases() -> dict[str, dict[str, Callable[[], Any]]]:
@@ -49,6 +51,36 @@ def cases() -> dict[str, dict[str, Callable[[], Any]]]:
     return found
 
 
+def custom_op_row() -> dict[str, Any]:
+    """Measure a custom op that doubles 8 numbers above its function, beside PyTorch's; in microseconds."""
+
+    def double(x: tb.Tensor) -> tb.Tensor:
+        return x * 2.0
+
+    op = tb.library.custom_op("benchmarks::double", double)
+    x = tb.asarray(np.full(8, 1.5, np.float32), device="cpu")
+    functions: dict[str, Callable[[], Any]] = {"kernel": lambda: double(x), "op": lambda: op(x)}
+    torch = _torch()
+    if torch is not None:
+
+        def double_torch(x: Any) -> Any:
+            return x * 2.0
+
+        double_torch.__annotations__ = {"x": torch.Tensor, "return": torch.Tensor}
+        peer = torch.library.custom_op("benchmarks::double", double_torch, mutates_args=())
+        p = torch.full((8,), 1.5)
+        functions |= {"torch kernel": lambda: double_torch(p), "torch op": lambda: peer(p)}
+    times = microseconds(functions)
+    tb.library.unregister("benchmarks::double")
+    row: dict[str, Any] = {"op": "custom op", "raw": times["kernel"], "tensorbus": times["op"]}
+    row["above raw"] = times["op"] - times["kernel"]
+    row["under 2.0"] = row["above raw"] < CUSTOM_OP_LIMIT
+    if torch is not None:
+        row["torch"] = times["torch op"]
+        row["torch, above raw"] = times["torch op"] - times["torch kernel"]
+    return {key: round(v, 2) if isinstance(v, float) else v for key, v in row.items()}
+
+
 @functools.cache
 def _torch() -> Any:
     try:
@@ -73,4 +105,4 @@ def run() -> list[dict[str, Any]]:
             row |= {"torch": times["torch"], "torch, gradient": times["torch gradient"]}
             row["torch / tensorbus"] = times["torch"] / times["plain"]
         rows.append({key: round(v, 2) if isinstance(v, float) else v for key, v in row.items()})
-    return rows
+    return [*rows, custom_op_row()]
