@@ -221,7 +221,7 @@ def scalar(name: str, parameter: Parameter, value: Any) -> Any:
         if isinstance(value, Tensor):
             raise TypeError
         if kind == "int":
-            return value if type(value) in (int, SymInt) else index(value)
+            return value if type(value) in (int, SymInt) else int(index(value))
         if kind == "float":
             if isinstance(value, (str, bytes)):
                 raise TypeError
@@ -233,7 +233,7 @@ def scalar(name: str, parameter: Parameter, value: Any) -> Any:
         if kind == "dtype":
             return dt.dtype(value)
         if kind == "ints" and not isinstance(value, (str, bytes)):
-            numbers = tuple([n if type(n) in (int, SymInt) else index(n) for n in value])
+            numbers = tuple([n if type(n) in (int, SymInt) else int(index(n)) for n in value])
             if parameter.count in (None, len(numbers)):
                 return numbers
     except TypeError:

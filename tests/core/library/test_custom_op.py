@@ -256,6 +256,13 @@ def test_scalars_are_told_apart_by_sign_and_type() -> None:
     for k in (0.0, -0.0, 1, True, 1.0, 0.0):
         for _ in range(2):
             assert str(op(x, k).item()) == str(float(k))
+
+    @library.custom_op("t::typed")
+    def typed(x: Tensor, k: int) -> Tensor:
+        assert type(k) is int
+        return x * k
+
+    assert [typed(x, k).item() for k in (True, 1, True)] == [1.0] * 3
     compiled = tb.compile(lambda x, k: op(x, k), fullgraph=True)
     assert [compiled(x, k).item() for k in (2.0, 3.0, 2.0)] == [2.0, 3.0, 2.0]
     assert op.schema.name == "t::scaled"
