@@ -374,6 +374,7 @@ if TYPE_CHECKING:
     from .func import vmap as vmap
     from . import distributions as distributions
     from . import fft as fft
+    from . import library as library
     from . import linalg as linalg
     from . import special as special
     from . import nn as nn
