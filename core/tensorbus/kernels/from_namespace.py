@@ -51,6 +51,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "where": ("where", "asarray"), "complex": ("empty", "broadcast_shapes"),
     "power": ("pow", "asarray", "where"),
     "floor_divide": ("floor_divide", "isinf", "where", "divide"), "full": ("full",), "iota": ("arange",),
+    "sign": ("sign", "logical_or"),
     "erf": ("abs", "minimum", "maximum", "exp", "sign", "where", "zeros_like"),
     "cast": ("zeros", "asarray", "where"), "broadcast_to": ("broadcast_to",), "flip": ("flip",),
     "permute_dims": ("permute_dims",), "concat": ("concat",), "pad": ("full",), "windows": ("lib",),
@@ -89,6 +90,7 @@ def from_namespace(
         "where": Kernel(name="where", prepare=_where(xp, wrap, dtypes)),
         "complex": Kernel(name="complex", prepare=lambda call: wrap(_complex(xp, dtypes[call.out_dtype]))),
         "floor_divide": Kernel(name="floor_divide", prepare=_floor_divide(xp, wrap, dtypes)),
+        "sign": Kernel(name="sign", prepare=lambda call: wrap(_sign(xp, call.out_dtype))),
         "expm1": Kernel(name="expm1", prepare=lambda call: wrap(_expm1(xp, call.out_dtype))),
         "tanh": Kernel(name="tanh", prepare=lambda call: wrap(_tanh(xp, call.out_dtype))),
         "power": Kernel(name="power", prepare=lambda call: _power(xp, dtypes, call, wrap)),
@@ -226,6 +228,11 @@ def _expm1(xp: Any, dtype: DType) -> Callable[..., Any]:
         return out
 
     return expm1 if dtype.is_complex else xp.expm1
+
+
+def _sign(xp: Any, dtype: DType) -> Callable[..., Any]:
+    """Bools are their own sign, of which libraries know nothing."""
+    return (lambda x: xp.logical_or(x, x)) if dtype is dt.bool_ else xp.sign
 
 
 def _tanh(xp: Any, dtype: DType) -> Callable[..., Any]:

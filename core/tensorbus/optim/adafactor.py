@@ -100,10 +100,10 @@ class Muon(Optimizer):
     """Momentum whose steps are made orthogonal, for the matrices inside a model (Jordan et al. 2024).
 
     Give embeddings, the last layer, and vectors to another optimizer. ``ns_steps`` Newton-Schulz steps with
-    ``ns_coefficients`` run in bfloat16, or in float32 on devices without. ``adjust_lr_fn``: ``"original"``
-    (None) multiplies the rate by ``sqrt(max(1, rows / columns))``, ``"match_rms_adamw"`` by ``0.2 *
-    sqrt(max(rows, columns))``. Raises ``ArgumentError`` for settings out of range, and for a parameter that
-    is no matrix.
+    ``ns_coefficients`` multiply matrices in bfloat16, or in float32 on devices without; the arithmetic
+    between the products is float32. ``adjust_lr_fn``: ``"original"`` (None) multiplies the rate by
+    ``sqrt(max(1, rows / columns))``, ``"match_rms_adamw"`` by ``0.2 * sqrt(max(rows, columns))``. Raises
+    ``ArgumentError`` for settings out of range, and for a parameter that is no matrix.
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([[3.0, 0.0], [0.0, 1.0]]).requires_grad_()
@@ -184,14 +184,20 @@ def _size(x: Tensor) -> Tensor:
 
 
 def _orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float) -> Tensor:
-    """Return about the nearest matrix with orthogonal rows or columns, by Newton and Schulz."""
+    """Return about the nearest matrix with orthogonal rows or columns, by Newton and Schulz.
+
+    Products take and give bfloat16, which matrix units are made for; what is between them is computed in
+    float32 and rounded once, as in PyTorch, whose ``addmm`` adds before it rounds.
+    """
     a, b, c = coefficients
     small = bfloat16 if bfloat16 in x.device.properties.dtypes else float32
     tall = x.shape[0] > x.shape[1]
-    factor = (matrix_transpose(x) if tall else x).to(small)
-    factor = factor / maximum(sqrt(sum(factor * factor)), eps)
+    factor = (matrix_transpose(x) if tall else x).to(small).to(float32)
+    factor = (factor / maximum(sqrt(sum(factor * factor)), eps)).to(small)
     for _ in range(steps):
         gram = matmul(factor, matrix_transpose(factor))
-        factor = factor * a + matmul(gram * b + matmul(gram, gram) * c, factor)
+        squared = matmul(gram, gram)
+        change = (gram.to(float32) * b + squared.to(float32) * c).to(small)
+        factor = (factor.to(float32) * a + matmul(change, factor).to(float32)).to(small)
     factor = matrix_transpose(factor) if tall else factor
     return factor.to(x.dtype)

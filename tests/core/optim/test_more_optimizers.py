@@ -230,6 +230,36 @@ def test_muon_steps_are_orthogonal(shape: tuple[int, int], adjusted: str | None)
     assert np.all(np.abs(np.diag(u.T @ step @ v.T)) > 0.5)  # along the gradient's own axes
 
 
+MUON_BY_PYTORCH = [  # PyTorch 2.13 after three steps, whose gradients are sin(k * (1.7 + 0.3 * step) + step)
+    ((3, 2), None, True, [0.926767, 0.458765, -0.363141, -0.987026, -0.701909, 0.25252]),
+    ((3, 2), None, False, [0.9603, 0.425334, -0.349542, -0.986793, -0.712178, 0.236246]),
+    ((3, 2), "match_rms_adamw", True, [0.968583, 0.511457, -0.3967, -0.978557, -0.660299, 0.271818]),
+    ((2, 4), None, False, [
+        0.961578, 0.478964, -0.379792, -0.947871, -0.706694, 0.26036, 0.995595, 0.778578,
+    ]),
+    ((2, 4), "match_rms_adamw", True, [
+        0.962306, 0.512332, -0.390432, -0.966776, -0.664261, 0.270349, 0.964251, 0.751904,
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(("shape", "adjusted", "nesterov", "want"), MUON_BY_PYTORCH)
+def test_muon_goes_where_pytorch_goes(
+    shape: tuple[int, int], adjusted: str | None, nesterov: bool, want: list[float], compiled: bool
+) -> None:
+    places = np.arange(shape[0] * shape[1]).reshape(shape)
+    x = tb.asarray(np.cos(places).astype(np.float32)).requires_grad_()
+    optimizer = optim.Muon([x], 0.05, weight_decay=0.1, adjust_lr_fn=adjusted, nesterov=nesterov)
+    step = tb.compile(optimizer.step) if compiled else optimizer.step
+    for turn in range(3):
+        x.grad = tb.asarray(np.sin(places * (1.7 + 0.3 * turn) + turn).astype(np.float32))
+        step()
+    scale = 0.2 * max(shape) ** 0.5 if adjusted else max(1, shape[0] / shape[1]) ** 0.5
+    ulp = 2**-8  # of bfloat16 at 1, about which the steps' numbers lie: each may be a few off
+    assert np.abs(x.detach().numpy().ravel() - want).max() < 3 * 0.05 * scale * 8 * ulp
+
+
 def test_state_of_another_shape_is_refused() -> None:
     x = tb.asarray(START).requires_grad_()
     optimizer = optim.Adafactor([x])

@@ -122,7 +122,8 @@ _REAL: Final[Mapping[str, ByKind]] = {
         "float": "fabs{f}({0})",
     },
     "sign": {
-        "int": _function("sign", "a", "return (a > 0) - (a < 0);"), "uint": "({T})({0} > 0)",
+        "bool": "{0}", "uint": "({T})({0} > 0)",
+        "int": _function("sign", "a", "return (a > 0) - (a < 0);"),
         "float": _function("sign", "a", "return isnan(a) ? a : ({T})((a > 0) - (a < 0));"),
     },
     "square": {**_ints(_function("square", "a", "return ({T})(({M})a * ({M})a);")),

@@ -55,8 +55,9 @@ abs = elementwise(
     "abs", dtypes=NUMERIC, result=dt.real_of, vjp=lambda g, x: (g * sign(x),), doc="The magnitude of ``x``."
 )
 sign: Op[...] = elementwise(
-    "sign", dtypes=NUMERIC, vjp=lambda g, out, x: (_sign_slope(g, out, x) if x.dtype.is_complex else None,),
-    doc="-1, 0 or 1 by the sign of ``x``; a complex number divided by its magnitude. NaN stays NaN.",
+    "sign", dtypes=BOOL + NUMERIC,
+    vjp=lambda g, out, x: (_sign_slope(g, out, x) if x.dtype.is_complex else None,),
+    doc="-1, 0 or 1 by the sign of ``x``; a complex number divided by its magnitude. Bools and NaN stay.",
 )  # fmt: skip
 
 

@@ -71,6 +71,8 @@ def _integer_power(x: int, y: int) -> int:
 def _sign(x: Array) -> Array:
     if x.dtype.kind == "c":
         return np.where(x == 0, 0, x / np.where(x == 0, 1, np.abs(x)))
+    if x.dtype.kind == "b":
+        return x
     return np.where(np.isnan(x), x, (x > 0).astype(np.float64) - (x < 0))
 
 
