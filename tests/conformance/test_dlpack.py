@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 from itertools import product
 from typing import Any
@@ -16,21 +17,23 @@ from tensorbus.plugins import backend
 from installed import lacks
 
 HOST = (1, 0)
-EXPORTED = [d for d in dt.ALL if d.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2")]
-"""NumPy reads the others by no name."""
+SMALL_FLOATS = {dt.bfloat16: (4, 16), dt.float8_e4m3fn: (10, 8), dt.float8_e5m2: (12, 8)}
+"""``DLDataTypeCode`` and bits of those that NumPy reads by no name."""
+EXPORTED = [d for d in dt.ALL if d not in SMALL_FLOATS]
 
 
 class Producer:
     """An array of some other library, over a tensor's memory."""
 
-    def __init__(self, x: tb.Tensor) -> None:
-        self.x = x
+    def __init__(self, x: tb.Tensor, **fixed: Any) -> None:
+        self.x, self.fixed = x, fixed
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self.x.__dlpack__(**options)
+        return self.x.__dlpack__(**{**options, **self.fixed})
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.x.__dlpack_device__()
+        device: tuple[int, int] = self.fixed.get("dl_device") or self.x.__dlpack_device__()
+        return device
 
 
 def shares(device: str) -> bool:
@@ -95,14 +98,16 @@ def test_an_export_outlives_its_tensor(device: str) -> None:
 def test_capsules_are_read_back(device: str) -> None:
     if not isinstance(backend(device).runtime, SupportsDLPack):
         return
+    lends = isinstance(backend(device).runtime, SupportsLending)
     x = tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)[:, ::-1]
     for copy in (None, True):
         y = tb.from_dlpack(Producer(x), copy=copy)
         assert (y.device, y.dtype, y.tolist()) == (x.device, x.dtype, x.tolist())
+        shared = lends and not copy
         y += 1
-        assert x.tolist() == [[3.0, 2.0, 1.0], [6.0, 5.0, 4.0]]
-        x[0, 0] = 3.0
-        assert y.tolist() == [[4.0, 3.0, 2.0], [7.0, 6.0, 5.0]]
+        assert x.tolist() == ([[4, 3, 2], [7, 6, 5]] if shared else [[3, 2, 1], [6, 5, 4]])
+        x[...] = [[3, 2, 1], [6, 5, 4]]
+        assert y.tolist() == (x if shared else x + 1).tolist()
 
 
 def test_sharing_takes_no_copy(device: str) -> None:
@@ -112,3 +117,70 @@ def test_sharing_takes_no_copy(device: str) -> None:
         second = np.from_dlpack(x, device="cpu", copy=False)  # type: ignore[call-arg]
         assert np.shares_memory(first, second)
         assert not np.shares_memory(first, np.from_dlpack(x, device="cpu", copy=True))  # type: ignore[call-arg]
+
+
+class _Capsule(ctypes.Structure):
+    """``DLManagedTensorVersioned`` of ``dlpack.h``, with its tensor's fields."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+def fields(capsule: Any) -> _Capsule:
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return _Capsule.from_address(pointer(capsule, b"dltensor_versioned"))
+
+
+@pytest.mark.parametrize("dtype", SMALL_FLOATS, ids=str)
+def test_small_floats_cross_to_the_host_and_back(device: str, dtype: tb.DType) -> None:
+    if lacks(device, dtype):
+        return
+    numbers = (tb.arange(12, device=device) % 7).reshape(3, 4)
+    whole = numbers.to(dtype)
+    for x in (whole, whole.flip(), whole[1:, ::2], whole[0, 0], whole[:, :0]):
+        for copy in (None, True):
+            capsule = x.__dlpack__(dl_device=HOST, max_version=(1, 0), copy=copy)
+            c = fields(capsule)
+            assert ((c.device_type, c.device_id), (c.code, c.bits), c.lanes) == (HOST, SMALL_FLOATS[dtype], 1)
+            assert tuple(c.shape[: c.ndim]) == x.shape
+            y = tb.from_dlpack(Producer(x, dl_device=HOST), device="cpu", copy=copy)
+            assert (y.device.type, y.dtype, y.tolist()) == ("cpu", dtype, x.tolist())
+    y = tb.from_dlpack(Producer(whole, max_version=None, dl_device=HOST), device="cpu")
+    y += 1
+    assert whole.tolist() == numbers.tolist()
+
+
+@pytest.mark.parametrize("dtype", [*SMALL_FLOATS, dt.float32], ids=str)
+def test_what_is_lent_is_written_by_either(dtype: tb.DType) -> None:
+    x = tb.arange(6, device="cpu").to(dtype).reshape(2, 3)
+    row, copy = x[1], x.clone()
+    y = tb.from_dlpack(Producer(row))
+    y += 1
+    y[1:][0] = 10
+    assert (x.tolist(), row.tolist()) == ([[0, 1, 2], [4, 10, 6]], [4, 10, 6])
+    x[1, 2] = 0
+    assert (y.tolist(), copy.tolist()) == ([4, 10, 0], [[0, 1, 2], [3, 4, 5]])
+    tail = tb.from_dlpack(Producer(y[1:]))
+    tail.fill_(2)
+    assert (x.tolist(), y.tolist()) == ([[0, 1, 2], [4, 2, 2]], [4, 2, 2])
+    copied = tb.from_dlpack(Producer(x), copy=True)
+    older = tb.from_dlpack(Producer(x, max_version=None))
+    copied.zero_()
+    older.zero_()
+    del x, row, y, copied, older
+    gc.collect()
+    assert tail.tolist() == [2, 2]
+    leaf = copy.detach().requires_grad_()
+    with pytest.raises(BufferError, match="detach"):
+        leaf.__dlpack__()
+    with tb.no_grad():
+        shown = tb.from_dlpack(Producer(tb.broadcast_to(copy[:1], (2, 3))))
+        shown += 1  # nothing is written through what shows an element twice
+    assert copy.tolist() == [[0, 1, 2], [3, 4, 5]]

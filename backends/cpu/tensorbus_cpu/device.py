@@ -14,7 +14,16 @@ from .compiler import NATIVE
 from .eager.inplace_kernels import is_own
 from .gemm.kernels_matmul import use_blas_threads
 from .machine import cores, physical_memory
-from .memory import DTYPES, NAMES, from_bytes, from_producer, share, to_bytes
+from .memory import (
+    DTYPES,
+    NAMES,
+    SMALL_FLOATS,
+    from_bytes,
+    from_producer,
+    share,
+    small_floats_capsule,
+    to_bytes,
+)
 
 
 class CpuRuntime:
@@ -105,7 +114,7 @@ class CpuRuntime:
     def lend(self, value: Any, whole: Any) -> Any:
         """Return a view, which is writable where its memory is that of ``whole``."""
         view = value.view()
-        owner = whole if whole.base is None else whole.base
+        owner = whole.base if isinstance(whole.base, np.ndarray) else whole
         if value is not whole and value.base is not owner:
             view.flags.writeable = False
         return view
@@ -128,6 +137,8 @@ class CpuRuntime:
         With ``copy=False`` they get the array itself, and may not write to it. One that is ``lent`` may be
         written to, and is exported as it is.
         """
+        if value.dtype in SMALL_FLOATS:
+            return small_floats_capsule(value, **options)
         version = options.get("max_version")
         if options.pop("lent", False) and not options.get("copy"):
             if version is None or tuple(version) < (1, 0):

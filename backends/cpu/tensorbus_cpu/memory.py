@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
-from tensorbus.backend_api import DType, DtypeError, OutOfMemoryError, dtypes
+from tensorbus.backend_api import DType, DtypeError, OutOfMemoryError, StridedArray, dtypes
 
 _SMALL: Final = {
     dtypes.bfloat16: ml_dtypes.bfloat16,
@@ -27,6 +27,10 @@ _SMALL: Final = {
 DTYPES: Final[dict[DType, np.dtype[Any]]] = {d: np.dtype(_SMALL.get(d, d.name)) for d in dtypes.ALL}
 """How NumPy names each dtype; the small floats are those of ml_dtypes."""
 NAMES: Final = {native: d for d, native in DTYPES.items()}
+SMALL_FLOATS: Final = frozenset(DTYPES[d] for d in _SMALL)
+"""What NumPy neither exports by DLPack nor reads from it."""
+_CPU: Final = (1, 0)
+"""``kDLCPU``, and its only unit."""
 _QUIET: Final = contextvars.copy_context()
 _QUIET.run(np.seterr, all="ignore")
 fast_run: Final = _QUIET.run
@@ -121,6 +125,8 @@ def share(array: Any, dtype: DType, copy: bool) -> Any:
     """Return ``array`` as a value: native byte order, and a copy unless told otherwise."""
     shared = np.asarray(array)
     native = DTYPES[dtype]
+    if shared.dtype.type is np.void:  # memory of another device's
+        shared = shared.view(native)
     if shared.dtype != native:
         if not copy:
             raise ValueError(
@@ -135,11 +141,59 @@ def from_producer(producer: Any, copy: bool | None) -> tuple[Any, DType]:
     here = int(producer.__dlpack_device__()[0]) == 1
     try:
         array = np.from_dlpack(producer, device=None if here else "cpu", copy=copy)
-    except RuntimeError as error:
-        raise DtypeError(f"from_dlpack: NumPy, which reads the capsule, refuses it: {error}") from error
+    except (RuntimeError, BufferError) as error:
+        try:
+            return _small_floats(producer, {} if here else {"dl_device": _CPU}, copy)
+        except BufferError:
+            if isinstance(error, BufferError):
+                raise error from None
+            raise DtypeError(f"from_dlpack: NumPy, which reads the capsule, refuses it: {error}") from error
     if array.dtype not in NAMES:
         raise DtypeError(f"from_dlpack: no tensor dtype is {array.dtype}.")
     return array, NAMES[array.dtype]
+
+
+def small_floats_capsule(
+    value: Any, *, max_version: tuple[int, int] | None = None, copy: bool | None = None, lent: bool = False,
+    **_: Any,
+) -> Any:  # fmt: skip
+    """Return a capsule over an array of small floats, as NumPy exports others; see ``to_dlpack``."""
+    from tensorbus.backend_api import to_capsule
+
+    versioned = max_version is not None and tuple(max_version) >= (1, 0)
+    if copy or not (lent or versioned or copy is False):
+        value, lent = run(value.copy, "C"), True
+    size = value.itemsize
+    strides = tuple([step // size for step in value.strides])
+    array = StridedArray(value, value.shape, strides, 0, NAMES[value.dtype])
+    return to_capsule(array, value.ctypes.data if value.size else None, _CPU, max_version, writable=lent)
+
+
+class _Memory:
+    """Memory of a capsule, as NumPy takes it: bytes, or numbers of the same size as the elements."""
+
+    def __init__(self, taken: Any) -> None:
+        size = taken.dtype.itemsize
+        self.owner = taken.owner
+        self.__array_interface__ = {
+            "version": 3, "typestr": np.dtype(f"u{size}").str, "shape": taken.shape,
+            "strides": tuple([step * size for step in taken.strides]),
+            "data": ((taken.address or 0) + taken.offset * size, not taken.writable),
+        }  # fmt: skip
+
+
+def _small_floats(producer: Any, options: dict[str, Any], copy: bool | None) -> tuple[Any, DType]:
+    """Return an array over a producer's small floats. Raises ``BufferError`` for elements of other dtypes."""
+    from tensorbus.backend_api import from_capsule
+
+    if copy is False:
+        options["copy"] = False
+    taken = from_capsule(producer, frozenset(_SMALL), **options)
+    native = DTYPES[taken.dtype]
+    if 0 in taken.shape:
+        return empty(taken.shape, native), taken.dtype
+    array = np.asarray(_Memory(taken)).view(native)
+    return run(array.copy, "C") if copy else array, taken.dtype
 
 
 def pool_context() -> contextvars.Context:

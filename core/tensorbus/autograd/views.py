@@ -332,6 +332,38 @@ def root_of(x: Tensor) -> Tensor | None:
     return x if at is None else _root(at)()
 
 
+def make_root(x: Tensor) -> Tensor | None:
+    """Return the tensor that ``x`` is a view of at last; where that is gone, what all are views of now.
+
+    That becomes a tensor of its own, which shows what it did. None where several views are left side by side.
+    """
+    root = root_of(x)
+    if root is not None:
+        return root
+    family = family_of(x)
+    if family is None:
+        return None
+    cells = family.alive()
+    tops = [cell for cell in cells.values() if not any(id(at) in cells for at in _chain(cell._view[3]))]
+    if len(tops) != 1:
+        return None
+    top, above, renewed = tops[0], view_of(tops[0]), dict[int, Link]()
+    for cell in cells.values():
+        if cell is not top:
+            cell._view = _below(cell._view, above, renewed)
+            new_views.append(ref(cell))
+    top._view = None
+    return top
+
+
+def _below(at: Link, above: Link | None, renewed: dict[int, Link]) -> Link:
+    """Return a link whose chain ends where it came to ``above``."""
+    if id(at) not in renewed:
+        parent = None if at[3] is above else _below(at[3], above, renewed)
+        renewed[id(at)] = (*at[:3], parent, at[4])
+    return renewed[id(at)]
+
+
 def lent_memory(x: Tensor) -> LentMemory | None:
     """Return the memory that ``x``, or what it is a view of, has lent out."""
     root = root_of(x)

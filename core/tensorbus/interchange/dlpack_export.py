@@ -90,10 +90,14 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
 
 
 class _Kept:
-    """A host array, as NumPy takes it, that keeps the value whose memory it is."""
+    """A host array, as NumPy takes it, that keeps the value whose memory it is.
+
+    Its elements are bytes without a meaning, since array interfaces name no small floats.
+    """
 
     def __init__(self, array: Any, value: Any) -> None:
-        self.__array_interface__ = array.__array_interface__
+        described = {k: v for k, v in array.__array_interface__.items() if k != "descr"}
+        self.__array_interface__ = {**described, "typestr": f"|V{array.itemsize}"}
         self.kept = array, value
 
 

@@ -41,8 +41,10 @@ def lend(x: Tensor) -> Any:
     if not isinstance(host, capabilities.SupportsLending) or x._node is not None or active_modes:
         return None
     with views.lock:
-        root = views.root_of(x)
-        if root is None or root._node is not None or not views.is_writable(x):
+        if not views.is_writable(x):
+            return None
+        root = views.make_root(x)
+        if root is None or root._node is not None:
             return None
         materialize(root)
         if views.lent_memory(root) is None:

@@ -1,7 +1,7 @@
 """DLPack capsules over memory that has an address or a handle: for devices whose values are strided arrays.
 
 A capsule holds a pointer, a shape and strides (dmlc/dlpack, ``dlpack.h``, 1.1). From version 1.0 on it says
-that nobody may write to what it shows; readers of older ones cannot be told.
+whether one may write to what it shows; readers of older ones cannot be told.
 """
 
 from __future__ import annotations
@@ -103,12 +103,14 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))  # consumers may call it a
 
 
 def to_capsule(
-    value: StridedArray, address: int | None, device: tuple[int, int], max_version: tuple[int, int] | None
-) -> Any:
-    """Return a capsule over the memory of ``value``, which it keeps alive, and which nobody may write to.
+    value: StridedArray, address: int | None, device: tuple[int, int],
+    max_version: tuple[int, int] | None, *, writable: bool = False,
+) -> Any:  # fmt: skip
+    """Return a capsule over the memory of ``value``, which it keeps alive.
 
     ``address`` is that of the buffer, or its handle; None where there are no elements. ``device`` is what
-    ``__dlpack_device__`` answers. All work on the memory is done, or ordered before the reader's.
+    ``__dlpack_device__`` answers. All work on the memory is done, or ordered before the reader's. Nobody may
+    write to the memory unless it is ``writable``.
     """
     _let_go_of_untaken()
     rank = len(value.shape)
@@ -121,7 +123,7 @@ def to_capsule(
     versioned = max_version is not None and tuple(max_version) >= (1, 0)
     name = b"dltensor_versioned" if versioned else b"dltensor"
     struct = (
-        _Versioned(*_VERSION, None, deleter, _READ_ONLY, tensor)
+        _Versioned(*_VERSION, None, deleter, 0 if writable else _READ_ONLY, tensor)
         if versioned
         else _Managed(tensor, None, deleter)
     )
@@ -144,7 +146,10 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A producer's value: an address or a handle, and how elements lie from the ``offset``-th on."""
+    """A producer's value: an address or a handle, and how elements lie from the ``offset``-th on.
+
+    ``writable`` is true where the producer says so, which those of the protocol before 1.0 cannot.
+    """
 
     address: int | None
     shape: tuple[int, ...]
@@ -152,6 +157,7 @@ class Taken:
     offset: int
     dtype: DType
     owner: Owner
+    writable: bool
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -194,4 +200,5 @@ def from_capsule(producer: Any, dtypes: Mapping[DType, Any] | frozenset[DType], 
     return Taken(
         address=tensor.data, shape=shape, strides=strides, offset=tensor.byte_offset // dtype.itemsize,
         dtype=dtype, owner=Owner(struct),
+        writable=name == b"dltensor_versioned" and not struct.flags & _READ_ONLY,
     )  # fmt: skip
