@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from . import parametrizations as parametrizations
     from . import parametrize as parametrize
     from . import utils as utils
+    from .functional.linear_cross_entropy import LinearCrossEntropyOptions as LinearCrossEntropyOptions
     from .hooks import register_module_forward_hook as register_module_forward_hook
     from .hooks import register_module_forward_pre_hook as register_module_forward_pre_hook
     from .hooks import register_module_full_backward_hook as register_module_full_backward_hook
@@ -99,6 +100,7 @@ if TYPE_CHECKING:
     from .modules.linear import Bilinear as Bilinear
     from .modules.linear import Identity as Identity
     from .modules.linear import Linear as Linear
+    from .modules.linear_cross_entropy import LinearCrossEntropyLoss as LinearCrossEntropyLoss
     from .modules.loss import BCELoss as BCELoss
     from .modules.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
     from .modules.loss import CrossEntropyLoss as CrossEntropyLoss
@@ -182,6 +184,7 @@ if TYPE_CHECKING:
     from .uninitialized_parameter import UninitializedParameter as UninitializedParameter
 
 _PARTS: Final = {
+    "functional.linear_cross_entropy": "LinearCrossEntropyOptions",
     "modules.activation": "GELU ReLU Sigmoid SiLU Softmax Softmax2d Softmin Tanh",
     "modules.pooling.adaptive_pooling": """AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d
     AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d""",
@@ -202,6 +205,7 @@ _PARTS: Final = {
     LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d
     LazyInstanceNorm3d LazyLinear""",
     "modules.linear": "Bilinear Identity Linear",
+    "modules.linear_cross_entropy": "LinearCrossEntropyLoss",
     "modules.loss": """BCELoss BCEWithLogitsLoss CrossEntropyLoss CTCLoss GaussianNLLLoss HuberLoss KLDivLoss
     L1Loss MSELoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss PoissonNLLLoss
     SmoothL1Loss SoftMarginLoss""",

@@ -1,7 +1,7 @@
 """Layers as functions: what the modules compute, with the parameters as arguments.
 
 PyTorch's names and argument order, ``dim`` included; the ops themselves call it ``axis``. In order:
-``activation``, ``attention``, ``dropout``, ``embedding``, ``fractional_max_pool``.
+``activation``, ``attention``, ``dropout``, ``embedding``, ``fractional_max_pool``, ``linear_cross_entropy``.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ from .embedding import embedding as embedding
 from .embedding import embedding_bag as embedding_bag
 from .fractional_max_pool import fractional_max_pool2d as fractional_max_pool2d
 from .fractional_max_pool import fractional_max_pool3d as fractional_max_pool3d
+from .linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

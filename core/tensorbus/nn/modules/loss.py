@@ -23,7 +23,7 @@ class Loss(Module):
         self.reduction: Reduction = reduction  # type: ignore[assignment]
 
 
-class _Weighted(Loss):
+class WeightedLoss(Loss):
     """A loss with a buffer of weights."""
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
@@ -31,7 +31,7 @@ class _Weighted(Loss):
         self.register_buffer("weight", weight)
 
 
-class CrossEntropyLoss(_Weighted):
+class CrossEntropyLoss(WeightedLoss):
     """The cross entropy of logits ``(batch, classes, *space)`` with class indices or probabilities.
 
     ``weight`` holds a factor for each class and is a buffer; targets equal to ``ignore_index`` count for
@@ -60,7 +60,7 @@ class CrossEntropyLoss(_Weighted):
         )  # fmt: skip
 
 
-class NLLLoss(_Weighted):
+class NLLLoss(WeightedLoss):
     """The negative log likelihood of class indices under log probabilities: see ``CrossEntropyLoss``."""
 
     def __init__(
@@ -76,7 +76,7 @@ class NLLLoss(_Weighted):
         )
 
 
-class BCELoss(_Weighted):
+class BCELoss(WeightedLoss):
     """The cross entropy of targets in [0, 1] with probabilities."""
 
     def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -87,7 +87,7 @@ class BCELoss(_Weighted):
         return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
 
 
-class BCEWithLogitsLoss(_Weighted):
+class BCEWithLogitsLoss(WeightedLoss):
     """The cross entropy of targets in [0, 1] with the sigmoid of logits.
 
     >>> import tensorbus as tb
@@ -116,7 +116,7 @@ class SoftMarginLoss(Loss):
         return functional.soft_margin_loss(input, target, reduction=self.reduction)
 
 
-class MultiLabelSoftMarginLoss(_Weighted):
+class MultiLabelSoftMarginLoss(WeightedLoss):
     """The binary cross entropy with logits, averaged over the classes."""
 
     def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
@@ -127,7 +127,7 @@ class MultiLabelSoftMarginLoss(_Weighted):
         return functional.multilabel_soft_margin_loss(input, target, self.weight, reduction=self.reduction)
 
 
-class MultiMarginLoss(_Weighted):
+class MultiMarginLoss(WeightedLoss):
     """The hinge loss between the score of a class and all others."""
 
     def __init__(

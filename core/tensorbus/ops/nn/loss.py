@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...dtypes.definition import int64
+from ...dtypes.definition import DType, int64
 from ...errors import ArgumentError, DtypeError, ShapeError
 from ..call_errors import with_form
 from ..creation.creation import iota
@@ -65,7 +65,7 @@ def cross_entropy(
         raise ArgumentError(f"cross_entropy: label_smoothing lies in [0, 1], got {label_smoothing!r}.")
     axis = _class_axis("cross_entropy", input)
     classes = input.shape[axis]
-    _check_weight("cross_entropy", weight, classes)
+    check_weight("cross_entropy", weight, classes)
     logs = moveaxis(log_softmax(input, axis=axis), axis, -1)
     if target.dtype.is_floating:
         if target.shape != input.shape:
@@ -97,7 +97,7 @@ def nll_loss(
     2.0
     """
     axis = _class_axis("nll_loss", input)
-    _check_weight("nll_loss", weight, input.shape[axis])
+    check_weight("nll_loss", weight, input.shape[axis])
     logs = moveaxis(input, axis, -1)
     losses, factors, _ = _chosen_losses("nll_loss", logs, target, weight, ignore_index)
     return reduced("nll_loss", losses, reduction, sum(factors))
@@ -109,7 +109,8 @@ def _class_axis(name: str, x: Tensor) -> int:
     return 1 if len(x.shape) > 1 else 0
 
 
-def _check_weight(name: str, weight: Tensor | None, classes: int) -> None:
+def check_weight(name: str, weight: Tensor | None, classes: int) -> None:
+    """Raise ``ShapeError`` unless ``weight`` has a factor for each class."""
     if weight is not None and weight.shape != (classes,):
         raise ShapeError(f"{name}: a weight of shape ({classes},) is needed, got {weight.shape}.")
 
@@ -125,12 +126,20 @@ def _chosen_losses(
         raise ShapeError(
             f"{name}: the classes' scores need a target of shape {logs.shape[:-1]}, got {target.shape}."
         )
+    factors, counted, index = class_factors(target, weight, ignore_index, logs.dtype)
+    chosen = where(counted, _chosen(logs, index), 0.0)  # an ignored row may hold infinities
+    return -chosen * factors, factors, counted
+
+
+def class_factors(
+    target: Tensor, weight: Tensor | None, ignore_index: int, dtype: DType
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the weights of class indices, which of them count, and the indices with 0 where they do not."""
     target = cast(target, int64)
     counted = target != ignore_index
     index = where(counted, target, 0)
-    factors = cast(counted, logs.dtype) if weight is None else where(counted, gather(weight, index), 0.0)
-    chosen = where(counted, _chosen(logs, index), 0.0)  # an ignored row may hold infinities
-    return -chosen * factors, factors, counted
+    factors = cast(counted, dtype) if weight is None else where(counted, gather(weight, index), 0.0)
+    return factors, counted, index
 
 
 def _chosen(logs: Tensor, index: Tensor) -> Tensor:
@@ -229,7 +238,7 @@ def multi_margin_loss(
         input = reshape(input, (1, *input.shape))
     axis = _class_axis("multi_margin_loss", input)
     classes = input.shape[axis]
-    _check_weight("multi_margin_loss", weight, classes)
+    check_weight("multi_margin_loss", weight, classes)
     if target.shape != input.shape[:axis]:
         raise ShapeError(
             f"multi_margin_loss: scores of shape {input.shape} need a target of {input.shape[:axis]}, got"
