@@ -239,7 +239,11 @@ def test_a_copy_does_not_reach_back(device: str, name: str) -> None:
 
 def test_what_shows_an_element_twice_is_not_written_to(device: str) -> None:
     x = start(device)
-    for v in (tb.broadcast_to(x, (2, 2, 3)), x.unfold(1, 2, 1), tb.broadcast_to(x[:, :1], (2, 3))):
+    windows = tb.ops.movement.movement.windows
+    for v in (
+        tb.broadcast_to(x, (2, 2, 3)), x.unfold(1, 2, 1), tb.broadcast_to(x[:, :1], (2, 3)),
+        tb.broadcast_to(x, (2, 2, 3))[0], windows(x, (1, 3), (1, 3), (1, 1)),
+    ):  # fmt: skip
         before = x.tolist()
         with pytest.raises(ValueError, match="cannot be changed in place"):
             v += 1

@@ -111,6 +111,28 @@ def test_a_kernel_that_ignores_strides() -> None:
         assert "in a box" in problems("negative")["bounds"]
 
 
+def test_a_write_to_a_view_that_misses_its_base() -> None:
+    def ignores_steps(x: Any, value: Any, start: Any, step: Any) -> Any:
+        out = np.array(x)
+        out[tuple(slice(b, b + n) for b, n in zip(start, value.shape, strict=True))] = value[
+            tuple(slice(None, max(m - b, 0)) for b, m in zip(start, x.shape, strict=True))
+        ]
+        return out
+
+    with device():
+        for op in ("slice", "reshape", "permute_dims", "broadcast_to", "windows"):
+            assert problems(op, checks=("views",)) == {}, op
+            assert problems(op, "bool", checks=("views",)) == {}, op
+    with device({"slice_update": ignores_steps}):
+        wrong = outcome("slice", checks=("views",)).findings
+        assert {f.check for f in wrong} == {"views"}
+        assert any("is wrong after a write to" in f.problem for f in wrong)
+    with device({"slice_update": lambda x, value, start, step: np.array(x)}):
+        found = [f.problem for f in outcome("slice", checks=("views",)).findings]
+        assert any("the base is wrong after a write to the view" in p for p in found)
+        assert any("the gradient of the base is wrong" in p for p in found)
+
+
 def test_an_op_that_decomposes_though_it_is_claimed() -> None:
     with device(manifest=CLAIM.format("mean")):
         assert "ran native" not in problems("mean").get("route", "")

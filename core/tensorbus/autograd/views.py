@@ -278,16 +278,17 @@ def members(x: Tensor) -> list[Tensor]:
 
 def check_write(x: Tensor) -> None:
     """Raise where nothing may be written to ``x``: a view of a leaf that requires a gradient, say."""
-    history = grad_enabled.get()
+    history, shape = grad_enabled.get(), x.shape
     for at in _chain(view_of(x)):
         op = at[2].op
         if op is None:
             history = False
-        elif op.view.refuses and _size(at[1]) != _size(x.shape):
+        elif op.view.refuses and (op.view.refuses_all or _size(at[1]) != _size(shape)):
             raise ArgumentError(
                 f"this tensor is a view by {op.name}, and cannot be changed in place: {op.view.refuses}."
                 f" Change a copy: x.clone()."
             )
+        shape = at[1]
         base = at[0]()
         if history and base is not None and isinstance(base._node, Leaf):
             raise AutogradError(

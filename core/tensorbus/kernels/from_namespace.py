@@ -327,6 +327,8 @@ def _movement(xp: Any, fill: Callable[..., Any], wrap: Wrap) -> dict[str, Callab
         return lambda x, start: x[(..., *box(start, size, step))]
 
     def slice_update(x: Any, value: Any, start: Any, step: Any) -> Any:
+        if not x.shape:  # a library may give scalars that nothing can be put into
+            return value.copy()
         out = x.copy()
         out[box(start, value.shape, step)] = value
         return out

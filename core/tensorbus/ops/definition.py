@@ -42,10 +42,11 @@ class ViewRule:
 
     ``put(base, value, shape, **attrs)``, the inverse of the op, returns the base, of ``shape``, with the
     elements that the result shows replaced by ``value``. ``base`` is None unless the result is ``partial``,
-    that is, shows not all of the base. ``refuses`` says why nothing is written through the result, where that
-    is so. ``strides(strides, shape, **attrs)`` returns those of the result, in elements, for a base of these
-    strides and this shape; without it they are unknown. ``copies``, of the same arguments, and with None for
-    unknown strides, says that the result cannot be seen in the base's place and is a copy.
+    that is, shows not all of the base. ``refuses`` says why nothing is written through a result of another
+    size than the base, with ``refuses_all`` through any. ``strides(strides, shape, **attrs)`` returns those
+    of the result, in elements, for a base of these strides and this shape; without it they are unknown.
+    ``copies``, of the same arguments, and with None for unknown strides, says that the result cannot be
+    seen in the base's place and is a copy.
     ``compose(first, then)`` returns the attributes of the one op that does what two of them do, one on the
     other's result; ``apart(one, other)`` says that two results of one base share no element.
     """
@@ -53,6 +54,7 @@ class ViewRule:
     put: Callable[..., Any]
     partial: bool = False
     refuses: str = ""
+    refuses_all: bool = False
     strides: Callable[..., Strides | None] | None = None
     copies: Callable[..., bool] | None = None
     compose: Callable[[Attrs, Attrs], dict[str, Any]] | None = None

@@ -26,12 +26,13 @@ from .checks.copies import copies
 from .checks.derivative import derivative
 from .checks.kernel import aliased, bounds, large, many, steady, stretched, value
 from .checks.rules import batching, decomposition, refusal
+from .checks.views import compiled_views, is_view, view_gradients, views
 from .outcome import MANIFEST, Case, Finding, Outcome
 from .trial import HOST, Trial, array
 
 CHECKS = (
-    "value", "bounds", "large", "repeated", "decomposition", "batching", "derivative", "compiled", "refusal",
-    "route",
+    "value", "bounds", "large", "repeated", "decomposition", "batching", "derivative", "views", "compiled",
+    "refusal", "route",
 )  # fmt: skip
 QUICK_STEP = 5
 """Every how many sample calls all checks are run, where the kit is quick."""
@@ -151,6 +152,8 @@ class _Examination:
                 self._check("repeated", plain[0], lambda: steady(plain[0]))
         if "compiled" in self.options.checks:
             self._compiled()
+        if "views" in self.options.checks and self.dtype in _few(list(self.op.dtypes)):
+            self._compiled_views()
         for trial in trials if self.routes != {"missing"} else ():
             if trial.sample.raises is not None:
                 self._refused(trial)
@@ -228,6 +231,10 @@ class _Examination:
             yield "batching", lambda: batching(trial)
         if self.dtype in DERIVATIVE_DTYPES and trial.sample.smooth:
             yield "derivative", lambda: derivative(trial, wide_device(self.case.device))
+        if is_view(trial):
+            yield "views", lambda: views(trial)
+            if self.dtype in DERIVATIVE_DTYPES:
+                yield "views", lambda: view_gradients(trial)
 
     def _check(self, name: str, trial: Trial, run: Callable[[], Iterator[str]]) -> None:
         self.at(name, trial.title)
@@ -257,6 +264,16 @@ class _Examination:
             self._found("compiled", self.op.name, raised(error))
         if plain and self.dtype in DERIVATIVE_DTYPES and smooth:
             self._check("compiled", smooth[0], lambda: compiled_gradient(smooth[0]))
+
+    def _compiled_views(self) -> None:
+        """Compile writes to views of all the calls that ran as one function."""
+        chosen = [t for t in self.ran if not t.sample.large]
+        self.at("views", f"{self.op.name}: writes to views of all its sample calls in one function")
+        try:
+            for trial, problem in compiled_views(chosen):
+                self._found("views", trial.title, problem)
+        except Exception as error:
+            self._found("views", self.op.name, raised(error))
 
     def _time(self, trial: Trial) -> None:
         tensors = trial.tensors()

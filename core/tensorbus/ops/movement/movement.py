@@ -444,6 +444,7 @@ windows: Op[...] = movement(
     view=ViewRule(
         put=lambda base, value, own, /, **_: reshape(value, own),
         refuses="windows may overlap, so that one element shows at several places",
+        refuses_all=True,
     ),
     doc="All windows over the last ``len(size)`` axes: shape ``lead + counts + size``.",
 )  # fmt: skip
