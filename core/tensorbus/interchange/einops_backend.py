@@ -20,7 +20,7 @@ from ..tensor.tensor import Tensor
 from .host_array import asarray
 
 
-class TensorbusBackend(_backends.AbstractBackend):  # type: ignore[misc]
+class TensorbusBackend(_backends.AbstractBackend):
     """The operations that einops is made of."""
 
     framework_name = "tensorbus"

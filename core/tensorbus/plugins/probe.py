@@ -22,14 +22,17 @@ class Probe(Generic[T]):
 
     def __init__(self, work: Callable[[], T], name: str, *, inline: bool = False) -> None:
         self._work = work
-        self._done = threading.Event()
+        self._done = False
+        self._gate = threading.Lock()
+        """Held until the work is done. An event could be left locked by an interrupt of who waits for it."""
         self._result: T | None = None
         self._error: BaseException | None = None
         self.thread: threading.Thread | None = None
         if inline:
             self._result = work()
-            self._done.set()
+            self._done = True
         else:
+            self._gate.acquire()
             self.thread = threading.Thread(target=self._run, name=name, daemon=True)
             try:
                 self.thread.start()
@@ -42,16 +45,19 @@ class Probe(Generic[T]):
         except BaseException as error:  # handed to the thread that waits
             self._error = error
         finally:
-            self._done.set()
+            self._done = True
+            self._gate.release()
 
     @property
     def is_done(self) -> bool:
         """Whether the work has returned, or raised something."""
-        return self._done.is_set()
+        return self._done
 
     def wait(self, seconds: float) -> T:
         """Return what the work returned, or raise what it raised, or ``ProbeTimeoutError``."""
-        if not self._done.wait(seconds):
+        if not self._done and self._gate.acquire(timeout=seconds):
+            self._gate.release()
+        if not self._done:
             raise ProbeTimeoutError(f"no answer within {seconds:g} s")
         if self._error is not None:
             raise self._error
