@@ -471,3 +471,18 @@ def test_a_change_that_is_not_recorded_gives_no_history(device: str) -> None:
     with tb.no_grad():
         x.rebind(z)
     assert (x.tolist(), x.requires_grad, z.requires_grad) == ([2.0, 2.0], False, True)
+
+
+def test_compiled_views_of_a_tensor_that_is_not_returned_show_one_another(device: str) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        return y[0], y.T, y[1:].reshape(-1)
+
+    compiled = tb.compile(function)
+    for k in range(3):
+        row, turned, rest = compiled(tb.asarray([[1.0 + k, 2.0], [3.0, 4.0]], device=device))
+        row.fill_(9)
+        assert turned.tolist() == [[9.0, 6.0], [9.0, 8.0]]
+        turned[1] += 1
+        assert (row.tolist(), rest.tolist()) == ([9.0, 10.0], [6.0, 9.0])
+    assert compiled.replays, compiled.reasons

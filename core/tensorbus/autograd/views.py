@@ -615,6 +615,41 @@ def link_along(x: Tensor, base: Tensor, steps: Sequence[Any], by_key: Callable[[
     new_views.append(ref(x))
 
 
+def paths_from_gone_root(xs: Sequence[Tensor]) -> list[tuple[list[Tensor], list[list[Any]]]] | None:
+    """Return the views of each root that is gone, with the steps from it; None where no program takes them.
+
+    A root's dtype is that of its views, so that steps which change it cannot be taken.
+    """
+    groups: dict[int, tuple[list[Tensor], list[list[Any]]]] = {}
+    for x in xs:
+        chain = [*_chain(view_of(x))]
+        if not chain:
+            continue
+        if any(type(at[2]) in (KeyStep, FunctionStep) or _name(at) in _CHANGE_DTYPE for at in chain):
+            return None
+        views, paths = groups.setdefault(id(chain[-1][0]), ([], []))
+        views.append(x)
+        paths.append([(_name(at), at[1], _attrs(at)) for at in reversed(chain)])
+    return [group for group in groups.values() if len(group[0]) > 1]
+
+
+_CHANGE_DTYPE: Final = frozenset(("real", "imag", "view_as_real", "view_as_complex"))
+
+
+def link_side_by_side(xs: Sequence[Tensor], paths: Sequence[Sequence[Any]]) -> None:
+    """Make ``xs`` views of one tensor that is gone, each by several steps: see ``paths_from_gone_root``."""
+    root = ref(Tensor())
+    for x, steps in zip(xs, paths, strict=True):
+        parent: Link | None = None
+        above = root
+        for name, shape, attrs in steps:
+            how = DETACHED if name == "detach" else Step(table[name], attrs)
+            parent = (above, shape, how, parent, None)
+            above = _gone
+        x._view = parent
+        new_views.append(ref(x))
+
+
 def overlapping(xs: Sequence[Tensor]) -> bool:
     """Return whether two of these views, none of them of another, may show one element of a root."""
     for k, x in enumerate(xs):

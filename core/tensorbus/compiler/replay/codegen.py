@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd import engine
-from ...autograd.views import assign, relations
+from ...autograd.views import assign, link_side_by_side, relations
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
@@ -454,7 +454,7 @@ class ReplayCodegen:
             "checked": [self.reach.mutation_count], "construct": construct,
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
-            "link_along": link_along,
+            "link_along": link_along, "link_side_by_side": link_side_by_side,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, ShapeSpecializations):
             scope.update(sizes=ready.program)

@@ -144,7 +144,12 @@ class OutputCodegen:
                 f"link_along({self._names[id(x)]}, {self.emit(base)}, {text or self.reach.name(steps)})"
             )
         if views.overlapping(left):
-            raise Uncapturable("returns two views of a tensor that it does not return")
+            groups = views.paths_from_gone_root(left)
+            if groups is None:
+                raise Uncapturable("returns two views of a tensor that it does not return")
+            for xs, paths in groups:
+                text = self.emit([*map(tuple, paths)]) if is_open(paths) else self.reach.name(paths)
+                lines.append(f"link_side_by_side(({self._emit_all(xs)}), {text})")
         return lines
 
     def _container(self, x: Any) -> str:
