@@ -335,7 +335,7 @@ def test_with_no_mode_nothing_of_modes_runs(monkeypatch: pytest.MonkeyPatch) -> 
 
     for name in ("apply_modes", "stack_of"):
         monkeypatch.setattr(modes, name, fail)
-    monkeypatch.setattr("tensorbus.eager.call.apply_modes", fail)
+    monkeypatch.setattr("tensorbus.eager.runner.apply_modes", fail)
     x = tb.ones((2,))
     assert (tb.exp(x - 1.0) + x.sum(axis=0)).tolist() == [5.0 - 2.0] * 2
     assert tb.topk(x, 1).values.tolist() == [1.0]

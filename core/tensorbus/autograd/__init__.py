@@ -2,7 +2,7 @@
 
 Recorded ops and the gradient of a result come in, gradients of leaves leave; a change of a view comes in, the
 changes of all that show the same leave. In order: ``engine``, ``gradient_shape``, ``function``, ``views``,
-``gradient_check``.
+``view_changes``, ``gradient_check``.
 """
 
 from __future__ import annotations

@@ -6,37 +6,39 @@ look-up, the kernel and one new cell; everything else is behind the first miss.
 
 from __future__ import annotations
 
-from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
 from ..autograd import engine
-from ..autograd.views import MANY, Step, link, link_as, link_by, link_by_key, new_views, unlink, view_of
-from ..compat import torch_names
+from ..autograd.views import MANY, link, link_as, link_by, link_by_key, new_views, unlink, view_of
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import fused_kernels
-from ..dispatch.modes import apply_modes, below_modes, is_value_mode
+from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import Plan, new_cache
-from ..dispatch.plan import plan as make_plan
-from ..dtypes.definition import check_scalar, plain, weak_operand
-from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
-from ..interchange import ufuncs
-from ..ops import call_errors, fused_function
-from ..ops.definition import Op, Spec, table
+from ..ops import fused_function
+from ..ops.definition import Op, table
 from ..ops.movement.movement import is_single
 from ..system.late_binding import LateFunction
-from ..tensor.tensor import Tensor, materialize, wrap
+from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from . import methods
 from .inplace_kernel import dynamic_slice, run_in_place
+from .runner import (
+    MAX_PLANS,
+    decomposed,
+    error_of_call,
+    explain,
+    planner,
+    renamed_or_error,
+    runner,
+    several_runner,
+    single_runner,
+)
 
 _call_fused: Final = LateFunction("fused_function")
-_SCALARS = frozenset({bool, int, float, complex})
-_MAX_PLANS = 4096
 
 
 def function(op: Op[...]) -> Callable[..., Any]:
@@ -49,8 +51,6 @@ def function(op: Op[...]) -> Callable[..., Any]:
         call = _binary(op)
     elif op.family == "matmul" and op.operands == ("x", "y"):
         call = _of_two_tensors(op)
-    elif op.memoize and op.view is not None:
-        call = _view_with_attributes(op)
     elif op.memoize:
         call = _with_attributes(op)
     else:
@@ -73,7 +73,7 @@ def _signature_function(op: Op[...]) -> FunctionType:
 
 def _unary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
-    run = _runner(op, plans)
+    run = single_runner(op, plans)
 
     def call(x: Any, /) -> Any:
         if type(x) is not Tensor or active_modes:
@@ -98,7 +98,7 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
 
 def _binary(op: Op[...]) -> Callable[..., Any]:
     plans = new_cache()
-    run = _runner(op, plans)
+    run = single_runner(op, plans)
     if op.check is not None:
         run = _checked(op.check, run)
     call = _of_two(op, plans, run)
@@ -156,7 +156,7 @@ def _of_two(
 def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
     """Two tensors whose shapes matter, and no attributes."""
     plans = new_cache()
-    run = _runner(op, plans)
+    run = single_runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
         if type(x) is Tensor and type(y) is Tensor and not active_modes:
@@ -181,13 +181,14 @@ def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
 def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     """One tensor and attributes: a call that was seen before is known by its arguments as they are."""
     seen = new_cache()
-    general = _general(op)
+    view = op.view is not None
+    general = _with_copy_checked(op) if view else _general(op)
     remember = _memo(op, seen)
     shape_free = op.broadcasts
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
         if type(x) is Tensor and not active_modes:
-            for argument in (*args, *kwargs.values()):
+            for argument in (*args, *kwargs.values()) if kwargs else args:
                 if type(argument) is float:  # equal to an integer as a key, but not as an axis
                     return general(x, *args, **kwargs)
             shape = None if shape_free else x._value.shape
@@ -201,7 +202,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
                 if plan is None:
                     return general(x, *args, **kwargs)
             if plan.run is None:
-                return _decomposed(plan, (x,), x._node is not None)
+                return general(x, *args, **kwargs) if view else decomposed(plan, (x,), x._node is not None)
             out = Tensor()
             try:
                 out._value = plan.run(x._value)
@@ -211,21 +212,40 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             out._node = None
             if x._node is not None:
                 engine.record(plan, (x,), out)
-            return out
+            if not view:
+                return out
+            if getweakrefcount(x) or len(new_views) > MANY:
+                link(out, x, plan)
+            else:
+                x._view = None
+                out._view = (ref(x), x._value.shape, plan, None, None)
+                new_views.append(ref(out))
+            return _checked_copy(op, out, kwargs.get("copy")) if kwargs else out
         return general(x, *args, **kwargs)
+
+    return call
+
+
+def _with_copy_checked(op: Op[...]) -> Callable[..., Any]:
+    """Return the path for any operands of a view op, whose ``copy`` says whether a copy must or may come."""
+    general = _general(op)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        out = general(*args, **kwargs)
+        return _checked_copy(op, out, kwargs.get("copy")) if kwargs else out
 
     return call
 
 
 def _memo(op: Op[...], seen: dict[Any, Plan]) -> Callable[[Any, Tensor, Any, Any], Plan | None]:
     """Return what plans a call of one tensor for ``seen``; it returns None where no memo may serve it."""
-    plan_for = _planner(op, new_cache())
+    plan_for = planner(op, new_cache())
 
     def remember(key: Any, x: Tensor, args: Any, kwargs: Any) -> Plan | None:
         try:
             operands, attrs = op.arguments(x, *args, **kwargs)
         except Exception as error:
-            operands, attrs = _renamed_or_error(op, (x, *args), kwargs, error)
+            operands, attrs = renamed_or_error(op, (x, *args), kwargs, error)
         if op.unsqueezes and not x.shape:
             return None
         if len(operands) != 1 or operands[0] is not x or x._vtype.materialized is not x._vtype:
@@ -233,58 +253,15 @@ def _memo(op: Op[...], seen: dict[Any, Plan]) -> Callable[[Any, Tensor, Any, Any
         try:
             plan = plan_for((x._vtype,), (x._value,), attrs)
         except Exception as error:
-            raise _error_of_call(op, (x, *args), kwargs, error) from None
+            raise error_of_call(op, (x, *args), kwargs, error) from None
         if plan.lift is not None or kernel_preference.active():
             return None
-        if len(seen) >= _MAX_PLANS:
+        if len(seen) >= MAX_PLANS:
             seen.clear()
         seen[key] = plan
         return plan
 
     return remember
-
-
-def _view_with_attributes(op: Op[...]) -> Callable[..., Any]:
-    """The same of an op whose result is a view of the tensor."""
-    seen = new_cache()
-    general = _general(op)
-    remember = _memo(op, seen)
-
-    def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if kwargs:
-            return _checked_copy(op, general(x, *args, **kwargs), kwargs.get("copy"))
-        if type(x) is not Tensor or active_modes:
-            return general(x, *args)
-        for argument in args:
-            if type(argument) is float:
-                return general(x, *args)
-        shape = x._value.shape
-        key = (x._vtype, shape, args)
-        try:
-            plan = seen.get(key)
-        except TypeError:
-            return general(x, *args)
-        if plan is None:
-            plan = remember(key, x, args, kwargs)
-        if plan is None or plan.run is None:
-            return general(x, *args)
-        out = Tensor()
-        try:
-            out._value = plan.run(x._value)
-        except Exception as error:
-            raise explain(plan, (x,), dict(plan.attrs), error) from error
-        out._vtype = plan.out
-        out._node = None
-        if x._node is not None:
-            engine.record(plan, (x,), out)
-        if getweakrefcount(x) or len(new_views) > MANY:
-            return link(out, x, plan)
-        x._view = None
-        out._view = (ref(x), shape, plan, None, None)
-        new_views.append(ref(out))
-        return out
-
-    return call
 
 
 def _checked_copy(op: Op[...], out: Any, copy: bool | None) -> Any:
@@ -300,7 +277,7 @@ def _checked_copy(op: Op[...], out: Any, copy: bool | None) -> Any:
 
 
 def _general(op: Op[...]) -> Callable[..., Any]:
-    arguments, run = op.arguments, _runner(op, new_cache())
+    arguments, run = op.arguments, single_runner(op, new_cache())
     if op.unsqueezes:
         run = _unsqueezing(run)
 
@@ -308,11 +285,11 @@ def _general(op: Op[...]) -> Callable[..., Any]:
         try:
             operands, attrs = arguments(*args, **kwargs)
         except Exception as error:
-            operands, attrs = _renamed_or_error(op, args, kwargs, error)
+            operands, attrs = renamed_or_error(op, args, kwargs, error)
         try:
             return run(operands, attrs)
         except Exception as error:
-            misuse = _error_of_call(op, args, kwargs, error)
+            misuse = error_of_call(op, args, kwargs, error)
             if misuse is error:
                 raise
             raise misuse from None
@@ -335,309 +312,22 @@ def _unsqueezing(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_several_results(op: Op[...]) -> Callable[..., Any]:
     """An op of several results, which come as a named tuple."""
-    arguments, run = op.arguments, _several_runner(op)
+    arguments, run = op.arguments, several_runner(op)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             operands, attrs = arguments(*args, **kwargs)
         except Exception as error:
-            operands, attrs = _renamed_or_error(op, args, kwargs, error)
+            operands, attrs = renamed_or_error(op, args, kwargs, error)
         try:
             return run(operands, attrs)
         except Exception as error:
-            misuse = _error_of_call(op, args, kwargs, error)
+            misuse = error_of_call(op, args, kwargs, error)
             if misuse is error:
                 raise
             raise misuse from None
 
     return call
-
-
-def _plain_tuple(*outs: Any) -> tuple[Any, ...]:
-    return outs
-
-
-def _several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
-    plan_for = _planner(op, new_cache())
-    plain = op.results[-1].startswith("*")
-    results: Any = _plain_tuple if plain else namedtuple(op.name, op.results)
-
-    def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
-        if not all(isinstance(x, Tensor) for x in operands):
-            operands = _as_operands(op, operands)
-        if active_modes and not below:
-            operands, result = apply_modes(op, operands, attrs)
-            if result is not NotImplemented:
-                return results(*result)
-        for x in operands:
-            if x._vtype.materialized is not x._vtype:
-                materialize(x)
-        plan = plan_for([x._vtype for x in operands], [x._value for x in operands], attrs)
-        tracked = any(x._node is not None for x in operands)
-        if plan.run is None:
-            return results(*_decomposed(plan, operands, tracked))
-        try:
-            values = plan.run(*[x._value for x in operands])
-        except Exception as error:
-            raise explain(plan, operands, attrs, error) from error
-        outs = [wrap(value, kind) for value, kind in zip(values, plan.outs, strict=True)]
-        if tracked:
-            engine.record_several(plan, operands, outs)
-        return results(*outs)
-
-    return run
-
-
-def runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
-    """Return what runs ``op`` on operands and attributes, past its Python signature."""
-    return _several_runner(op) if op.results else _runner(op, new_cache())
-
-
-def _planner(
-    op: Op[...], plans: dict[Any, Plan]
-) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
-    """Return the look-up of a plan by what it depends on; made and kept at the first time.
-
-    ``plans`` are those that have a kernel, which is all that the short ways look for.
-    """
-    decomposing = new_cache()
-    shape_free = op.broadcasts
-    elementwise = op.family == "elementwise" and len(op.operands) <= 2
-
-    def plan_for(kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any]) -> Plan:
-        if elementwise and not attrs and kinds[0] is kinds[-1]:
-            key: Any = kinds[0]
-        elif not attrs:
-            key = tuple(kinds) if shape_free else (*kinds, *[v.shape for v in values])
-        else:  # floats by their text: 0.0 and -0.0 are equal keys but different attributes, as are 1 and 1.0
-            named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
-            key = (*kinds, *named) if shape_free else (*kinds, *[v.shape for v in values], *named)
-        preferring = kernel_preference.active()
-        if preferring:
-            key = (kernel_preference.preferred(op.name), key)
-        try:
-            plan = plans.get(key) or decomposing.get(key)
-        except TypeError as error:
-            raise call_errors.UnhashableError(
-                f"{op.name}: an argument of {attrs!r} cannot be used here: {error}."
-            ) from error
-        if plan is None:
-            plan = _plan(op, kinds, values, attrs, shape_free)
-            if plan.lift is None and preferring == kernel_preference.active():
-                known = decomposing if plan.run is None else plans
-                if len(known) >= _MAX_PLANS:
-                    known.clear()
-                known[key] = plan
-        return plan
-
-    return plan_for
-
-
-def _runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:
-    """Return the path for any operands: scalars, parameters, attributes, decompositions."""
-    plan_for = _planner(op, plans)
-    takes_scalars = op.family == "elementwise"
-    view = op.view is not None
-
-    def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
-        if active_modes and not below:
-            operands, result = apply_modes(op, operands, attrs)
-            if result is not NotImplemented:
-                return result
-        kinds: list[Any] = []
-        values: list[Any] = []
-        tracked = scalars = False
-        for x in operands:
-            if isinstance(x, Tensor):
-                if x._vtype.materialized is not x._vtype:
-                    materialize(x)
-                kinds.append(x._vtype)
-                values.append(x._value)
-                if x._node is not None:
-                    tracked = True
-            elif takes_scalars and type(x) in _SCALARS:
-                kinds.append(type(x))
-                values.append(x)
-                scalars = True
-            else:
-                return run(_as_operands(op, operands), attrs, True)
-        plan = plan_for(kinds, values, attrs)
-        if scalars:
-            _check_scalars(op, plan, kinds, values)
-        if plan.run is None:
-            made = _decomposed(plan, operands, tracked)
-            return made if view else unlink(made)
-        out = Tensor()
-        try:
-            out._value = plan.run(*values)
-        except Exception as error:
-            raise explain(plan, operands, attrs, error) from error
-        out._vtype = plan.out
-        out._node = None
-        if tracked:
-            engine.record(plan, operands, out)
-        return out
-
-    return _linking(op, run) if view else run
-
-
-def _linking(op: Op[...], run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``run`` of an op whose result is a view of its operand."""
-    normalize = op.normalize
-
-    def run_and_link(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
-        out, x = run(operands, attrs, below), operands[0]
-        if not (isinstance(x, Tensor) and isinstance(out, Tensor)) or out is x:
-            return out
-        return link(out, x, Step(op, attrs if normalize is None else normalize((x,), **attrs)))
-
-    return run_and_link
-
-
-def _plan(
-    op: Op[...], kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any], shape_free: bool
-) -> Plan:
-    return make_plan(op, kinds, None if shape_free else [v.shape for v in values], attrs)
-
-
-def _check_scalars(op: Op[...], plan: Plan, kinds: list[Any], values: list[Any]) -> None:
-    """Weak integers must fit the dtype that they take, or they would wrap without a word."""
-    for place, (kind, computed) in enumerate(zip(kinds, plan.computed, strict=True)):
-        if kind is int:
-            check_scalar(op.name, values[place], computed)
-            values[place] = weak_operand(values[place], computed)
-
-
-def _as_operands(op: Op[...], operands: Sequence[Any]) -> list[Any]:
-    """Turn scalars of ops that need tensors, NumPy scalars and 0-d host arrays into operands."""
-    like = next((x for x in operands if isinstance(x, Tensor)), None)
-    result = []
-    for x in operands:
-        if not isinstance(x, Tensor):
-            x = plain(x)
-        if not isinstance(x, Tensor) and not (op.family == "elementwise" and type(x) in _SCALARS):
-            item = getattr(x, "item", None)
-            if like is not None and type(x) in _SCALARS:
-                x = table.function("full")((), x, device=like.device)
-            elif like is not None and item is not None and getattr(x, "shape", None) == ():
-                x = like.tensor_like_device(x)
-            elif like is not None and hasattr(x, "__array_interface__"):
-                x = ufuncs.as_operand(op.name, x, like)
-            else:
-                raise _not_tensors(op, operands)
-        result.append(x)
-    return result
-
-
-def operands_of(
-    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """Return what a call of ``op`` comes down to: its operands, tensors and scalars, and its attributes."""
-    try:
-        operands, attrs = op.arguments(*args, **kwargs)
-    except Exception as error:
-        operands, attrs = _renamed_or_error(op, args, kwargs, error)
-    return _as_operands(op, operands), attrs
-
-
-def _renamed_or_error(
-    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return operands and attributes of a call by an argument's second name; raise what else is wrong."""
-    of_call = isinstance(error, (AttributeError, TypeError))
-    renamed = call_errors.second_keywords(op.name, op.arguments, kwargs) if of_call else None
-    if renamed is None:
-        raise _error_of_call(op, args, kwargs, error, True) from None
-    try:
-        return op.arguments(*args, **renamed)
-    except Exception as other:
-        raise _error_of_call(op, args, renamed, other, True) from None
-
-
-def _error_of_call(
-    op: Op[...], args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception, by_arguments: bool = False
-) -> Exception:
-    """Return what a failed call raises: in the op's own name, with the argument at fault.
-
-    ``by_arguments``: it was raised where Python arguments become operands and attributes, by nothing else.
-    """
-    message = call_errors.error_of_call(op.arguments, op.name, args, kwargs, error)
-    if by_arguments and message is error:
-        return call_errors.of_arguments(op.name, args, kwargs, error)
-    if type(message) is not TypeError or type(error) is not TypeError or message is error:
-        return message
-    # So numpy.sum and numpy.mean call the method of what is no array of theirs.
-    if str(error).endswith(("'out'", "'dtype'")) and op.operands:
-        return TypeError(
-            f"{message} NumPy's function takes x.numpy(); for a tensor there is tensorbus.{op.name}(x)."
-        )
-    return TypeError(f"{message}{torch_names.of_form(op.name, len(args))}")
-
-
-def _not_tensors(op: Op[...], operands: Sequence[Any]) -> Exception:
-    from ..ops.argument_kinds import type_name  # only where something is already wrong
-
-    got = ", ".join(map(type_name, operands))
-    return DtypeError(f"{op.name}: needs tensors, got {got}. Make one with tensorbus.asarray(x).")
-
-
-def _decomposed(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
-    """Run an op by its decomposition; its own derivative, where it has one, stands for the whole.
-
-    Modes do not see what it is made of, but for values of a mode, which runs that in turn.
-    """
-    if active_modes and not is_value_mode(plan.out.device.type):
-        return below_modes(partial(_decompose, plan, operands, tracked))
-    return _decompose(plan, operands, tracked)
-
-
-def _decompose(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
-    """Run the decomposition. Operands from outside a mode's values are lifted first, with their history."""
-    op, attrs = plan.op, dict(plan.attrs)
-    if plan.lift is not None:
-        return table.run(op.name, [plan.lift(x) for x in operands], attrs, below=True)
-    cast = table.function("cast")
-    assert op.decompose is not None
-    if op.family == "creation":
-        return op.decompose(device=plan.out.device, **attrs)
-    own = tracked and op.vjp is not None
-    args = [wrap(x._value, x._vtype) if own and isinstance(x, Tensor) else x for x in operands]
-    args = [x if c is None else cast(x, c) for x, c in zip(args, plan.casts, strict=True)]
-    try:
-        out = op.decompose(*args, **attrs)
-    except TensorbusError as error:
-        raise call_errors.renamed(op.name, error) from None
-    if own and op.results:
-        engine.record_several(plan, operands, out)
-    elif own:
-        engine.record(plan, operands, out)
-    return out
-
-
-def explain(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
-    """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
-    op = plan.op
-    if isinstance(error, TensorbusError) and not isinstance(error, (OutOfMemoryError, ShapeError)):
-        return error
-    specs = [Spec(x.shape, x.dtype) for x in operands if isinstance(x, Tensor)]
-    if op.broadcasts and specs:
-        try:
-            op.specs(
-                tuple(specs) if len(specs) == len(op.operands) else tuple(specs * 3)[: len(op.operands)], {}
-            )
-        except ShapeError as wrong:
-            said = str(wrong)
-            return ShapeError(said if said.startswith(f"{op.name}:") else f"{op.name}: {said}")
-        except TypeError:
-            pass
-    if isinstance(error, TensorbusError):
-        return error
-    device = next((x.device for x in operands if isinstance(x, Tensor)), attrs.get("device"))
-    where = f"{op.name}({', '.join(map(str, specs))}) on {device}"
-    if isinstance(error, MemoryError):
-        return OutOfMemoryError(f"{where}: the device has no memory left for the result. {error}")
-    kernel = plan.kernel or "the kernel"
-    return DeviceError(f"{where}: {kernel} failed with {type(error).__name__}: {error}")
 
 
 def _fused_runner(kind: ValueType) -> Any:

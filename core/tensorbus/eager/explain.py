@@ -15,7 +15,7 @@ from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
 from ..ops.definition import Op, Spec, table
 from ..plugins import host_type
 from ..tensor.tensor import Tensor
-from .call import operands_of
+from .runner import operands_of
 
 _PASSED_OVER: Final = "not taken: comes later, or is not preferred"
 

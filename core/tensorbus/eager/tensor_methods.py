@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
-from ..autograd import engine, views
+from ..autograd import engine, view_changes
+from ..autograd.views import DETACHED, MANY, link, new_views
 from ..compat import unpacking
 from ..devices.device import Device
 from ..dispatch.modes import wraps
@@ -23,6 +24,7 @@ from ..ops.movement.movement import permute_dims, reshape
 from ..tensor.grad_mode import is_grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
 from ..tensor.tensor import Tensor, lent, wrap
+from ..tracing.lazy_value import LazyValue
 
 
 def _transpose(self: Tensor) -> Tensor:
@@ -41,18 +43,24 @@ def _matrix_transpose(self: Tensor) -> Tensor:
 
 def detach(self: Tensor) -> Tensor:
     """Return a view of this tensor without history: a write to one of the two is seen in the other."""
-    x = wrap(self._value, self._vtype)
-    if getweakrefcount(self) or len(views.new_views) > views.MANY:
-        return views.link(x, self, views.DETACHED)
+    value = self._value
+    if type(value) is LazyValue:
+        return link(wrap(value, self._vtype), self, DETACHED)
+    out = Tensor()
+    out._value = value
+    out._vtype = self._vtype
+    out._node = None
+    if getweakrefcount(self) or len(new_views) > MANY:
+        return link(out, self, DETACHED)
     self._view = None
-    x._view = (ref(self), x._value.shape, views.DETACHED, None, None)
-    views.new_views.append(ref(x))
-    return x
+    out._view = (ref(self), value.shape, DETACHED, None, None)
+    new_views.append(ref(out))
+    return out
 
 
 def _alias(self: Tensor) -> Tensor:
     value = self._value
-    if lent and (memory := views.lent_memory(self)) is not None:
+    if lent and (memory := view_changes.lent_memory(self)) is not None:
         value = memory.copy(value)
     return wrap(value, self._vtype, self._node)
 
@@ -115,8 +123,8 @@ def rebind(self: Tensor, other: Tensor) -> None:
             " do it under tensorbus.no_grad()."
         )
     if getweakrefcount(self):  # of any view, and of any tensor that has one
-        views.check_write(self)
-        if views.change(self, other, history):
+        view_changes.check_write(self)
+        if view_changes.change(self, other, history):
             return
     self._set_value(other)
     if history:

@@ -25,7 +25,7 @@ from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import Plan
 from ..dispatch.selection import notify
 from ..dtypes.definition import DType
-from ..eager.call import explain
+from ..eager.runner import explain
 from ..errors import TensorbusError
 from ..graph.passes.simplify import simplify
 from ..ops.definition import Op, Spec

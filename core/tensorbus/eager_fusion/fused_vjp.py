@@ -16,7 +16,7 @@ from ..backend_interface.graph import Node
 from ..decompose.tracer import OPS
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
-from ..eager.call import explain
+from ..eager.runner import explain
 from ..errors import TensorbusError
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap

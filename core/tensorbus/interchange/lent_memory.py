@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from ..autograd import views
+from ..autograd import view_changes, views
 from ..tensor.tensor import LentMemory, Tensor, lent, materialize, wrap
 from ..tracing.active_modes import active_modes
 from .transfer import runtime
@@ -41,16 +41,16 @@ def lend(x: Tensor) -> Any:
     if not isinstance(host, capabilities.SupportsLending) or x._node is not None or active_modes:
         return None
     with views.lock:
-        if not views.is_writable(x):
+        if not view_changes.is_writable(x):
             return None
-        root = views.make_root(x)
+        root = view_changes.make_root(x)
         if root is None or root._node is not None:
             return None
         materialize(root)
-        if views.lent_memory(root) is None:
+        if view_changes.lent_memory(root) is None:
             if views.members(root) or _references(root) != _ALONE or not host.is_own(root._value):
                 own = wrap(host.copied(root._value), root._vtype)
-                if not views.change(root, own, False):
+                if not view_changes.change(root, own, False):
                     root._value = own._value
             lent[id(root)] = LentMemory(root, host.overwrite, host.copied)
         return host.lend(x._value, root._value)

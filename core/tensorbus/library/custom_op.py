@@ -19,7 +19,7 @@ from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import new_cache, plan
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
-from ..eager.call import explain
+from ..eager.runner import explain
 from ..errors import ArgumentError, PluginError
 from ..ops.definition import USER, Op, table
 from ..plugins.manifest import is_type_name

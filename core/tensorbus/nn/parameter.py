@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ..autograd import views
+from ..autograd import view_changes
 from ..autograd.engine import no_grad
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing.mutation_counter import bump_mutation_counter
@@ -64,7 +64,7 @@ def hold(cell: Tensor, value: Tensor) -> None:
     ):
         with no_grad():
             gradient = node.grad.to(value.device, value.dtype)
-    if not views.replace(cell, value):
+    if not view_changes.replace(cell, value):
         cell._set_value(value)
     bump_mutation_counter()
     if gradient is not None:

@@ -1,7 +1,7 @@
 """``Tensor``: a cell that holds an immutable value of one device.
 
 Assignment and in-place operators rebind the cell to a new value, and with it the tensors that show elements
-of it (``autograd/views.py``); whoever else held the old value, a copy or recorded history, keeps it
+of it (``autograd/view_changes.py``); whoever else held the old value, a copy or recorded history, keeps it
 unchanged. The class stands below the ops, so that they can name it: operators, the methods named after ops,
 and those that need ops or history are attached by ``eager/methods.py``.
 """

@@ -13,7 +13,7 @@ from ..devices.device import Device
 from ..dispatch.decision_log import Decision, listening
 from ..dispatch.plan import plan
 from ..dtypes.definition import ALL, DType
-from ..eager.call import operands_of
+from ..eager.runner import operands_of
 from ..errors import UnsupportedDtypeError, UnsupportedOpError
 from ..kernels.via_host import HOST_KERNEL
 from ..ops import lazy_families

@@ -12,7 +12,7 @@ import numpy as np
 from tensorbus import Tensor, asarray, plugins
 from tensorbus.dispatch.plan import Plan, plan
 from tensorbus.dtypes.definition import DType
-from tensorbus.eager.call import operands_of
+from tensorbus.eager.runner import operands_of
 from tensorbus.errors import TensorbusError
 from tensorbus.ops.definition import Op, table
 from tensorbus.testing.sample import Fill, Sample

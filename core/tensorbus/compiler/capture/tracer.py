@@ -21,7 +21,7 @@ from ...dispatch import kernel_preference
 from ...dispatch.modes import Mode, is_value_mode
 from ...dispatch.plan import Plan, new_cache, plan
 from ...dtypes.definition import check_scalar, integer_range, weak_operand
-from ...eager import call
+from ...eager.runner import as_operands
 from ...errors import CaptureError, ShapeError
 from ...nn.parameter import Parameter
 from ...ops.definition import Op, Spec
@@ -215,7 +215,7 @@ class Tracer(Mode):
             isinstance(x, Tensor) or type(x) in _SCALARS or type(x) is SymNumber for x in operands
         ):
             plain = [x._value() if type(x) is SymNumber else x for x in operands]
-            return call._as_operands(op, plain)
+            return as_operands(op, plain)
         return operands
 
     def _signature(

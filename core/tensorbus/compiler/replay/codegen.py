@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd import engine
-from ...autograd.views import assign, link_side_by_side, relations
+from ...autograd.view_changes import assign
+from ...autograd.views import link_side_by_side, relations
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator

@@ -254,6 +254,7 @@ def _select(key: Key, shape: Shape, where_from: Shape) -> Selection:
 
 
 _UNKNOWN: Final = object()
+_ENDS: Final = frozenset({int, type(None)})
 _cuts: dict[Any, tuple[Key, Shape]] = {}
 """Boxes of basic keys by shape: programs index with the same few keys again and again."""
 
@@ -264,10 +265,12 @@ def _plain(item: Any) -> Any:
     if kind is int:
         return item
     if kind is builtins.slice:
-        ends = (item.start, item.stop, item.step)
-        return ends if all(e is None or type(e) is int for e in ends) else _UNKNOWN
+        start, stop, step = item.start, item.stop, item.step
+        if type(start) in _ENDS and type(stop) in _ENDS and type(step) in _ENDS:
+            return start, stop, step
+        return _UNKNOWN
     if kind is tuple:
-        parts = tuple([_plain(i) for i in item])
+        parts = tuple(map(_plain, item))
         return (parts,) if _UNKNOWN not in parts else _UNKNOWN
     return str(item) if item is None or item is Ellipsis else _UNKNOWN
 
