@@ -148,7 +148,7 @@ class CCompiler:
         self._locks.clear()
 
     def key(self, source: str, options: Sequence[str]) -> str:
-        """Return the name that what is made of ``source`` has on disk, for this compiler and processor."""
+        """Return the name on disk of the library of ``source``, for this compiler and processor."""
         text = "\0".join((source, *self.command, *self._options, *options, _identity(self.command)))
         return sha256(text.encode()).hexdigest()
 

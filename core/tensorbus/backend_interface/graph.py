@@ -35,7 +35,7 @@ class Node:
         return self.recompute_tag
 
     def __repr__(self) -> str:
-        """Return what it is, without what it is made of: that may be shared, and long."""
+        """Return what it is, without its operands: they may be shared, and many."""
         attrs = "".join(f", {key}={value!r}" for key, value in self.attrs.items())
         return f"<Node {self.op} of {len(self.inputs)}{attrs}: {self.spec}>"
 

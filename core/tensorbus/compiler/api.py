@@ -51,8 +51,8 @@ def compile(
         )
     mode = MODES[0] if mode is None else mode
     if mode not in MODES:
-        known = ", ".join(MODES)
-        raise ArgumentError(f"compile: the mode is one of {known}, got {mode!r}.{suggest(str(mode), MODES)}")
+        valid = ", ".join(MODES)
+        raise ArgumentError(f"compile: the mode is one of {valid}, got {mode!r}.{suggest(str(mode), MODES)}")
     if options is not None and not isinstance(options, dict):
         raise ArgumentError(f"compile: options is a dict or None, got {type(options).__name__}.")
     if options:
@@ -67,9 +67,9 @@ def compile(
     if fn is None:
         return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
     if isinstance(fn, (CompiledFunction, CompiledModule)):
-        done: CompiledFunction[..., Any] = fn if isinstance(fn, CompiledFunction) else type(fn)._compiled
-        asked: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "mode": mode}
-        return fn if asked in (_DEFAULTS, done.options) else compile(done.function, **asked)
+        compiled: CompiledFunction[..., Any] = fn if isinstance(fn, CompiledFunction) else type(fn)._compiled
+        requested: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "mode": mode}
+        return fn if requested in (_DEFAULTS, compiled.options) else compile(compiled.function, **requested)
     if isinstance(fn, (staticmethod, classmethod)):
         return type(fn)(compile(fn.__func__, fullgraph=fullgraph, dynamic=dynamic, mode=mode))
     if not callable(fn):

@@ -124,7 +124,7 @@ class CompiledFunction(Generic[P, R]):
         return self.again(function)
 
     def __reduce__(self) -> Any:
-        if self._is_named():  # as a function is: in the place of the one that it was made of
+        if self._is_named():  # as a function is: in the place of the one that it wraps
             return self.__qualname__  # type: ignore[attr-defined]
         return self._recipe()
 
@@ -335,8 +335,8 @@ def _drop_old_values(reach: ReachableState) -> None:
 
 def _drop_all_entries() -> None:
     """Drop every cache entry: its executable may be gone, as a device is in a forked child."""
-    for found in _all.keyrefs():  # in one step: other threads may be adding some
-        compiled = found()
+    for reference in _all.keyrefs():  # in one step: other threads may be adding some
+        compiled = reference()
         if compiled is not None:
             compiled.replays = []
 

@@ -56,6 +56,6 @@ def share_state(module: Module, compiled: Callable[..., Any]) -> CompiledModule:
         "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
     }  # fmt: skip
     make: Any = type(kind)
-    made: CompiledModule = object.__new__(make(kind.__name__, (CompiledModule, kind), body))
-    object.__setattr__(made, "__dict__", module.__dict__)
-    return made
+    shared: CompiledModule = object.__new__(make(kind.__name__, (CompiledModule, kind), body))
+    object.__setattr__(shared, "__dict__", module.__dict__)
+    return shared

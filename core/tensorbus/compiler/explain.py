@@ -55,37 +55,37 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
     """Return a function that calls ``fn`` compiled, once, and says what became of it.
 
     >>> import tensorbus as tb
-    >>> found = tb.compile.explain(lambda x: x * 2 + 1)(tb.ones((3,)))
-    >>> len(found.graphs), len(found.breaks)
+    >>> explanation = tb.compile.explain(lambda x: x * 2 + 1)(tb.ones((3,)))
+    >>> len(explanation.graphs), len(explanation.breaks)
     (1, 0)
     """
-    given = compile(fn)
+    callee = compile(fn)
     compiled: CompiledFunction[..., Any] = (
-        type(given)._compiled if isinstance(given, CompiledModule) else given
+        type(callee)._compiled if isinstance(callee, CompiledModule) else callee
     )
 
     def explained(*args: Any, **kwargs: Any) -> CompileExplanation:
         result, error = None, None
-        found = next((r for r in compiled.replays if r.first_failing_guard(args, kwargs) is None), None)
-        programs = found.programs(args, kwargs) if found is not None else []
-        known = len(compiled.recompiles)
+        entry = next((r for r in compiled.replays if r.first_failing_guard(args, kwargs) is None), None)
+        programs = entry.programs(args, kwargs) if entry is not None else []
+        recompiles_before = len(compiled.recompiles)
         try:
-            result = given(*args, **kwargs)
+            result = callee(*args, **kwargs)
         except Exception as raised:
             error = raised
-        told = partial(
+        explanation = partial(
             CompileExplanation, name=compiled.name, recompiles=tuple(compiled.recompiles), result=result,
             error=error,
         )  # fmt: skip
-        if found is not None and len(compiled.recompiles) == known:  # a program of an earlier call
+        if entry is not None and len(compiled.recompiles) == recompiles_before:  # an earlier call's program
             notes = dict.fromkeys(note for p in programs for note in p.notes)
-            return told(
-                graphs=tuple(p.graph for p in programs), breaks=(), guards=_shown(found.guards),
+            return explanation(
+                graphs=tuple(p.graph for p in programs), breaks=(), guards=_shown(entry.guards),
                 notes=(*notes,), reason=None,
             )  # fmt: skip
         captured = compiled.replays and not compiled.reasons and error is None
         used = compiled.replays[0] if captured else None
-        return told(
+        return explanation(
             graphs=tuple(compiled.graphs),
             breaks=tuple(compiled.breaks),
             guards=_shown(used.guards) if used is not None else (),

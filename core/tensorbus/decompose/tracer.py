@@ -2,7 +2,7 @@
 
 A decomposition written for tensors becomes a ``Graph`` without knowing it. The values lie on a pseudo device
 of the tracer's; as a mode over values (see ``dispatch.modes``) it makes a node of each op that it keeps, and
-lets the others decompose. What a function is made of is no concern of the modes around it: they see nothing.
+lets the others decompose. The modes around a function do not see the ops that it calls.
 """
 
 from __future__ import annotations

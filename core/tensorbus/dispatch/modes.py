@@ -132,7 +132,7 @@ def stack_of(modes: tuple[Mode, ...]) -> Iterator[None]:
 
 
 def below_modes(function: Callable[[], Any]) -> Any:
-    """Call ``function`` below all modes: what an op is made of is no concern of theirs."""
+    """Call ``function`` below all modes, which do not see the ops of a decomposition."""
     if not active_modes:
         return function()
     with stack_of(()):

@@ -262,7 +262,7 @@ def _not_tensors(op: Op[...], operands: Sequence[Any]) -> Exception:
 def decomposed(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     """Run an op by its decomposition; its own derivative, where it has one, stands for the whole.
 
-    Modes do not see what it is made of, but for values of a mode, which runs that in turn.
+    Modes do not see the ops that it calls, but for values of a mode, which runs that in turn.
     """
     if active_modes and not is_value_mode(plan.out.device.type):
         return below_modes(partial(_decompose, plan, operands, tracked))

@@ -1,4 +1,4 @@
-"""The text of a program, by which what was made of it is found again in another process."""
+"""The text of a program: the key by which another process finds its compiled kernels."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from .host_array import asarray
 
 
 class TensorbusBackend(_backends.AbstractBackend):
-    """The operations that einops is made of."""
+    """The operations that einops calls."""
 
     framework_name = "tensorbus"
 

@@ -78,7 +78,7 @@ _rename: Final = _python("PyCapsule_SetName", ctypes.c_int, ctypes.c_void_p, cty
 
 
 def held() -> int:
-    """Return how many capsules, or arrays made of them, others have."""
+    """Return how many capsules, or arrays that took one, others have."""
     return len(_held)
 
 

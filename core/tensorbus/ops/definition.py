@@ -68,7 +68,7 @@ _MAX_ELEMENTS: Final = 1 << 59
 def check_size(name: str, shape: Shape) -> None:
     """Raise ``ShapeError`` for a shape whose lengths, those of 0 left out, no device can address.
 
-    Tensors without elements are no exception: strides, and results of other ops, are made of the lengths.
+    Tensors without elements are no exception: their lengths decide strides, and shapes of other results.
     """
     size = 1
     for n in shape:

@@ -1,6 +1,6 @@
 """Random numbers: one counter-based stream for one seed on every device.
 
-A generator's key and counter come in, bits and numbers made of them leave. In order: ``generator``,
+A generator's key and counter come in, random bits and numbers leave. In order: ``generator``,
 ``sampling``.
 """
 

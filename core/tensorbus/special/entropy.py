@@ -1,4 +1,4 @@
-"""Products with logarithms that forgive zeros, and the divergences made of them."""
+"""Products with logarithms that are 0 at 0, and the divergences that use them."""
 
 from __future__ import annotations
 

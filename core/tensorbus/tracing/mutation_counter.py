@@ -1,4 +1,4 @@
-"""A count of changes to what programs are made of, which guards compare instead of looking at everything.
+"""A count of changes to parts of modules and to leaves, which guards compare instead of everything.
 
 It lies this low because parts of modules and leaves of the tape bump it, and guards of compiled code read it.
 """

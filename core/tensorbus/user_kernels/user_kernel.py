@@ -71,7 +71,7 @@ def kernel(
     ``.dtype``) and the scalars, in the order of the call; it returns the spec of the result, as one that it
     was given or as a ``(shape, dtype)`` pair. With ``results``, their names, it returns one for each, and a
     call returns a named tuple.
-    ``grid``: one to three lengths, the items that the work is made of; without it the elements of the (first)
+    ``grid``: one to three lengths, the numbers of work-items; without it the elements of the (first)
     result. ``sizes``: integers that the source needs to know; without it the lengths of that grid.
     ``vjp``: the derivative, a function whose parameters are among ``g`` (the gradient of the result),
     ``out``, the names of operands and scalars, and ``x_shape`` for an operand ``x``; it returns a tuple with

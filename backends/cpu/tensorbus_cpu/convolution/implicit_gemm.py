@@ -133,7 +133,7 @@ class WeightLayout:
 class ImplicitGemm:
     """Products summed over windows: what is computed of images and weights, and where it stands.
 
-    Each of ``batch`` images has ``groups``, of which ``rows`` results are made of ``channels``.
+    Each of ``batch`` images has ``groups``, each of ``rows`` results, computed from ``channels``.
     """
 
     dtype: DType

@@ -28,7 +28,7 @@ def composite_kernels(
 ) -> dict[str, Sequence[Kernel]]:
     """Return the candidates of each: NumPy's function where it has one, then the generated kernel.
 
-    ``elementwise`` are the kernels of the prims that composites are made of.
+    ``elementwise`` are the kernels of the prims that composites call.
     """
     generated = _generated({**numpy, **elementwise})
     return {name: (*_own(name, numpy), generated) for name in NAMES}
@@ -42,7 +42,7 @@ def _own(name: str, numpy: Mapping[str, Kernel]) -> tuple[Kernel, ...]:
 
 
 def _generated(table: Mapping[str, Kernel]) -> Kernel:
-    """Return the kernel of any composite; ``table`` has those of the ops that they are made of."""
+    """Return the kernel of any composite; ``table`` has those of the ops that they call."""
 
     def prepare(call: Call) -> Run:
         few: Run | None = None

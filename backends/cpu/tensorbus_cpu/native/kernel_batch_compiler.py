@@ -84,7 +84,7 @@ class KernelUnits:
     def symbols(self, launches: Sequence[Launch], units: dict[int, KernelUnit]) -> tuple[list[str], str]:
         """Begin to compile what is not there; return each launch's symbol, and the source of all kernels.
 
-        ``units`` has what was made of the kernels before, by their ids, and gets the others.
+        ``units`` are the sources of kernels, by the kernels' ids; those of new ones are added.
         """
         from tensorbus.backend_api import verify_kernel
 

@@ -1,4 +1,4 @@
-"""How operands lie as matrices, and the products that are made of them: whole, or in two parts.
+"""The layout of operands as matrices, and their products: whole, or in two parts.
 
 The library's fast ways move 16 bytes at a time. Where rows are a few elements longer than a multiple of that,
 the many are one product and the few behind them another.

@@ -65,11 +65,12 @@ _FREED_MESSAGE: Final = (
 class CompiledFunctionNode(engine.Node):
     """The autograd node of all results of one run.
 
-    ``freed`` are the numbers of the results whose history was freed, ``asked`` of those of the last backward.
+    ``freed`` are the numbers of the results whose history was freed,
+    ``with_grad`` of those that the last backward pass had a gradient for.
     """
 
-    __slots__ = ("asked", "backward_program", "freed", "sizes")
-    asked: set[int]
+    __slots__ = ("backward_program", "freed", "sizes", "with_grad")
+    with_grad: set[int]
     backward_program: BackwardProgram
     freed: set[int]
     sizes: Mapping[str, int]
@@ -79,29 +80,29 @@ class CompiledFunctionNode(engine.Node):
         if self.values is engine._FREED:
             raise AutogradError(_FREED_MESSAGE)
         d = self.backward_program
-        given = g if len(d.kinds) > 1 else [g]
-        self.asked = asked = {k for k, x in enumerate(given) if x is not None}
-        if not asked.isdisjoint(self.freed):
+        result_grads = g if len(d.kinds) > 1 else [g]
+        self.with_grad = with_grad = {k for k, x in enumerate(result_grads) if x is not None}
+        if not with_grad.isdisjoint(self.freed):
             raise AutogradError(_FREED_MESSAGE)
         seeds = [
             full(shape, 0, dtype=kind.dtype, device=kind.device) if x is None else x
-            for x, kind, shape in zip(given, d.kinds, at(d.shapes, self.sizes), strict=True)
+            for x, kind, shape in zip(result_grads, d.kinds, at(d.shapes, self.sizes), strict=True)
         ]
         if create or active_tracer() is not None:
-            return self._double_backward(seeds, asked, create)
+            return self._double_backward(seeds, with_grad, create)
         device = d.kinds[0].device
         values = d.backward.for_sizes(self.sizes)([*self.values, *self.out, *[materialize(x) for x in seeds]])
-        found = iter(values)
-        grads = [next(found) if through else None for through in d.through]
+        computed = iter(values)
+        grads = [next(computed) if through else None for through in d.through]
         return [
-            None if through.isdisjoint(asked) else wrap(value, ValueType.of(dtype, device))
+            None if through.isdisjoint(with_grad) else wrap(value, ValueType.of(dtype, device))
             for value, dtype, through in zip(grads, d.dtypes, d.through, strict=True)
         ]
 
     def release(self) -> None:
         """Free the history of the results of the last backward pass, with the last one the saved values."""
         d = self.backward_program
-        self.freed = self.freed.union(*(d.shared[k] for k in self.asked))
+        self.freed = self.freed.union(*(d.shared[k] for k in self.with_grad))
         if all(k in self.freed or not self._is_left(k) for k in range(len(d.kinds))):
             super().release()
 
@@ -110,7 +111,7 @@ class CompiledFunctionNode(engine.Node):
         part = self.parts[k]
         return part is not None and part() is not None
 
-    def _double_backward(self, seeds: Sequence[Tensor], given: set[int], create: bool) -> list[Any]:
+    def _double_backward(self, seeds: Sequence[Tensor], with_grad: set[int], create: bool) -> list[Any]:
         """Run the forward graph again in recorded ops, and differentiate those."""
         d = self.backward_program
         untracked: dict[int, tuple[int, ...]] = {}
@@ -118,7 +119,7 @@ class CompiledFunctionNode(engine.Node):
         parents = dict(zip(d.tracked, self.parents, strict=True))
         with GradMode(True):
             inputs: list[Any] = []
-            wanted: dict[int, Tensor] = {}
+            differentiated: dict[int, Tensor] = {}
             for k, (value, node) in enumerate(zip(self.values, graph.inputs, strict=True)):
                 if node.attrs.get("scalar"):
                     inputs.append(value)
@@ -127,17 +128,17 @@ class CompiledFunctionNode(engine.Node):
                     value, ValueType.of(node.spec.dtype, device), parents.get(k) if create else None
                 )
                 if k in parents:
-                    wanted[k] = x = x * 1 if create else x.requires_grad_()
+                    differentiated[k] = x = x * 1 if create else x.requires_grad_()
                 inputs.append(x)
             results = interpret(graph, inputs, device, untracked)
         outs = [
             (results[k], seed)
             for place, (k, seed) in enumerate(zip(d.outs, seeds, strict=True))
-            if place in given and results[k]._node is not None
+            if place in with_grad and results[k]._node is not None
         ]
-        keep = {id(x._node) for x in wanted.values()}
+        keep = {id(x._node) for x in differentiated.values()}
         grads = engine._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
-        return [grads.get(wanted[k]._node) for k in d.tracked]
+        return [grads.get(differentiated[k]._node) for k in d.tracked]
 
 
 def interpret(
@@ -188,8 +189,8 @@ def trace_backward(
         keep = {id(node) for _, node in parents}
         with active:
             grads = engine._walk(results, seeds, True, False, keep, hooks=False, within=True)
-        found = [grads.get(node) for _, node in parents]
-        places = [active.place(g) for g in found if g is not None]
+        parent_grads = [grads.get(node) for _, node in parents]
+        places = [active.place(g) for g in parent_grads if g is not None]
         more = [*zip(trace.inputs, trace.sources, strict=True)][len(inputs) + len(results) :]
     finally:
         del trace.inputs[len(inputs) :], trace.sources[len(inputs) :]
@@ -204,7 +205,7 @@ def trace_backward(
         trace.sources.append(feed)
     saved = partition.saved_values(trace, forward, places, [*inputs, *numbers])
     back = compile_program(trace, places, active.mode, inputs=[*inputs, *saved, *numbers])
-    through, shared = _dependencies(results, parents, found)
+    through, shared = _dependencies(results, parents, parent_grads)
     kinds = tuple(x._vtype.materialized for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)

@@ -26,8 +26,14 @@ def saved_values(trace: OpTrace, forward: int, grads: Sequence[int], inputs: Seq
     """
     entries = trace.nodes
     needed = trace.needed(grads, inputs)
-    given = {*inputs}
-    used = {x for p in needed if p >= forward and p not in given for x in entries[p].operands if x < forward}
+    input_places = {*inputs}
+    used = {
+        x
+        for p in needed
+        if p >= forward and p not in input_places
+        for x in entries[p].operands
+        if x < forward
+    }
     used |= {p for p in grads if p < forward}
     edges: dict[int, dict[int, int]] = {_SOURCE: {}, _SINK: {}}
 
@@ -37,7 +43,7 @@ def saved_values(trace: OpTrace, forward: int, grads: Sequence[int], inputs: Seq
 
     for place in (p for p in needed if p < forward):
         e = entries[place]
-        if place in given or e.op == "constant":
+        if place in input_places or e.op == "constant":
             continue
         size = max(prod(e.spec.shape) * e.spec.dtype.itemsize, 1)
         several = e.op in table and table[e.op].results  # each of which is a value, and the op itself is none
@@ -45,7 +51,7 @@ def saved_values(trace: OpTrace, forward: int, grads: Sequence[int], inputs: Seq
         if e.op != "result" and (e.op not in table or not table[e.op].recompute):
             edge(_SOURCE, 2 * place, _INFINITE)
         for x in e.operands:
-            if x not in given and entries[x].op != "constant":
+            if x not in input_places and entries[x].op != "constant":
                 edge(2 * x + 1, 2 * place, _INFINITE)
         if place in used:
             edge(2 * place + 1, _SINK, _INFINITE)
@@ -56,15 +62,15 @@ def saved_values(trace: OpTrace, forward: int, grads: Sequence[int], inputs: Seq
 
 def _levels(edges: dict[int, dict[int, int]]) -> dict[int, int]:
     """Return the distance from the source, in edges with residual capacity, of all that it reaches."""
-    found = {_SOURCE: 0}
+    distances = {_SOURCE: 0}
     queue = deque([_SOURCE])
     while queue:
         at = queue.popleft()
         for to, room in edges[at].items():
-            if room > 0 and to not in found:
-                found[to] = found[at] + 1
+            if room > 0 and to not in distances:
+                distances[to] = distances[at] + 1
                 queue.append(to)
-    return found
+    return distances
 
 
 def _send_blocking_flow(edges: dict[int, dict[int, int]], steps: dict[int, int]) -> None:

@@ -50,21 +50,21 @@ def run_now(
         k for k, x in enumerate(operands)
         if isinstance(x, Tensor) and type(x._value) is LazyValue and x._value.value is None and k not in free
     ]  # fmt: skip
-    found: dict[int, Any] = {}
+    computed: dict[int, Any] = {}
     if waiting:
         feeds = [feed.value for feed in trace.sources]
-        made = compile_single_use(trace, [places[k] for k in waiting], mode)
-        found = dict(zip(waiting, made(feeds), strict=True))
-    given: list[Any] = []
+        program = compile_single_use(trace, [places[k] for k in waiting], mode)
+        computed = dict(zip(waiting, program(feeds), strict=True))
+    arguments: list[Any] = []
     for k, x in enumerate(operands):
-        if k in found:
+        if k in computed:
             spec = trace.nodes[places[k]].spec
-            given.append(wrap_settled(found[k], ValueType.of(spec.dtype, trace.device)))
+            arguments.append(wrap_settled(computed[k], ValueType.of(spec.dtype, trace.device)))
         elif k in free and isinstance(x, Tensor) and type(x._value) is LazyValue:
-            given.append(zeros(x.shape, dtype=x.dtype, device=x.device))
+            arguments.append(zeros(x.shape, dtype=x.dtype, device=x.device))
         else:
-            given.append(x.detach() if isinstance(x, Tensor) else x)
-    table.run(op.name, given, attrs)
+            arguments.append(x.detach() if isinstance(x, Tensor) else x)
+    table.run(op.name, arguments, attrs)
 
 
 def is_error_handled(frame: FrameType | None) -> bool:

@@ -34,12 +34,12 @@ class TraceFlush:
 
     def __init__(self, tracer: Tracer, traces: Mapping[Device, OpTrace], ready: PreparedRun | None) -> None:
         self._tracer, self._traces, self._ready = tracer, traces, ready
-        self._wanted = [((d, p.place), p) for d, trace in traces.items() for p in trace.live_values()]
-        self._given = [  # an interrupt may leave one feed more than there are inputs
+        self._live = [((d, p.place), p) for d, trace in traces.items() for p in trace.live_values()]
+        self._feeds = [  # an interrupt may leave one feed more than there are inputs
             feed.value for r in traces.values() for feed in r.sources[: len(r.inputs)]
         ]
         self._has_devices = len(traces) > 1
-        self._made: list[tuple[Sequence[ValueRef], list[Any]]] = []
+        self._results: list[tuple[Sequence[ValueRef], list[Any]]] = []
         self._in_place = False
 
     def run(self) -> None:
@@ -50,7 +50,7 @@ class TraceFlush:
             for device, trace in self._traces.items():
                 self._run_one(device, trace)
         values = self._values()
-        for spot, p in self._wanted:
+        for spot, p in self._live:
             p.fill(values[spot])
 
     def recover(self, error: BaseException) -> None:
@@ -63,22 +63,22 @@ class TraceFlush:
         if threading.current_thread() is not threading.main_thread():
             work()
             return
-        done, context = threading.Event(), copy_context()
+        finished, context = threading.Event(), copy_context()
         until = monotonic() + _PATIENCE
 
         def run_work() -> None:
             try:
                 context.run(work)
             finally:
-                done.set()
+                finished.set()
 
         try:
             _thread.start_new_thread(run_work, ())  # starting and joining a Thread object can be interrupted
         except RuntimeError:  # the interpreter is ending
             run_work()
-        while not done.is_set():
+        while not finished.is_set():
             try:
-                done.wait()
+                finished.wait()
             except BaseException:
                 if monotonic() > until:
                     raise
@@ -87,7 +87,7 @@ class TraceFlush:
         for device in self._traces:  # what was begun may have been begun in another stream
             with suppress(Exception):
                 device.synchronize()
-        for spot, p in self._wanted:
+        for spot, p in self._live:
             with suppress(Exception):
                 self.fill_lazy(spot, p, interrupted)
         for leaf in self._ready.leaves if self._ready is not None else ():
@@ -104,7 +104,7 @@ class TraceFlush:
             assert self._ready is not None
             old = self._ready.old_inputs
             if spot[1] in old:
-                p.fill(self._given[old[spot[1]]])
+                p.fill(self._feeds[old[spot[1]]])
                 return
             trace = self._traces[spot[0]]
             if not {trace.inputs[k] for k in old.values()}.isdisjoint(trace.needed([spot[1]], ())):
@@ -115,28 +115,33 @@ class TraceFlush:
         """Compute one value by itself: state that was changed before what failed, say."""
         device, place = spot
         if self._has_devices:
-            return MultiDeviceProgram(self._traces, [spot], self._once)(self._given)[0]
-        return compile_single_use(self._traces[device], [place], self._tracer.mode)(self._given)[0]
+            return MultiDeviceProgram(self._traces, [spot], self._once)(self._feeds)[0]
+        return compile_single_use(self._traces[device], [place], self._tracer.mode)(self._feeds)[0]
 
     def _values(self) -> dict[ValueRef, Any]:
-        return {s: v for spots, made in self._made for got in made for s, v in zip(spots, got, strict=True)}
+        return {
+            s: v
+            for spots, runs in self._results
+            for results in runs
+            for s, v in zip(spots, results, strict=True)
+        }
 
     def _run_one(self, device: Device, trace: OpTrace) -> None:
         active, ready = self._tracer, self._ready
-        given_too = () if ready is None else ready.outputs
-        outputs = list(dict.fromkeys(p.place for _, p in self._wanted if p.place not in given_too))
+        ready_outputs = () if ready is None else ready.outputs
+        outputs = list(dict.fromkeys(p.place for _, p in self._live if p.place not in ready_outputs))
         if outputs:  # before the program that is ready, whose results may take the places of given values
             more: list[Any] = []
             if active.trial:
-                made = compile_single_use(trace, outputs, active.mode)
+                program = compile_single_use(trace, outputs, active.mode)
             else:
-                made, more = with_lifted_constants(trace, outputs, active.mode, active.shape_env.hints)
-            active.programs.append(made)
-            self._call(made, [(device, place) for place in outputs], more)
+                program, more = with_lifted_constants(trace, outputs, active.mode, active.shape_env.hints)
+            active.programs.append(program)
+            self._call(program, [(device, place) for place in outputs], more)
         if ready is not None:
-            made = ready.program.for_sizes(active.shape_env.hints)
-            active.programs.insert(len(active.programs) - bool(outputs), made)
-            self._call(made, [(device, place) for place in ready.outputs], in_place=ready.in_place)
+            program = ready.program.for_sizes(active.shape_env.hints)
+            active.programs.insert(len(active.programs) - bool(outputs), program)
+            self._call(program, [(device, place) for place in ready.outputs], in_place=ready.in_place)
 
     def _run_several(self) -> None:
         """Run the traces of several devices, which may wait for each other."""
@@ -144,30 +149,30 @@ class TraceFlush:
         if ready is not None:
             active.programs += ready.program.programs
             self._note(ready.outputs, ready.program)
-        known = self._values()
-        outputs = list(dict.fromkeys(spot for spot, _ in self._wanted if spot not in known))
+        values = self._values()
+        outputs = list(dict.fromkeys(spot for spot, _ in self._live if spot not in values))
         if outputs:
-            made = MultiDeviceProgram(self._traces, outputs, self._once if active.trial else self._program)
-            active.programs += made.programs
-            self._note(outputs, made)
+            program = MultiDeviceProgram(self._traces, outputs, self._once if active.trial else self._program)
+            active.programs += program.programs
+            self._note(outputs, program)
 
     def _call(
         self,
-        made: CompiledProgram,
+        program: CompiledProgram,
         spots: Sequence[ValueRef],
         more: Sequence[Any] = (),
         *,
         in_place: bool = False,
     ) -> None:
-        with made.lock:
-            run = made.checked_run  # which may compile
+        with program.lock:
+            run = program.checked_run  # which may compile
             self._in_place = in_place
             try:
                 self._note(spots, run, more)
             except EXPECTED_ERRORS:
                 raise
             except Exception as error:
-                raise made.failed(error) from error
+                raise program.failed(error) from error
 
     def _note(
         self,
@@ -176,9 +181,9 @@ class TraceFlush:
         more: Sequence[Any] = (),
     ) -> None:
         """Run something and keep what it returns; no interrupt can come between the two."""
-        made: list[Any] = []
-        self._made.append((spots, made))
-        made.extend(map(run, ([*self._given, *more] if more else self._given,)))
+        results: list[Any] = []
+        self._results.append((spots, results))
+        results.extend(map(run, ([*self._feeds, *more] if more else self._feeds,)))
 
     def _program(self, trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int]) -> Any:
         return compile_program(trace, outputs, self._tracer.mode, inputs=inputs)

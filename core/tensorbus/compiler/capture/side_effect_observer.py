@@ -70,13 +70,13 @@ class SideEffectObserver:
         self._before, self._root = sys.getprofile(), id(sys._getframe(1))
         self._collecting = without_collections()  # what runs when garbage is found is not the function's
         self._collecting.__enter__()
-        passed, see = self.own_code, self._observe
+        unobserved, observe = self.own_code, self._observe
 
-        def seen(frame: FrameType, event: str, arg: Any) -> None:
-            if id(frame.f_code) not in passed:
-                see(frame, event, arg)
+        def profile(frame: FrameType, event: str, arg: Any) -> None:
+            if id(frame.f_code) not in unobserved:
+                observe(frame, event, arg)
 
-        sys.setprofile(seen)
+        sys.setprofile(profile)
         return self
 
     def __exit__(
@@ -131,8 +131,8 @@ class SideEffectObserver:
                 self.refuse(f"calls {name}()")
             elif name in _BY_NAME:
                 # what contextlib asks for by name is the same for all
-                known = frame.f_globals.get("__name__") == "contextlib" or self._is_literal_name(frame)
-                self.reads_any_name = self.reads_any_name or not known
+                is_literal = frame.f_globals.get("__name__") == "contextlib" or self._is_literal_name(frame)
+                self.reads_any_name = self.reads_any_name or not is_literal
             elif name == "id" and not is_standard(frame.f_code.co_filename):
                 self.refuse("calls id()")
             elif name not in _BUILTINS and hasattr(builtins, name):
@@ -165,10 +165,10 @@ class SideEffectObserver:
     def _is_literal_name(self, frame: FrameType) -> bool:
         """Return whether ``getattr`` is called with a name that stands in the code."""
         code = frame.f_code
-        found = self._literal_calls.get(id(code))
-        if found is None:
-            found = self._literal_calls[id(code)] = (code, _literal_name_calls(code))
-        return frame.f_lasti in found[1]
+        calls = self._literal_calls.get(id(code))
+        if calls is None:
+            calls = self._literal_calls[id(code)] = (code, _literal_name_calls(code))
+        return frame.f_lasti in calls[1]
 
     def refuse(self, reason: str) -> None:
         """Note the first reason why Python must run this function itself."""
@@ -178,7 +178,7 @@ class SideEffectObserver:
 
 def _literal_name_calls(code: CodeType) -> frozenset[int]:
     """Return the offsets of calls with ``(x, "name")``, or with that and a constant or a variable."""
-    found = set()
+    offsets = set()
     last: list[dis.Instruction] = []
     for i in dis.get_instructions(code):
         if i.opname == "PRECALL" and not i.is_jump_target:
@@ -188,9 +188,9 @@ def _literal_name_calls(code: CodeType) -> frozenset[int]:
             simple = all(e.opname.startswith("LOAD_") and not e.is_jump_target for e in default)
             simple = simple and not any(e.opname in _NON_PUSHING_LOADS for e in default)
             if name.opname == "LOAD_CONST" and isinstance(name.argval, str) and simple:
-                found.add(i.offset)
+                offsets.add(i.offset)
         last = [*last[-2:], i]
-    return frozenset(found)
+    return frozenset(offsets)
 
 
 def _is_own_frame(frame: FrameType) -> bool:

@@ -29,26 +29,26 @@ def key_numbers(key: Any) -> list[Any]:
 
 def concrete_key(key: Any) -> Any:
     """Return the key with the values of this run."""
-    found = tuple([_concrete(item) for item in _items(key)])
-    return found if isinstance(key, tuple) else found[0]
+    concrete = tuple([_concrete(item) for item in _items(key)])
+    return concrete if isinstance(key, tuple) else concrete[0]
 
 
 def record_indexing(
-    prologue: HostPrologue, trace: OpTrace, known: Tensor, function: Callable[..., Tensor],
+    prologue: HostPrologue, trace: OpTrace, concrete_result: Tensor, function: Callable[..., Tensor],
     x: Tensor, key: Any, *value: Any,
 ) -> Tensor:  # fmt: skip
-    """Return the result of ``function`` for a symbolic key; ``known`` is its result for the concrete key.
+    """Return the result of ``function`` for a symbolic key; ``concrete_result`` the concrete one's.
 
     That one is recorded as a shadow, for comparison with a run without symbolic numbers.
     """
     first = len(trace.nodes)
-    found = index_tensors(prologue, x, key, not value)
-    if found is None:
+    indexed = index_tensors(prologue, x, key, not value)
+    if indexed is None:
         prologue.obstacle = prologue.obstacle or "takes parts at places that differ at each call"
-        return known
-    made = function(*found, *value)
-    trace.shadow(made._value.place, known._value.place, first)
-    return made
+        return concrete_result
+    result = function(*indexed, *value)
+    trace.shadow(result._value.place, concrete_result._value.place, first)
+    return result
 
 
 def index_tensors(prologue: HostPrologue, x: Tensor, key: Any, reading: bool) -> tuple[Tensor, Any] | None:
@@ -60,28 +60,28 @@ def index_tensors(prologue: HostPrologue, x: Tensor, key: Any, reading: bool) ->
     items = _items(key)
     if any(isinstance(item, (list, bool, Tensor)) or hasattr(item, "__array__") for item in items):
         return None
-    taken = [item for item in items if item is not None and item is not Ellipsis]
-    alone = all(isinstance(item, slice) for item in taken)
-    found: list[Any] = []
+    axis_items = [item for item in items if item is not None and item is not Ellipsis]
+    alone = all(isinstance(item, slice) for item in axis_items)
+    tensor_key: list[Any] = []
     axis = 0
     for item in items:
-        made = item
+        tensor_item = item
         if item is Ellipsis:
-            axis += len(x.shape) - len(taken)
+            axis += len(x.shape) - len(axis_items)
         elif item is not None:
             if any(_is_symbolic_number(prologue, n) for n in _item_numbers(item)):
                 box = isinstance(item, slice)
-                made = (
+                tensor_item = (
                     _indices_of_slice(prologue, x, item, axis) if box else _index_of(prologue, x, item, axis)
                 )
-                if made is None or (box and not reading and not alone):
+                if tensor_item is None or (box and not reading and not alone):
                     return None
                 alone = False
                 if box and reading:
-                    x, made = x[(*(slice(None),) * axis, made)], slice(None)
+                    x, tensor_item = x[(*(slice(None),) * axis, tensor_item)], slice(None)
             axis += 1
-        found.append(made)
-    return x, tuple(found)
+        tensor_key.append(tensor_item)
+    return x, tuple(tensor_key)
 
 
 def _index_of(prologue: HostPrologue, x: Tensor, at: SymNumber, axis: int) -> Tensor:

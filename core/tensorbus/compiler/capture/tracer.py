@@ -87,7 +87,7 @@ class Tracer(Mode):
         self.traces: dict[Device, OpTrace] = {}
         self._places: dict[int, tuple[Device, int]] = {}
         self._transfers: dict[tuple[Transfer, Device], int] = {}
-        self._kept: list[Any] = []
+        self._alive: list[Any] = []
         self._recompute_tag = self._number = 0
         self._fragile = ""
 
@@ -148,8 +148,8 @@ class Tracer(Mode):
 
     def _record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kinds = [x._vtype.materialized if isinstance(x, Tensor) else _kind(x) for x in operands]
-        found = self._signature(op, kinds, operands, attrs)
-        planned = found.plan
+        signature = self._signature(op, kinds, operands, attrs)
+        planned = signature.plan
         device = planned.out.device
         trace = self._trace_on(device)
         places = tuple(
@@ -159,7 +159,7 @@ class Tracer(Mode):
             ]
         )
         trace.recompute_tag = self._number
-        place = trace.add(op.name, places, planned.attrs, found.specs[0], found.key)
+        place = trace.add(op.name, places, planned.attrs, signature.specs[0], signature.key)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
         if tracked and planned.differentiable and engine.is_grad_enabled():
             apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]
@@ -169,7 +169,7 @@ class Tracer(Mode):
         if tracked and not self.prologue.dry:  # the history may be walked when there is no prologue any more
             operands = [x.plain if type(x) is SymNumber else x for x in operands]
         if not op.results:
-            out = self._lazy_tensor(trace, place, found.specs[0], planned.out)
+            out = self._lazy_tensor(trace, place, signature.specs[0], planned.out)
             if tracked:
                 engine.record(planned, operands, out)
             return self._materialize_fragile(out)
@@ -182,18 +182,18 @@ class Tracer(Mode):
                 spec,
                 kind,
             )
-            for k, (spec, kind) in enumerate(zip(found.specs, planned.outs, strict=True))
+            for k, (spec, kind) in enumerate(zip(signature.specs, planned.outs, strict=True))
         ]
         if tracked:
             engine.record_several(planned, operands, outs)
         return self._materialize_fragile(outs)
 
-    def _materialize_fragile(self, made: Any) -> Any:
+    def _materialize_fragile(self, result: Any) -> Any:
         """Return what an op made, computed if it is one that may fail here."""
         if self._fragile:
             name, self._fragile = self._fragile, ""
             self.materialize(f"{name} may fail, for some values")
-        return made
+        return result
 
     def _attempt(
         self, trace: OpTrace, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any
@@ -229,42 +229,49 @@ class Tracer(Mode):
         if kernel_preference.active():
             key = (kernel_preference.preferred(op.name), *key)
         try:
-            found = _signatures.get(key)
+            signature = _signatures.get(key)
         except TypeError:  # an attribute that does not hash: dispatch says so as it does without a capture
-            found = None
-        if found is None:
+            signature = None
+        if signature is None:
             with unobserved():
-                made = plan(op, kinds, None if op.broadcasts else shapes, attrs, captured=True)
-            specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
-            found = _Signature(
-                plan=made,
-                specs=self._specs(op, specs, made.attrs),
-                key=(op.name, tuple((k, repr(v)) for k, v in made.attrs.items()), made.out, made.outs),
+                planned = plan(op, kinds, None if op.broadcasts else shapes, attrs, captured=True)
+            specs = tuple(Spec(s, d) for s, d in zip(shapes, planned.computed, strict=True))
+            signature = _Signature(
+                plan=planned,
+                specs=self._specs(op, specs, planned.attrs),
+                key=(
+                    op.name,
+                    tuple((k, repr(v)) for k, v in planned.attrs.items()),
+                    planned.out,
+                    planned.outs,
+                ),
             )
             if len(_signatures) >= _MAX_SIGNATURES:
                 _signatures.clear()
-            _signatures[key] = found
-        for kind, x, computed in zip(kinds, operands, found.plan.computed, strict=True):
+            _signatures[key] = signature
+        for kind, x, computed in zip(kinds, operands, signature.plan.computed, strict=True):
             if kind is int:
                 self.prologue.checked(partial(check_scalar, op.name, dtype=computed), x)
-        return found
+        return signature
 
     def _symbolic_signature(
         self, op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: dict[str, Any]
     ) -> _Signature:
         """Work out an op whose shapes or attributes have open lengths."""
         with unobserved():
-            made = plan(
+            hinted = plan(
                 op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs), captured=True
             )
-        given = {k: v for k, v in attrs.items() if k != "device" or op.family != "creation"}
-        specs = tuple(Spec(s, d) for s, d in zip(shapes, made.computed, strict=True))
+        normalized = {k: v for k, v in attrs.items() if k != "device" or op.family != "creation"}
+        specs = tuple(Spec(s, d) for s, d in zip(shapes, hinted.computed, strict=True))
         if op.normalize is not None:
-            given = op.normalize(specs, **given)
-        found = self._specs(op, specs, given)
-        key = (op.name, tuple((k, repr(texts(v))) for k, v in given.items()), made.out, made.outs)
-        planned = replace(made, attrs=given, shapes=tuple(s.shape for s in found) if made.outs else ())
-        return _Signature(plan=planned, specs=found, key=key)
+            normalized = op.normalize(specs, **normalized)
+        result_specs = self._specs(op, specs, normalized)
+        key = (op.name, tuple((k, repr(texts(v))) for k, v in normalized.items()), hinted.out, hinted.outs)
+        planned = replace(
+            hinted, attrs=normalized, shapes=tuple(s.shape for s in result_specs) if hinted.outs else ()
+        )
+        return _Signature(plan=planned, specs=result_specs, key=key)
 
     @staticmethod
     def _specs(op: Op[...], specs: tuple[Spec, ...], attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
@@ -277,13 +284,13 @@ class Tracer(Mode):
             ) from None
 
     def _trace_on(self, device: Device) -> OpTrace:
-        for known in self.traces.values():  # mostly one: asked for at each op
-            if known.device is device:
-                return known
-        found = self.traces.get(device)
-        if found is None:
-            found = self.traces[device] = OpTrace(device, self.shape_env.symbols)
-        return found
+        for candidate in self.traces.values():  # mostly one: asked for at each op
+            if candidate.device is device:
+                return candidate
+        trace = self.traces.get(device)
+        if trace is None:
+            trace = self.traces[device] = OpTrace(device, self.shape_env.symbols)
+        return trace
 
     def _operand(self, trace: OpTrace, device: Device, x: Any, dtype: Any, cast: bool) -> int:
         if not isinstance(x, Tensor):
@@ -294,7 +301,7 @@ class Tracer(Mode):
             if place is None or place[0] != device or trace.nodes[place[1]].spec != spec:
                 place = (device, trace.input(spec, x, x.plain, scalar=True))
                 self._places[id(x)] = place
-                self._kept.append(x)
+                self._alive.append(x)
                 if dtype.is_integer and type(x.plain) is int:
                     self.prologue.bounded(x, *integer_range(dtype))
             return place[1]
@@ -313,13 +320,13 @@ class Tracer(Mode):
             from ...tensor.tensor import materialize
 
             value = materialize(x)
-        found = self._places.get(id(value))
+        location = self._places.get(id(value))
         device = x._vtype.device
-        if found is None or found[0] != device:
+        if location is None or location[0] != device:
             place = self._trace_on(device).input(Spec(value.shape, x.dtype), x, value)
-            self._places[id(value)] = found = (device, place)
-            self._kept.append(value)
-        return found[1]
+            self._places[id(value)] = location = (device, place)
+            self._alive.append(value)
+        return location[1]
 
     def _lazy_tensor(self, trace: OpTrace, place: int, spec: Spec, kind: ValueType) -> Tensor:
         value = LazyValue(self, place, spec.shape)
@@ -364,22 +371,22 @@ class Tracer(Mode):
             return NotImplemented
         source = Transfer(x.device, self.place(x))
         trace, spec = self._trace_on(there), Spec(x._value.shape, x.dtype)
-        found = self._transfers.get((source, there))
-        if found is None:
-            found = self._transfers[source, there] = trace.input(spec, source, None)
-        return self._lazy_tensor(trace, found, spec, ValueType.of(x.dtype, there))
+        input_place = self._transfers.get((source, there))
+        if input_place is None:
+            input_place = self._transfers[source, there] = trace.input(spec, source, None)
+        return self._lazy_tensor(trace, input_place, spec, ValueType.of(x.dtype, there))
 
-    def trace_symbolic(self, known: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
+    def trace_symbolic(self, concrete: Callable[[], Tensor], make: Callable[[], Tensor]) -> Tensor:
         """Return the tensor that ``make`` computes from numbers which are others at each run.
 
-        ``known`` makes what it is in this run: for comparison with a run that knew no symbolic numbers.
+        ``concrete`` makes what it is in this run: for comparison with a run that knew no symbolic numbers.
         """
-        x = known()
+        x = concrete()
         place, trace = self.place(x), self._trace_on(x.device)
         first = len(trace.nodes)
-        made = make()
-        trace.shadow(made._value.place, place, first)
-        return made
+        result = make()
+        trace.shadow(result._value.place, place, first)
+        return result
 
     def _filled(self, op: Op[...], attrs: dict[str, Any]) -> Any:
         """Return what is filled with a symbolic number: zeros, and the number added to each."""
@@ -399,9 +406,11 @@ class Tracer(Mode):
     def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
         """Return what ``function``, which indexes ``x``, makes of a varying key."""
         now = symbolic_index.concrete_key(key)
-        known = self.prologue.checked(lambda *_: function(x, now, *value), *symbolic_index.key_numbers(key))
+        concrete_result = self.prologue.checked(
+            lambda *_: function(x, now, *value), *symbolic_index.key_numbers(key)
+        )
         return symbolic_index.record_indexing(
-            self.prologue, self._trace_on(x.device), known, function, x, key, *value
+            self.prologue, self._trace_on(x.device), concrete_result, function, x, key, *value
         )
 
     def made_each_run(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
@@ -411,7 +420,7 @@ class Tracer(Mode):
         self.prologue.lines[-1] = f"{name} = {self.prologue.lines[-1]}._value"
         place = self._trace_on(x.device).input(Spec(x.shape, x.dtype), name, x._value)
         self._places[id(x._value)] = (x.device, place)
-        self._kept.append(x._value)
+        self._alive.append(x._value)
         return x
 
     @contextmanager
@@ -425,28 +434,28 @@ class Tracer(Mode):
             self._number = outer
 
     def _make(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
-        made = self.prologue.call(owner, function, sizes=sizes)
+        outcome = self.prologue.call(owner, function, sizes=sizes)
         if not self.prologue.dry:
-            return made
-        kept = {name: getattr(owner, name) for name in type(owner).__slots__}
+            return outcome
+        slots = {name: getattr(owner, name) for name in type(owner).__slots__}
         try:
             with untaped():
                 return function(*hints(sizes))
         finally:
-            for name, value in kept.items():
+            for name, value in slots.items():
                 setattr(owner, name, value)
 
     def materialize(self, reason: str) -> None:
         """Run what was recorded, because of ``reason``."""
         if self.prologue.dry:
             raise CaptureError(f"compile: {reason}, where lengths are open.")
-        found = locate_break(reason)
+        graph_break = locate_break(reason)
         if self.fullgraph:
             raise CaptureError(
-                f"compile: fullgraph=True, but {reason} here, so the graph breaks:\n  {found}\n"
+                f"compile: fullgraph=True, but {reason} here, so the graph breaks:\n  {graph_break}\n"
                 f"Compute it with tensors (where, maximum ...), or compile without fullgraph."
             )
-        self.breaks.append(found)
+        self.breaks.append(graph_break)
         self.run()
 
     def run(self, ready: PreparedRun | None = None) -> None:
@@ -457,7 +466,7 @@ class Tracer(Mode):
         traces = self.traces
         finish = TraceFlush(self, traces, ready)
         try:
-            self.traces, self._places, self._transfers, self._kept = {}, {}, {}, []
+            self.traces, self._places, self._transfers, self._alive = {}, {}, {}, []
             self.untraced(finish.run)
         except BaseException as error:
             self.untraced(partial(finish.recover, error))

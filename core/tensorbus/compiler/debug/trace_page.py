@@ -113,14 +113,14 @@ class TracePage:
 
     def _facts(self, runs: Sequence[float], steps: Mapping[str, float]) -> list[tuple[str, str]]:
         ops = sum(node.op not in ("input", "constant") for node in self.request.graph)
-        found = [("device", str(self.device)), ("mode", self.request.mode), ("ops", str(ops))]
-        found += [("groups", str(len(self.parts)))] if self.parts else []
-        found.append(("compiled in", f"{self.compile_seconds * 1e3:.1f} ms"))
+        facts = [("device", str(self.device)), ("mode", self.request.mode), ("ops", str(ops))]
+        facts += [("groups", str(len(self.parts)))] if self.parts else []
+        facts.append(("compiled in", f"{self.compile_seconds * 1e3:.1f} ms"))
         if runs:
-            found.append((f"fastest of {len(runs)} run(s)", f"{min(runs) * 1e6:.1f} us"))
+            facts.append((f"fastest of {len(runs)} run(s)", f"{min(runs) * 1e6:.1f} us"))
         if steps:
-            found.append(("all groups, one by one", f"{sum(steps.values()) * 1e6:.1f} us"))
-        return found + [("", note) for note in self.notes]
+            facts.append(("all groups, one by one", f"{sum(steps.values()) * 1e6:.1f} us"))
+        return facts + [("", note) for note in self.notes]
 
     def _columns(self, steps: Mapping[str, float]) -> list[str]:
         """Return the columns of the page: where a program has no parts, its stages side by side."""

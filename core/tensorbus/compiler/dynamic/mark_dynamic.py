@@ -33,11 +33,11 @@ _marks_by_id: dict[int, _Marks] = {}
 def _marks_of(x: Tensor) -> _Marks:
     if not isinstance(x, Tensor):
         raise ShapeError(f"a tensor has axes to mark, got {type(x).__name__}.")
-    found = _marks_by_id.get(id(x))
-    if found is None or found.reference() is not x:
+    marks = _marks_by_id.get(id(x))
+    if marks is None or marks.reference() is not x:
         key = id(x)
-        found = _marks_by_id[key] = _Marks(weakref.ref(x, lambda _: _marks_by_id.pop(key, None)))
-    return found
+        marks = _marks_by_id[key] = _Marks(weakref.ref(x, lambda _: _marks_by_id.pop(key, None)))
+    return marks
 
 
 @with_form
@@ -93,7 +93,7 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
 def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
     """Return the marks that the captured code contradicts: sizes that it specializes."""
     names = {where: name for name, where in shape_env.symbols.items() if "._value.shape[" in where}
-    said = []
+    contradicted = []
     for at, (x, open_axes) in axes.items():
         marks = _marks_by_id.get(id(x))
         if marks is None or marks.reference() is not x:
@@ -102,8 +102,8 @@ def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
             name = names.get(f"{at}._value.shape[{k}]")
             least, most = marks.open[k]
             if least != most and (not names or (name is not None and shape_env.is_specialized(name))):
-                said.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
-    return said
+                contradicted.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
+    return contradicted
 
 
 def relocated(axes: Axes, reach: ReachableState) -> Axes:
@@ -130,7 +130,7 @@ class DynamicAxes:
 
     def symbolic_axes(self, reach: ReachableState) -> Axes:
         """Return the symbolic axes of each tensor, by its expression."""
-        found: dict[str, tuple[Tensor, Mapping[int, Bounds]]] = {}
+        symbolic: dict[str, tuple[Tensor, Mapping[int, Bounds]]] = {}
         for tracked in reach.tensors():
             if tracked.fixed:
                 continue
@@ -138,15 +138,15 @@ class DynamicAxes:
             shape = x._value.shape
             self._compare(tracked.expr, shape)
             marks = _marks_by_id.get(id(x))
-            given = marks if marks is not None and marks.reference() is x else None
+            valid = marks if marks is not None and marks.reference() is x else None
             axes = {
                 k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and self._is_symbolic(tracked.expr, k)
             }
-            if given is not None:
-                axes.update(given.open)
-                axes = {k: limits for k, limits in axes.items() if k not in given.static and shape[k] >= 2}
+            if valid is not None:
+                axes.update(valid.open)
+                axes = {k: limits for k, limits in axes.items() if k not in valid.static and shape[k] >= 2}
             if axes:
-                found[tracked.expr] = (x, axes)
+                symbolic[tracked.expr] = (x, axes)
         for place, key in reach.container_locations():
             if self._containers.setdefault(place, key) != key:
                 self.replaced_locations.add(place)
@@ -162,15 +162,15 @@ class DynamicAxes:
                 k: _UNBOUNDED for k, n in enumerate(shape) if n >= 2 and k in self._differed.get(place, ())
             }
             if axes:
-                found[at] = (tracked.obj, axes)
-        return found
+                symbolic[at] = (tracked.obj, axes)
+        return symbolic
 
     def _is_symbolic(self, at: str, axis: int) -> bool:
         return bool(self.dynamic) or axis in self._differed.get(at, ())
 
     def _compare(self, at: Any, shape: tuple[int, ...]) -> None:
-        known = self._shapes.get(at)
-        if self.dynamic is not False and known is not None and len(known) == len(shape):
-            differ = {k for k, (a, b) in enumerate(zip(known, shape, strict=True)) if a != b}
+        last = self._shapes.get(at)
+        if self.dynamic is not False and last is not None and len(last) == len(shape):
+            differ = {k for k, (a, b) in enumerate(zip(last, shape, strict=True)) if a != b}
             self._differed.setdefault(at, set()).update(differ)
         self._shapes[at] = shape

@@ -39,7 +39,7 @@ def retrace_with_shapes(
     try:
         Snapshot(begun).restore()
         reach = ReachableState(root, args, kwargs, codes, every, replaced=begun.replaced_locations)
-        if any(type(seen.obj) is _lru_cache_wrapper for seen in reach.objects.values()):
+        if any(type(tracked.obj) is _lru_cache_wrapper for tracked in reach.objects.values()):
             return None  # what it keeps could not be taken back
         back.insert(0, Snapshot(reach).restore)
         with active:
@@ -62,27 +62,27 @@ def _is_same_trace(first: Sequence[TraceNode], active: Tracer) -> bool:
 
     Values that were equal by chance, such as two sizes, are one node there.
     """
-    found = next(iter(active.traces.values()), None)
-    if found is None or len(active.traces) > 1:
+    second = next(iter(active.traces.values()), None)
+    if second is None or len(active.traces) > 1:
         return False
     plain = {
         place: feed.source.plain
-        for place, feed in zip(found.inputs, found.sources, strict=True) if type(feed.source) is SymNumber
+        for place, feed in zip(second.inputs, second.sources, strict=True) if type(feed.source) is SymNumber
     }  # fmt: skip
     places: list[int] = []  # of what was found, in the first program: what is one there may be several here
-    done = 0
-    for k, b in enumerate(found.nodes):
+    matched = 0
+    for k, b in enumerate(second.nodes):
         operands = tuple(places[place] for place in b.operands)
         alike = partial(
             _is_same_node, b=b, operands=operands, plain=plain.get(k), sizes=active.shape_env.hints
         )
-        at_last = done < len(first) and alike(first[done])
-        place = done if at_last else next((j for j in range(done) if alike(first[j])), None)
+        at_last = matched < len(first) and alike(first[matched])
+        place = matched if at_last else next((j for j in range(matched) if alike(first[j])), None)
         if place is None:
             return False
         places.append(place)
-        done += at_last
-    return done == len(first)
+        matched += at_last
+    return matched == len(first)
 
 
 def _is_same_node(

@@ -71,7 +71,7 @@ def retrace_with_state(
     kwargs: dict[str, Any], first_run: FirstTrace, mutations: Mutations, varying_inputs: VaryingInputs,
     mode: str, axes: Axes, integers: bool,
 ) -> tuple[CacheEntry, bool] | None:  # fmt: skip
-    """Return the cache entry of a function whose first run, ``seen``, made these ``mutations``; or None.
+    """Return the cache entry of a function whose first run, ``first_run``, made these ``mutations``; or None.
 
     ``make`` returns the state that the function reaches. ``varying_inputs`` are known to vary, and take in
     others; whether there were any is returned too. The sizes of ``axes`` are symbolic, and if ``integers``
@@ -86,15 +86,15 @@ def retrace_with_state(
         Snapshot(first_run.reach).restore()
         reach = make()
         open_axes = named_axes(axes, reach)
-        given, named = [*args], {**kwargs}
-        run.prepare(reach, given, named)
+        arguments, keywords = [*args], {**kwargs}
+        run.prepare(reach, arguments, keywords)
         if integers and not run.symbols:
             return None
         with active:
             for where, (x, limits) in open_axes.items():
                 active.open(x, where, limits)
             with SideEffectObserver() as observer:
-                out = function(*given, **named)
+                out = function(*arguments, **keywords)
             active.close()
             run.finish()
             second = [*active.traces.values()]
@@ -106,8 +106,8 @@ def retrace_with_state(
                 return None
             if any(map(active.shape_env.is_specialized, run.symbols)):
                 return None
-            made: CacheEntry = active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))
-            return made, varying_inputs.add(active.prologue, run.rates)
+            entry: CacheEntry = active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))
+            return entry, varying_inputs.add(active.prologue, run.rates)
     except DRY_RUN_ERRORS:
         return None
     finally:
@@ -130,29 +130,29 @@ class _DryRun:
         self._open, self._small = integers, varying_inputs.small
         self.rates = mutations.rates is not None or varying_inputs.rates
         self._known = varying_inputs.locations()
-        self._first, self._mutations, self._given = first_run, mutations, varying_inputs.arguments
+        self._first, self._mutations, self._varying_arguments = first_run, mutations, varying_inputs.arguments
         self._lists: list[tuple[Callable[[Any], None], Any]] = []
         self._finished = False
 
     def prepare(self, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Put symbolic numbers and tracked lists at their locations. Raises ``Uncapturable``."""
         for ref, _ in reach.argument_objects:
-            if ref.key in self._given and type(ref.value) in NUMBER_TYPES:
+            if ref.key in self._varying_arguments and type(ref.value) in NUMBER_TYPES:
                 home: Any = args if isinstance(ref.key, int) else kwargs
-                get, put = partial(home.__getitem__, ref.key), partial(home.__setitem__, ref.key)
-                self._hold((ARGUMENT, ref.key), SymbolicSlot(ref.access, get, put, str))
-        wanted: set[tuple[int | str, Any]] = {*self._known}
-        wanted |= {(id(tracked.obj), ref.key) for tracked, ref in self._mutations.numbers}
+                get, setter = partial(home.__getitem__, ref.key), partial(home.__setitem__, ref.key)
+                self._hold((ARGUMENT, ref.key), SymbolicSlot(ref.access, get, setter, str))
+        symbolic_keys: set[tuple[int | str, Any]] = {*self._known}
+        symbolic_keys |= {(id(tracked.obj), ref.key) for tracked, ref in self._mutations.numbers}
         if self.rates:
-            wanted |= _prologue_locations(self._first.prologue)
+            symbolic_keys |= _prologue_locations(self._first.prologue)
             self.prologue.free = True
         lists = {id(tracked.obj) for tracked in self._mutations.appended}
-        found = list(reach.objects.values())
-        for tracked in found:
+        tracked_objects = list(reach.objects.values())
+        for tracked in tracked_objects:
             for ref, _ in tracked.children:
                 if id(ref.value) in lists:
                     self._stand_in(reach, tracked.obj, ref, reach.access(tracked, ref))
-                elif is_number(ref.value) and not wanted.isdisjoint(
+                elif is_number(ref.value) and not symbolic_keys.isdisjoint(
                     (location_of(tracked, ref), (id(tracked.obj), ref.key))
                 ):
                     self._hold((id(tracked.obj), ref.key), _slot(tracked, ref, reach.access(tracked, ref)))
@@ -170,14 +170,14 @@ class _DryRun:
         if any(id(ref.value) in lists for ref, _ in reach.argument_objects):
             raise Uncapturable("is given a list that it adds to")
 
-    def _hold(self, key: tuple[int, Any], held: SymbolicSlot) -> None:
+    def _hold(self, key: tuple[int, Any], slot: SymbolicSlot) -> None:
         """Make a number symbolic: as a number of the prologue, or as a size."""
-        is_small = type(held.plain) is int and held.plain < _MIN_SYMBOLIC_INT
+        is_small = type(slot.plain) is int and slot.plain < _MIN_SYMBOLIC_INT
         (self._small.add if is_small else self._small.discard)(key)
-        if self._open and type(held.plain) is int and not is_small:
-            self.symbols.append(self.prologue.open(key, held))
+        if self._open and type(slot.plain) is int and not is_small:
+            self.symbols.append(self.prologue.open(key, slot))
         else:
-            self.prologue.bind(key, held)
+            self.prologue.bind(key, slot)
 
     def _stand_in(self, reach: ReachableState, owner: Any, ref: ChildRef | GlobalRef, access: str) -> None:
         """Put a tracked list in the place of a list."""
@@ -187,37 +187,37 @@ class _DryRun:
             grown = AppendedList(ref.value, reach.name(ref.value), kind(ref.value))
             grown.stand_in.take(grown.items, self.prologue)
             self.prologue.appended[id(ref.value)] = grown
-        put = partial(owner.__setitem__, ref.name) if isinstance(ref, GlobalRef) else _setter(owner, ref)
+        setter = partial(owner.__setitem__, ref.name) if isinstance(ref, GlobalRef) else _setter(owner, ref)
         grown.exprs.append(access)
-        self._lists.append((put, ref.value))
-        put(grown.stand_in)
+        self._lists.append((setter, ref.value))
+        setter(grown.stand_in)
 
     def _put(self, g: GlobalRef, stand: Any) -> None:
         """Assign a stand-in to a global."""
-        put = partial(g.scope.__setitem__, g.name)
-        self._lists.append((put, g.value))
-        put(stand)
+        setter = partial(g.scope.__setitem__, g.name)
+        self._lists.append((setter, g.value))
+        setter(stand)
 
     def finish(self) -> None:
         """Restore the numbers and lists."""
         if not self._finished:
             self.prologue.release()
-            for put, value in self._lists:
-                put(value)
+            for setter, value in self._lists:
+                setter(value)
             self._finished = True
 
     def agrees(self, after: Snapshot) -> bool:
         """Return whether the numbers and lists are what the first run left there."""
         for grown in self.prologue.appended.values():
-            left = after.list_items(grown.obj)
-            if left is None or not all(
-                map(_is_same_value, left[len(left) - len(grown.items) :], grown.items)
+            items = after.list_items(grown.obj)
+            if items is None or not all(
+                map(_is_same_value, items[len(items) - len(grown.items) :], grown.items)
             ):
                 return False
         return all(
-            _is_same_value(left, held.now)
-            for (key, ref), held in self.prologue.slots.items()
-            if (left := after.value(key, ref)) is not after
+            _is_same_value(value, slot.now)
+            for (key, ref), slot in self.prologue.slots.items()
+            if (value := after.value(key, ref)) is not after
         )
 
 
@@ -228,8 +228,8 @@ class _Math:
         self._script = prologue
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(math, name)
-        return partial(self._script.outcome, found) if callable(found) else found
+        member = getattr(math, name)
+        return partial(self._script.outcome, member) if callable(member) else member
 
 
 class _RecordsAppends:
@@ -286,33 +286,33 @@ RecordingDeque: Final = _recording_class(deque)
 
 def _prologue_locations(prologue: HostPrologue) -> set[tuple[int, Any]]:
     """Return the locations whose numbers the first run's prologue has read or changed."""
-    found: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in prologue.reads}
+    locations: set[tuple[int, Any]] = {(at, ("item", (type(key), repr(key)))) for at, key in prologue.reads}
     for owner in prologue.owners:
         own = getattr(owner, "__dict__", {})
-        found |= {(id(owner), ("attribute", n)) for n, v in own.items() if is_number(v)}
-    return found
+        locations |= {(id(owner), ("attribute", n)) for n, v in own.items() if is_number(v)}
+    return locations
 
 
 def _slot(tracked: TrackedObject, ref: ChildRef, access: str) -> SymbolicSlot:
     owner: Any = tracked.obj
-    put = _setter(owner, ref)
+    setter = _setter(owner, ref)
     if isinstance(owner, types.CellType):
-        return SymbolicSlot(access, lambda: owner.cell_contents, put, lambda text: f"{access} = {text}")
+        return SymbolicSlot(access, lambda: owner.cell_contents, setter, lambda text: f"{access} = {text}")
     kind, name = ref.key if isinstance(ref.key, tuple) else ("index", ref.key)
     if kind == "slot":
         return SymbolicSlot(
-            access, lambda: getattr(owner, name), put,
+            access, lambda: getattr(owner, name), setter,
             lambda text: f"object.__setattr__({tracked.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute" and isinstance(owner, type):
         return SymbolicSlot(
-            access, lambda: owner.__dict__[name], put,
+            access, lambda: owner.__dict__[name], setter,
             lambda text: f"type.__setattr__({tracked.expr}, {name!r}, {text})",
         )  # fmt: skip
     if kind == "attribute":
-        return SymbolicSlot(access, lambda: vars(owner)[name], put, lambda text: f"{access} = {text}")
+        return SymbolicSlot(access, lambda: vars(owner)[name], setter, lambda text: f"{access} = {text}")
     where = ref.access.key if isinstance(ref.access, KeyAccess) else ref.key
-    return SymbolicSlot(access, lambda: owner[where], put, lambda text: f"{access} = {text}")
+    return SymbolicSlot(access, lambda: owner[where], setter, lambda text: f"{access} = {text}")
 
 
 def _global_slot(g: GlobalRef, access: str) -> SymbolicSlot:
@@ -347,9 +347,9 @@ def _setter(owner: Any, ref: ChildRef) -> Callable[[Any], None]:
 
 
 def _set_default(function: types.FunctionType, place: int, value: Any) -> None:
-    given = [*(function.__defaults__ or ())]
-    given[place] = value
-    function.__defaults__ = tuple(given)
+    defaults = [*(function.__defaults__ or ())]
+    defaults[place] = value
+    function.__defaults__ = tuple(defaults)
 
 
 def _is_same_trace(first_run: FirstTrace, second: OpTrace | None, sizes: Mapping[str, int]) -> bool:
@@ -373,10 +373,10 @@ def _numbered_ops(
     Ops that only shadow others for symbolic numbers come second. ``before`` are the ids of the values that
     existed before both runs.
     """
-    found: set[int] = set()
+    numbered: set[int] = set()
     shadow_only: set[int] = set()
     at: list[int] = []
-    made = 0
+    input_count = 0
     for place, e in enumerate(trace.nodes[:count] if trace is not None else ()):
         if trace is not None and place in trace.shadows:
             at.append(at[trace.shadows[place]])
@@ -391,14 +391,14 @@ def _numbered_ops(
             key = ("tensor", id(feed.value), spec)
             if type(feed.source) is SymNumber:
                 key = ("number", repr(feed.source.plain), spec)
-            elif id(feed.value) not in before:  # drawn, or made of constants, by each run
-                made += 1
-                key = ("made", made, spec)
+            elif id(feed.value) not in before:  # drawn, or computed from constants, by each run
+                input_count += 1
+                key = ("made", input_count, spec)
         number = names.setdefault(key, len(names))
         at.append(number)
         if e.op not in ("constant", "input"):
-            (shadow_only if trace is not None and place in trace.shadow_only else found).add(number)
-    return found, shadow_only
+            (shadow_only if trace is not None and place in trace.shadow_only else numbered).add(number)
+    return numbered, shadow_only
 
 
 def _is_same_value(a: Any, b: Any, depth: int = 0) -> bool:

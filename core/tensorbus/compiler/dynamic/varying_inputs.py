@@ -42,47 +42,47 @@ class VaryingInputs:
                 self.arguments.add(key)
         return {key for key in self.arguments if type(arguments.get(key)) in NUMBER_TYPES}
 
-    def note_changed(self, found: set[tuple[int | str, Any]]) -> None:
+    def note_changed(self, locations: set[tuple[int | str, Any]]) -> None:
         """Note locations whose numbers others have changed."""
-        self.outside |= found - self._fixed - self.known.keys()
+        self.outside |= locations - self._fixed - self.known.keys()
 
     def most_general_trace(
         self, attempt: Callable[[], tuple[CacheEntry, bool] | None], reach: ReachableState,
-        given: set[int | str], *, counts: bool,
+        varying: set[int | str], *, counts: bool,
     ) -> tuple[CacheEntry, bool] | None:  # fmt: skip
         """Return the result of ``attempt`` with as many of the new numbers symbolic as possible.
 
         Python may need only one of them: when it fails with all, it is repeated with one more at a time.
-        ``given`` are the varying arguments. ``counts``: the function itself changes numbers.
+        ``varying`` are the varying arguments. ``counts``: the function itself changes numbers.
         """
-        found = attempt()
-        if found is not None:
-            return found
+        best = attempt()
+        if best is not None:
+            return best
         small = {*self.small}
-        old = {key for key in given if (ARGUMENT, key) in self.known}
-        new = [*((ARGUMENT, key) for key in given - old), *self.outside]
-        self.arguments -= given - old
+        old = {key for key in varying if (ARGUMENT, key) in self.known}
+        new = [*((ARGUMENT, key) for key in varying - old), *self.outside]
+        self.arguments -= varying - old
         self.outside = set()
         more = False
         for place in [*new] if 1 < len(new) <= MAX_TRIED_ALONE else ():
             home: set[Any] = self.arguments if place[0] == ARGUMENT else self.outside
             key: Any = place[1] if place[0] == ARGUMENT else place
             home.add(key)
-            made = attempt()
-            if made is None:
+            extended = attempt()
+            if extended is None:
                 home.remove(key)
             else:
-                found, more = made, more or made[1]
+                best, more = extended, more or extended[1]
                 new.remove(place)
         self._fixed.update(place[1] if place[0] == ARGUMENT else place for place in {*new} - small)
-        if found is None and new and (old or counts or self.may_be_read_by(reach)):
-            found = attempt()
-        if found is None:
+        if best is None and new and (old or counts or self.may_be_read_by(reach)):
+            best = attempt()
+        if best is None:
             old = {key for key in old if (ARGUMENT, key) not in small}
             self._fixed |= old
             self.arguments -= old
             return None
-        return found[0], more or found[1]
+        return best[0], more or best[1]
 
     def retrace_order(self) -> tuple[bool, bool]:
         """Return whether integers become numbers first, or sizes, which can be guarded by ranges."""
@@ -91,12 +91,12 @@ class VaryingInputs:
     def may_be_read_by(self, reach: ReachableState) -> bool:
         """Return whether code that reaches this state may read them."""
         scopes = {id(g.scope) for g in reach.globals}
-        found = (
+        exprs = (
             {s.expr for s in reach.objects.values()}
             if any(type(k) is str for k, _ in self.locations())
             else ()
         )
-        return any(key in reach.objects or key in scopes or key in found for key, _ in self.locations())
+        return any(key in reach.objects or key in scopes or key in exprs for key, _ in self.locations())
 
     def locations(self) -> set[tuple[int | str, Any]]:
         """Return all locations that are to be symbolic."""
@@ -104,10 +104,10 @@ class VaryingInputs:
 
     def add(self, prologue: HostPrologue, rates: bool) -> bool:
         """Add the symbolic slots of a prologue; return whether any of them is new."""
-        known = len(self.known), self.rates
+        before = len(self.known), self.rates
         # a slot's setter keeps its owner alive
         self.known.update({key: slot.put for key, slot in prologue.slots.items()})
         self.known.update({key: None for key in self.outside if type(key[0]) is str})
         self.outside = set()
         self.rates = self.rates or rates
-        return known != (len(self.known), self.rates)
+        return before != (len(self.known), self.rates)

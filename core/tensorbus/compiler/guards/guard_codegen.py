@@ -55,30 +55,30 @@ _EXACTLY_COMPARED: Final = frozenset({int, bool, str, bytes, type(None)})
 
 def _parameter_names(function: Any) -> tuple[str, ...]:
     """Return the names of the positional parameters of a Python function."""
-    given: Any = function.forward if isinstance(function, Module) else function
-    bound = type(given) is MethodType
-    found = given.__func__ if bound else given
-    if type(found) is not FunctionType:
+    callee: Any = function.forward if isinstance(function, Module) else function
+    bound = type(callee) is MethodType
+    plain = callee.__func__ if bound else callee
+    if type(plain) is not FunctionType:
         return ()
-    return found.__code__.co_varnames[bound : found.__code__.co_argcount]
+    return plain.__code__.co_varnames[bound : plain.__code__.co_argcount]
 
 
 class GuardCodegen:
-    """Generates the guards of one capture, for the objects ``kept``, by id, that code which ``ran`` reaches.
+    """Generates the guards of one capture, for the objects ``reached``, by id, by code that ``ran``.
 
     ``grads``: the program reads gradients of tensors, except of those ``overwritten``, by id. ``called`` are
     the ids of tensorbus's own code that ran.
     """
 
     def __init__(
-        self, reach: ReachableState, kept: Mapping[int, TrackedObject], ran: set[CodeType],
+        self, reach: ReachableState, reached: Mapping[int, TrackedObject], ran: set[CodeType],
         prologue: HostPrologue, grads: bool, shape_env: ShapeEnv, overwritten: Container[int],
         called: Container[int] = (),
     ) -> None:  # fmt: skip
         self.ran, self.called = ran, called
-        self.reach, self.kept, self.prologue, self.grads, self.shape_env = (
+        self.reach, self.reached, self.prologue, self.grads, self.shape_env = (
             reach,
-            kept,
+            reached,
             prologue,
             grads,
             shape_env,
@@ -93,7 +93,7 @@ class GuardCodegen:
         """Whether code may read prologue numbers of optimizer groups, such as rates, by another way."""
         self._counted_tables = {
             id(ref.value)
-            for tracked in kept.values() if tracked.before.kind == "counted"
+            for tracked in reached.values() if tracked.before.kind == "counted"
             for ref in tracked.before.children if ref.access in _COUNTED_TABLES
         }  # fmt: skip
 
@@ -117,13 +117,15 @@ class GuardCodegen:
         for grown in self.prologue.appended.values():
             for at in grown.exprs:
                 self.add(f"{at} is {grown.expr}", f"the {type(grown.obj).__name__} that is added to")
-        for found in used:
-            at = f"{self.reach.name(found.scope)}[{found.name!r}]"
-            if (id(found.scope), found.name) in self.prologue.slots:
-                self._prologue_number(at, found.value, f"the global {found.name!r}")
+        for global_ref in used:
+            at = f"{self.reach.name(global_ref.scope)}[{global_ref.name!r}]"
+            if (id(global_ref.scope), global_ref.name) in self.prologue.slots:
+                self._prologue_number(at, global_ref.value, f"the global {global_ref.name!r}")
                 continue
-            self._locations = ((id(found.scope), found.name),) if is_number(found.value) else ()
-            self._child(at, found.value, found.tracked, f"the global {found.name!r}")
+            self._locations = (
+                ((id(global_ref.scope), global_ref.name),) if is_number(global_ref.value) else ()
+            )
+            self._child(at, global_ref.value, global_ref.tracked, f"the global {global_ref.name!r}")
             self._locations = ()
         for scope, names in self.reach.missing_globals(self.ran):
             text = f"that no global is named {', '.join(sorted(names))}"
@@ -132,7 +134,7 @@ class GuardCodegen:
             self.add(f"{one} is {other}", f"which object {one} is")
         self._distinct()
         library: list[TrackedObject] = []
-        for tracked in list(self.kept.values()):
+        for tracked in list(self.reached.values()):
             if isinstance(tracked.obj, ModuleType) and tracked.before.kind == "counted":
                 library.append(tracked)
             else:
@@ -160,43 +162,43 @@ class GuardCodegen:
         self.guards = others + [guard for guard in self.guards if guard not in merged]
         if merged:
             names = [describe_ref(ref) for tracked in modules for ref, _ in tracked.children]
-            shown = ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
+            listed = ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
             code = " and ".join(f"({guard.code})" for guard in merged)
-            self.add(code, f"what is looked up in tensorbus: {shown or 'nothing'}", True)
+            self.add(code, f"what is looked up in tensorbus: {listed or 'nothing'}", True)
 
     def _lookups(self) -> None:
         """Guard what code looks up in modules and classes that are taken as they are."""
-        fixed = [tracked.obj for tracked in self.kept.values() if tracked.before.kind == "fixed"]
+        fixed = [tracked.obj for tracked in self.reached.values() if tracked.before.kind == "fixed"]
         owners = [x for x in fixed if isinstance(x, (ModuleType, type))]
-        tensors = {type(tracked.obj) for tracked in self.kept.values() if tracked.before.kind == "tensor"}
+        tensors = {type(tracked.obj) for tracked in self.reached.values() if tracked.before.kind == "tensor"}
         name = self.reach.name
-        for found in lookups([*owners, Tensor, *tensors - {Tensor}], self.ran, self.called):
-            at = f"{name(found.table)}[{found.name!r}]"
-            kind = "class" if isinstance(found.owner, type) else "module"
-            text = f"attribute {found.name!r} of {kind} {found.owner.__name__}"
-            if found.absent:
-                self.add(f"{found.name!r} not in {name(found.table)}", f"that there is no {text}")
+        for lookup in lookups([*owners, Tensor, *tensors - {Tensor}], self.ran, self.called):
+            at = f"{name(lookup.table)}[{lookup.name!r}]"
+            kind = "class" if isinstance(lookup.owner, type) else "module"
+            text = f"attribute {lookup.name!r} of {kind} {lookup.owner.__name__}"
+            if lookup.absent:
+                self.add(f"{lookup.name!r} not in {name(lookup.table)}", f"that there is no {text}")
             else:
-                self.add(f"{at} is {name(found.value)}", text)
+                self.add(f"{at} is {name(lookup.value)}", text)
 
     def _distinct(self) -> None:
         """Guard that no mutable object is reached by two expressions that were distinct objects."""
-        found = [
-            s for s in self.kept.values()
+        mutable = [
+            s for s in self.reached.values()
             if s.before.kind in _MUTABLE_KINDS
             and (self.grads or s.fixed or not s.expr.endswith("._node.grad"))
         ]  # fmt: skip
-        for kind in {type(s.obj): None for s in found if not s.fixed}:
-            places = [s.expr for s in found if not s.fixed and type(s.obj) is kind]
-            given = [f"id({at})" for at in places]
-            fixed = frozenset(id(s.obj) for s in found if s.fixed and type(s.obj) is kind)
+        for kind in {type(s.obj): None for s in mutable if not s.fixed}:
+            places = [s.expr for s in mutable if not s.fixed and type(s.obj) is kind]
+            ids = [f"id({at})" for at in places]
+            fixed = frozenset(id(s.obj) for s in mutable if s.fixed and type(s.obj) is kind)
             text = f"that no {kind.__name__} is given twice, or is one that the code finds elsewhere"
-            if len(given) == 2:
+            if len(ids) == 2:
                 self.add(f"{places[0]} is not {places[1]}", text)
-            elif len(given) > 2:
-                self.add(f"len({{{', '.join(given)}}}) == {len(given)}", text)
+            elif len(ids) > 2:
+                self.add(f"len({{{', '.join(ids)}}}) == {len(ids)}", text)
             if fixed:
-                self.add(f"{self.reach.name(fixed)}.isdisjoint(({', '.join(given)},))", text)
+                self.add(f"{self.reach.name(fixed)}.isdisjoint(({', '.join(ids)},))", text)
 
     def add(self, code: str, text: str, on_mutation_only: bool = False) -> None:
         """Add a condition."""
@@ -205,16 +207,16 @@ class GuardCodegen:
         )
 
     def _modes(self) -> None:
-        name, found = self.reach.name, self.reach.global_modes
-        self.add(f"grad_enabled() is {found.grad_mode}", "whether gradients are recorded")
-        entered, chosen = found.default_device
-        default = "chosen[0] is None" if chosen is None else f"chosen[0] == {name(chosen)}"
+        name, modes = self.reach.name, self.reach.global_modes
+        self.add(f"grad_enabled() is {modes.grad_mode}", "whether gradients are recorded")
+        entered, device = modes.default_device
+        default = "chosen[0] is None" if device is None else f"chosen[0] == {name(device)}"
         self.add(f"entered() == {name(entered)} and {default}", "the default device")
-        self.add(f"dtypes.default_float is {name(found.default_dtype)}", "the default dtype")
-        self.add(f"autocast() is {name(found.autocast)}", "autocast")
-        preferred = name(found.preferred_kernels)
+        self.add(f"dtypes.default_float is {name(modes.default_dtype)}", "the default dtype")
+        self.add(f"autocast() is {name(modes.autocast)}", "autocast")
+        preferred = name(modes.preferred_kernels)
         self.add(f"preferred() is {preferred} or preferred() == {preferred}", "preferred kernels")
-        self.add(f"precision[0] == {found.matmul_precision!r}", "the precision of products")
+        self.add(f"precision[0] == {modes.matmul_precision!r}", "the precision of products")
         self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
     def _child(
@@ -290,7 +292,7 @@ class GuardCodegen:
             if tracked.fixed and ref.stable and child is None:
                 continue
             if child is not None and (
-                id(child.obj) not in self.kept or (child.fixed and tracked.fixed and ref.stable)
+                id(child.obj) not in self.reached or (child.fixed and tracked.fixed and ref.stable)
             ):
                 continue
             if ref.key == "grad" and (not self.grads or id(tracked.obj) in self.overwritten):
@@ -324,13 +326,13 @@ class GuardCodegen:
                 on_mutation_only,
             )
         for kind in ("__defaults__", "__kwdefaults__"):
-            found = getattr(function, kind)
+            value = getattr(function, kind)
             if not tracked.fixed:
                 self.add(
-                    f"len({at}.{kind} or ()) == {len(found or ())}", f"the {kind} of {text}", on_mutation_only
+                    f"len({at}.{kind} or ()) == {len(value or ())}", f"the {kind} of {text}", on_mutation_only
                 )
-            elif found:
-                self.add(f"{at}.{kind} is {name(found)}", f"the {kind} of {text}", on_mutation_only)
+            elif value:
+                self.add(f"{at}.{kind} is {name(value)}", f"the {kind} of {text}", on_mutation_only)
 
     def _list_items(self, tracked: TrackedObject, text: str, on_mutation_only: bool) -> bool:
         """Guard a list of scalars by one condition; return whether it is one."""
@@ -341,13 +343,13 @@ class GuardCodegen:
                 return False
         values = [ref.value for ref, _ in tracked.children]
         kinds, at, name = [type(v) for v in values], tracked.expr, self.reach.name
-        found = f"[*map(type, {at})] == {name(kinds)}"
+        condition = f"[*map(type, {at})] == {name(kinds)}"
         if any(kind not in _EXACTLY_COMPARED for kind in kinds):  # 0.0 is not -0.0, and NaN is NaN
-            found = f"{found} and [*map(repr, {at})] == {name([*map(repr, values)])}"
+            condition = f"{condition} and [*map(repr, {at})] == {name([*map(repr, values)])}"
         else:
-            found = f"{found} and {at} == {name(values)}"
+            condition = f"{condition} and {at} == {name(values)}"
         self._locations = number_locations(tracked, [ref for ref, _ in tracked.children])
-        self.add(found, f"the items of {text}", on_mutation_only)
+        self.add(condition, f"the items of {text}", on_mutation_only)
         self._locations = ()
         return True
 
@@ -366,10 +368,14 @@ class GuardCodegen:
         if not tracked.fixed:
             self._shape(at, state.value.shape, text)
         if state.node is None:
-            kept = isinstance(tracked.obj, Parameter)
+            is_parameter = isinstance(tracked.obj, Parameter)
             asks = isinstance(tracked.obj._node, Leaf)  # by now: it may have had a gradient before
-            none = f" and ({at}.grad is None) is {asks or tracked.obj.grad is None}" if kept or asks else ""
-            self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", kept)
+            none = (
+                f" and ({at}.grad is None) is {asks or tracked.obj.grad is None}"
+                if is_parameter or asks
+                else ""
+            )
+            self.add(f"{at}._node is None{none}", f"that {text} requires no gradient", is_parameter)
         elif isinstance(state.node, Leaf):
             if tracked.fixed:
                 self.add(f"{at}._node is {name(state.node)}", f"that {text} requires a gradient", True)
@@ -381,13 +387,15 @@ class GuardCodegen:
             self.add(f"type({at}._node) not in (NoneType, Leaf)", f"that {text} has a history")
 
     def _shape(self, at: str, shape: tuple[int, ...], text: str) -> None:
-        left = {k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.shape_env.symbols.values()}
-        if not left:
+        symbolic = {
+            k for k in range(len(shape)) if f"{at}._value.shape[{k}]" in self.shape_env.symbols.values()
+        }
+        if not symbolic:
             lengths = tuple(shape)  # a device's own shapes may print otherwise
             self.add(f"{at}._value.shape == {lengths!r}", f"the shape of {text}, {lengths}")
             return
         self.add(f"len({at}._value.shape) == {len(shape)}", f"the rank of {text}, {len(shape)}")
-        for k in set(range(len(shape))) - left:
+        for k in set(range(len(shape))) - symbolic:
             self.add(f"{at}._value.shape[{k}] == {shape[k]}", f"the length of axis {k} of {text}, {shape[k]}")
 
     def define_names(self, body: str) -> None:
@@ -395,12 +403,12 @@ class GuardCodegen:
 
         ``body`` is the code that comes after them.
         """
-        known: set[str] = set()
+        defined: set[str] = set()
         guards: list[Guard] = []
         for guard in self.guards:
-            guards += [_definition(*each) for each in self.reach.definitions(guard.code, known)]
+            guards += [_definition(*each) for each in self.reach.definitions(guard.code, defined)]
             guards.append(guard)
-        self.guards = guards + [_definition(*each) for each in self.reach.definitions(body, known)]
+        self.guards = guards + [_definition(*each) for each in self.reach.definitions(body, defined)]
 
     def emit_head(self) -> list[str]:
         """Return the first lines of a cache entry's code: arguments by name, then the check of the guards."""
@@ -429,10 +437,10 @@ class GuardCodegen:
 
     def _bind_names(self, depth: str) -> list[str]:
         count = sum(isinstance(ref.key, int) for ref in self.reach.arguments)
-        given = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
+        lines = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
         symbols = self.shape_env.symbols
         names = self.reach.definitions(" ".join(symbols.values()), set())
-        return given + [f"{depth}{name} = {at}" for name, at in (*names, *symbols.items())]
+        return lines + [f"{depth}{name} = {at}" for name, at in (*names, *symbols.items())]
 
 
 def _definition(name: str, at: str) -> Guard:

@@ -51,23 +51,23 @@ def lookups(owners: Iterable[Any], ran: Iterable[CodeType], called: Container[in
     ``called`` are the ids of the code of tensorbus that ran.
     """
     names = frozenset[str]().union(*map(_names, ran))
-    stack, known = [*owners], set[Any]()
+    stack, visited = [*owners], set[Any]()
     while stack:
         owner = stack.pop()
         every = _in_class(owner, names, called) if isinstance(owner, type) else _in_module(owner, names)
-        for found in every:
-            if (id(found.table), found.name) not in known:
-                known.add((id(found.table), found.name))
-                yield found
-                if isinstance(found.value, (ModuleType, type)) and _is_followed(found):
-                    stack.append(found.value)
+        for lookup in every:
+            if (id(lookup.table), lookup.name) not in visited:
+                visited.add((id(lookup.table), lookup.name))
+                yield lookup
+                if isinstance(lookup.value, (ModuleType, type)) and _is_followed(lookup):
+                    stack.append(lookup.value)
 
 
-def _is_followed(found: Lookup) -> bool:
+def _is_followed(lookup: Lookup) -> bool:
     """Return whether what was found belongs to the package that it was found in."""
-    value = found.value
+    value = lookup.value
     inner = value.__name__ if isinstance(value, ModuleType) else value.__module__
-    outer = found.owner.__name__ if isinstance(found.owner, ModuleType) else found.owner.__module__
+    outer = lookup.owner.__name__ if isinstance(lookup.owner, ModuleType) else lookup.owner.__module__
     return bool(inner.partition(".")[0] == outer.partition(".")[0])
 
 
@@ -110,20 +110,20 @@ def _table(base: type) -> dict[str, Any] | None:
 @cache
 def _names(code: CodeType) -> frozenset[str]:
     """Return the names that code looks up in other objects, those of operators included."""
-    found = {*code.co_names}
-    if "getattr" in found:
-        found |= {x for x in code.co_consts if isinstance(x, str)}
+    names = {*code.co_names}
+    if "getattr" in names:
+        names |= {x for x in code.co_consts if isinstance(x, str)}
     for i in dis.get_instructions(code):
         if i.opname == "BINARY_OP":
             name = _BINARY.get(i.argrepr.removesuffix("="))
-            found |= {f"__{name}__", f"__r{name}__"} if name else {"__getitem__"}
+            names |= {f"__{name}__", f"__r{name}__"} if name else {"__getitem__"}
             if name and i.argrepr.endswith("="):
-                found.add(f"__i{name}__")
+                names.add(f"__i{name}__")
         elif i.opname == "COMPARE_OP":
             name = _COMPARISONS.get(str(i.argval), "eq")
-            found |= {f"__{name}__", f"__{_REFLECTED.get(name, name)}__"}
+            names |= {f"__{name}__", f"__{_REFLECTED.get(name, name)}__"}
         elif i.opname in _INSTRUCTIONS:
-            found.add(f"__{_INSTRUCTIONS[i.opname]}__")
+            names.add(f"__{_INSTRUCTIONS[i.opname]}__")
         elif "POP_JUMP" in i.opname:
-            found.add("__bool__")
-    return frozenset(found)
+            names.add("__bool__")
+    return frozenset(names)

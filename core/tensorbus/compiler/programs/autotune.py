@@ -57,20 +57,26 @@ def autotune(
         )
     folder = private_folder(device.type, "choices")
     path = folder / _key(device, request, knobs) if folder is not None else None
-    known = _read(cache_load(path) if path is not None else None)
-    if known is not None:
-        return lower_checked(device, lowering, replace(request, chosen=known.chosen)), known.notes
+    stored = _read(cache_load(path) if path is not None else None)
+    if stored is not None:
+        return lower_checked(device, lowering, replace(request, chosen=stored.chosen)), stored.notes
     search = _Search(device, lowering, request)
     search.run(knobs)
-    found = TuningResult(chosen=search.chosen, notes=tuple(search.notes))
+    result = TuningResult(chosen=search.chosen, notes=tuple(search.notes))
     if path is not None:
-        cache_store(path, json.dumps({"chosen": dict(found.chosen), "notes": list(found.notes)}).encode())
-    return search.best, found.notes
+        cache_store(path, json.dumps({"chosen": dict(result.chosen), "notes": list(result.notes)}).encode())
+    return search.best, result.notes
 
 
 def _key(device: Device, request: CompileRequest, knobs: Sequence[Knob]) -> str:
-    found = device.properties
-    about = (__version__, found.name, found.driver, str(found.compute_units), str(request.graph))
+    properties = device.properties
+    about = (
+        __version__,
+        properties.name,
+        properties.driver,
+        str(properties.compute_units),
+        str(request.graph),
+    )
     return sha256(
         "\0".join([*about, repr(sorted(request.replaces.items())), repr(knobs)]).encode()
     ).hexdigest()
@@ -79,8 +85,8 @@ def _key(device: Device, request: CompileRequest, knobs: Sequence[Knob]) -> str:
 def _read(data: bytes | None) -> TuningResult | None:
     if data is None:
         return None
-    found = json.loads(data)
-    return TuningResult(chosen=found["chosen"], notes=tuple(found["notes"]))
+    fields = json.loads(data)
+    return TuningResult(chosen=fields["chosen"], notes=tuple(fields["notes"]))
 
 
 class _Search:
@@ -118,7 +124,7 @@ class _Search:
 
     def _whole(self, knob: Knob) -> None:
         """Choose one value for the program."""
-        taken, figures = knob.usual, []
+        best_value, figures = knob.usual, []
         for value in knob.values:
             if value == knob.usual:
                 continue
@@ -128,11 +134,11 @@ class _Search:
             except DeviceError as error:
                 figures.append(f"{value} cannot be run: {error}")
                 continue
-            figures.append(f"{value} took {after / before:.2f} of the time of {taken}")
+            figures.append(f"{value} took {after / before:.2f} of the time of {best_value}")
             if after < before * BETTER_BELOW:
-                taken, self.best = value, other
+                best_value, self.best = value, other
                 self.chosen[knob.name] = value
-        self._note(knob, str(taken) if taken != knob.usual else "", figures)
+        self._note(knob, str(best_value) if best_value != knob.usual else "", figures)
 
     def _each(self, knob: Knob) -> None:
         """Choose a value for each step, by the steps' own times."""
@@ -151,26 +157,26 @@ class _Search:
             for name, seconds in times.items():
                 if name in fastest and seconds < fastest[name][0] * BETTER_BELOW:
                     fastest[name] = seconds, value
-        found = {f"{knob.name}@{n}": v for n, (_, v) in fastest.items() if v != knob.usual}
-        if found:
-            other = self._compiled({**self.chosen, **found})
+        per_step = {f"{knob.name}@{n}": v for n, (_, v) in fastest.items() if v != knob.usual}
+        if per_step:
+            other = self._compiled({**self.chosen, **per_step})
             before, after = self._compared(self.best, other)
             figures.append(f"together they took {after / before:.2f} of the time")
             if after < before * BETTER_BELOW:
-                self.chosen.update(found)
+                self.chosen.update(per_step)
                 self.best = other
             else:
-                found = {}
-        self._note(knob, ", ".join(f"{v} for {n.partition('@')[2]}" for n, v in found.items()), figures)
+                per_step = {}
+        self._note(knob, ", ".join(f"{v} for {n.partition('@')[2]}" for n, v in per_step.items()), figures)
 
-    def _note(self, knob: Knob, taken: str, figures: Sequence[str]) -> None:
+    def _note(self, knob: Knob, choice: str, figures: Sequence[str]) -> None:
         """Note the choice for a knob."""
-        what = f"{taken} instead of {knob.usual}" if taken else f"{knob.usual} as ever, no value is faster"
+        what = f"{choice} instead of {knob.usual}" if choice else f"{knob.usual} as ever, no value is faster"
         measured = f" ({'; '.join(figures)})" if figures else ""
         self.notes.append(f"max-autotune: {knob.name}, {knob.what}: {what}{measured}")
 
-    def _compiled(self, chosen: Mapping[str, int]) -> Executable:
-        return self.lowering.compile(replace(self.request, chosen=chosen))
+    def _compiled(self, choices: Mapping[str, int]) -> Executable:
+        return self.lowering.compile(replace(self.request, chosen=choices))
 
     def _times(self, program: Any, most: float | None) -> dict[str, float]:
         """Return the median seconds of each step; nothing where a run takes more than ``most`` seconds."""
@@ -190,14 +196,14 @@ class _Search:
         if first[1] > HOPELESS_RATIO * first[0]:
             return first[0], first[1]
         many = [max(1, min(1000, int(2e-3 / max(seconds, 1e-7)))) for seconds in first]
-        found: tuple[list[float], list[float]] = ([], [])
+        measured: tuple[list[float], list[float]] = ([], [])
         start = perf_counter()
-        while len(found[0]) < 3 or (
-            len(found[0]) < MAX_TURNS and perf_counter() - start < COMPARISON_SECONDS
+        while len(measured[0]) < 3 or (
+            len(measured[0]) < MAX_TURNS and perf_counter() - start < COMPARISON_SECONDS
         ):
-            for times, run, count in zip(found, runs, many, strict=True):
+            for times, run, count in zip(measured, runs, many, strict=True):
                 times.append(run(count))
-        return median(found[0]), median(found[1])
+        return median(measured[0]), median(measured[1])
 
     def _timed(self, program: Executable) -> Callable[[int], float]:
         """Return a function that runs the program ``count`` times, and returns the seconds of one run."""

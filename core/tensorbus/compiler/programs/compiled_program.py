@@ -70,17 +70,17 @@ class CompiledProgram:
     def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
         backend = plugins.backend(self.device.type)
         try:
-            made = self.executable(values)
+            results = self.executable(values)
         except EXPECTED_ERRORS:
             raise
         except Exception as error:
             raise self.failed(error) from error
-        text = mismatch(made, [node.spec for node in self.graph.outputs], self.device, several=True)
+        text = mismatch(results, [node.spec for node in self.graph.outputs], self.device, several=True)
         if text is not None:
             owner = backend.extension.owner
             raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
         self._examined = True
-        return made
+        return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +102,14 @@ def lower_checked(device: Device, lowering: Lowering, request: CompileRequest) -
     """Return the executable of a request; an error, or a result of another type, names the plugin."""
     backend = plugins.backend(device.type)
     try:
-        made: object = lowering.compile(request)
+        executable: object = lowering.compile(request)
     except (TensorbusError, MemoryError):
         raise
     except Exception as error:
         raise backend.failed("lowering.compile(...)", error) from error
-    if not callable(made):
+    if not callable(executable):
         raise PluginError(
             f"device type {device.type!r} of {backend.extension.owner}: its lowering.compile(...) returned"
-            f" {made!r}; it must return an executable, which is called with values."
+            f" {executable!r}; it must return an executable, which is called with values."
         )
-    return made  # type: ignore[return-value]
+    return executable  # type: ignore[return-value]

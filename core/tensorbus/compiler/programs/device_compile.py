@@ -34,23 +34,24 @@ def compile_request(device: Device, request: CompileRequest) -> tuple[Executable
         if request.mode == "max-autotune":
             from .autotune import autotune
 
-            made, notes = autotune(device, lowering, served)
+            executable, notes = autotune(device, lowering, served)
         else:
-            made, notes = lower_checked(device, lowering, served), _mode_notes(device, lowering, request.mode)
+            executable = lower_checked(device, lowering, served)
+            notes = _mode_notes(device, lowering, request.mode)
     if folder is not None:
         from ..debug.trace_page import write_trace
 
         seconds = perf_counter() - start
-        made = write_trace(folder, device, request, made, seconds, notes, pass_texts(log))
-    return made, notes
+        executable = write_trace(folder, device, request, executable, seconds, notes, pass_texts(log))
+    return executable, notes
 
 
 def _mode_notes(device: Device, lowering: Lowering, mode: str) -> tuple[str, ...]:
     """Return what a lowering declares to do for a mode."""
     if mode == "default":
         return ()
-    said = getattr(lowering, "modes", {}).get(mode, f"{device.type} does nothing else than by default")
-    return (f"{mode}: {said}",)
+    note = getattr(lowering, "modes", {}).get(mode, f"{device.type} does nothing else than by default")
+    return (f"{mode}: {note}",)
 
 
 def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> CompileRequest:
@@ -65,5 +66,5 @@ def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> Com
 
 def kernels_without_source(device: Device, ops: Iterable[Node | TraceNode]) -> set[str]:
     """Return the user kernels without a source for the device: their default runs there."""
-    found = {x.op for x in ops if x.op in table and table[x.op].family == USER}
-    return {op for op in found if device.type not in program_kernels(op)}
+    user_ops = {x.op for x in ops if x.op in table and table[x.op].family == USER}
+    return {op for op in user_ops if device.type not in program_kernels(op)}

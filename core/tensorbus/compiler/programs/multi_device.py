@@ -61,8 +61,8 @@ class MultiDeviceProgram:
                 (source,), (target,) = step.inputs, step.outputs
                 values[target] = self._transferred(values[source], source[0], target)
             else:
-                made = step.program([values[ref] for ref in step.inputs])
-                values.update(zip(step.outputs, made, strict=True))
+                results = step.program([values[ref] for ref in step.inputs])
+                values.update(zip(step.outputs, results, strict=True))
             for ref in step.released:
                 del values[ref]
         return [values[ref] for ref in self._outputs]
@@ -73,14 +73,14 @@ class MultiDeviceProgram:
 
     def _needed_for(self, outputs: Iterable[ValueRef]) -> set[ValueRef]:
         """Return all values that the outputs depend on, themselves included."""
-        found: set[ValueRef] = set()
+        needed: set[ValueRef] = set()
         stack = [*outputs]
         while stack:
             ref = stack.pop()
-            if ref not in found:
-                found.add(ref)
+            if ref not in needed:
+                needed.add(ref)
                 stack.extend(self._operands(ref))
-        return found
+        return needed
 
     def _operands(self, ref: ValueRef) -> list[ValueRef]:
         """Return the operands of a value, or the source of a transfer."""
@@ -104,28 +104,28 @@ class MultiDeviceProgram:
         for ref in self._needed:
             for x in self._operands(ref):
                 users.setdefault(x, []).append(ref)
-        wanted = {*self._outputs}
+        requested = {*self._outputs}
         for level in sorted({self._depths[ref] for ref in self._needed}):
             here = sorted((s for s in self._needed if self._depths[s] == level), key=lambda s: s[1])
             for ref in here:
                 if self._source(ref) is not None:
                     yield _Stage(None, tuple(self._operands(ref)), (ref,))
             for device, trace in self._traces.items():
-                inside = [s for s in here if s[0] == device and not self._is_available(s, wanted)]
+                inside = [s for s in here if s[0] == device and not self._is_available(s, requested)]
                 outs = [
                     s for s in inside
-                    if s in wanted or any(self._crosses_stage(s, user) for user in users.get(s, ()))
+                    if s in requested or any(self._crosses_stage(s, user) for user in users.get(s, ()))
                 ]  # fmt: skip
                 if outs:
                     ins = self._inputs(trace, inside, level)
                     places = [p for _, p in outs]
-                    made = make(trace, places, [p for _, p in ins]).for_sizes({})
-                    yield _Stage(made, tuple(ins), tuple(outs))
+                    program = make(trace, places, [p for _, p in ins]).for_sizes({})
+                    yield _Stage(program, tuple(ins), tuple(outs))
 
-    def _is_available(self, ref: ValueRef, wanted: set[ValueRef]) -> bool:
+    def _is_available(self, ref: ValueRef, requested: set[ValueRef]) -> bool:
         """Return whether a value is an input, or a constant that each program has as its own."""
         entry = self._traces[ref[0]].nodes[ref[1]]
-        return entry.op == "input" or (entry.op == "constant" and ref not in wanted)
+        return entry.op == "input" or (entry.op == "constant" and ref not in requested)
 
     def _crosses_stage(self, ref: ValueRef, user: ValueRef) -> bool:
         """Return whether a value is used by another stage than the one that computes it."""
@@ -133,18 +133,18 @@ class MultiDeviceProgram:
 
     def _inputs(self, trace: OpTrace, inside: Sequence[ValueRef], level: int) -> list[ValueRef]:
         own = {*inside}
-        asked = {(s[0], x) for s in inside for x in trace.nodes[s[1]].operands}
-        return sorted((s for s in asked - own if trace.nodes[s[1]].op != "constant"), key=lambda s: s[1])
+        operands = {(s[0], x) for s in inside for x in trace.nodes[s[1]].operands}
+        return sorted((s for s in operands - own if trace.nodes[s[1]].op != "constant"), key=lambda s: s[1])
 
     def _with_releases(self, steps: Sequence[_Stage]) -> tuple[_Stage, ...]:
         """Return the stages with the values that are dead after each."""
-        kept = {*self._outputs}
+        live = {*self._outputs}
         last: list[_Stage] = []
         for step in reversed(steps):
             touched = dict.fromkeys((*step.inputs, *step.outputs))
-            done = tuple(s for s in touched if s not in kept)
-            kept.update(done)
-            last.append(_Stage(step.program, step.inputs, step.outputs, done))
+            dead = tuple(s for s in touched if s not in live)
+            live.update(dead)
+            last.append(_Stage(step.program, step.inputs, step.outputs, dead))
         return tuple(reversed(last))
 
 
@@ -154,17 +154,17 @@ def _value_refs(device: Device, trace: OpTrace) -> Iterable[tuple[ValueRef, int]
 
 def _transfer_depths(traces: Mapping[Device, OpTrace]) -> dict[ValueRef, int]:
     """Return the number of transfers in a row before each value."""
-    found = {ref: 0 for d, r in traces.items() for ref, _ in _value_refs(d, r)}
+    depths = {ref: 0 for d, r in traces.items() for ref, _ in _value_refs(d, r)}
     changed = True
     while changed:  # once more than there are transfers in a row
         changed = False
         for device, trace in traces.items():
             for place, entry in enumerate(trace.nodes):
-                level = max([found[device, x] for x in entry.operands], default=0)
+                level = max([depths[device, x] for x in entry.operands], default=0)
                 if entry.op == "input":
                     source = trace.sources[entry.attrs["index"]].source
                     if isinstance(source, Transfer):
-                        level = found[source.device, source.place] + 1
-                if found[device, place] != level:
-                    found[device, place], changed = level, True
-    return found
+                        level = depths[source.device, source.place] + 1
+                if depths[device, place] != level:
+                    depths[device, place], changed = level, True
+    return depths

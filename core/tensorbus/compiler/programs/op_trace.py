@@ -89,15 +89,15 @@ class OpTrace:
 
     def detached(self) -> OpTrace:
         """Return what was recorded without the values it was recorded with, which it would keep alive."""
-        made = copy(self)
-        made.inputs, made.sources, made.lazy_values = [*self.inputs], [], []
-        return made
+        detached = copy(self)
+        detached.inputs, detached.sources, detached.lazy_values = [*self.inputs], [], []
+        return detached
 
     def add(self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key) -> int:
         """Return the place of an op's result: a new one, or that of the same op recorded before."""
-        known = self._known.get((key, operands, self.recompute_tag))
-        if known is not None:
-            return known
+        existing = self._known.get((key, operands, self.recompute_tag))
+        if existing is not None:
+            return existing
         place = len(self.nodes)
         nodes = self.nodes
         nodes.append(
@@ -134,28 +134,28 @@ class OpTrace:
         """Return the place of a Python number that is the same at every run."""
         return self.add("constant", (), {"value": value}, spec, ("constant", repr(value), spec.dtype))
 
-    def shadow(self, place: int, known: int, first: int) -> None:
-        """Note that the node at ``place`` does, with all from ``first`` on, what that at ``known`` does."""
-        self.shadows[place] = known
+    def shadow(self, place: int, original: int, first: int) -> None:
+        """Note that the nodes from ``first`` to ``place`` compute what the one at ``original`` does."""
+        self.shadows[place] = original
         self.shadow_only.update(range(first, len(self.nodes)))
 
     def live_values(self) -> list[LazyValue]:
         """Return the lazy values that are still referenced: tensors, or histories."""
-        found = []
+        live = []
         for k in range(len(self.lazy_values)):
             p = self.lazy_values[k]
             if getrefcount(p) > _OWN_REFERENCES:
-                found.append(p)
-        return found
+                live.append(p)
+        return live
 
     def needed(self, outputs: Sequence[int], inputs: Sequence[int]) -> list[int]:
         """Return the places that ``outputs`` are computed from, given ``inputs``, which are among them."""
-        given = {*inputs}
-        wanted = {*outputs, *given}
+        input_places = {*inputs}
+        needed = {*outputs, *input_places}
         for place in range(len(self.nodes) - 1, -1, -1):
-            if place in wanted and place not in given:
-                wanted.update(self.nodes[place].operands)
-        return sorted(wanted)
+            if place in needed and place not in input_places:
+                needed.update(self.nodes[place].operands)
+        return sorted(needed)
 
     def key(
         self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int] = MappingProxyType({})
@@ -172,13 +172,13 @@ class OpTrace:
 
     def _key(
         self, outputs: Sequence[int], inputs: Sequence[int], sizes: Mapping[str, int], places: Sequence[int],
-        left: Container[int],
+        lifted: Container[int],
     ) -> Key:  # fmt: skip
         numbers = {place: k for k, place in enumerate(places)}
-        given = {place: k for k, place in enumerate(inputs)}
+        input_numbers = {place: k for k, place in enumerate(inputs)}
         body: list[Any] = [
-            (given[p], e.spec, _is_scalar(e)) if p in given
-            else e.spec if p in left
+            (input_numbers[p], e.spec, _is_scalar(e)) if p in input_numbers
+            else e.spec if p in lifted
             else (e.key, e.recompute_tag, *[numbers[x] for x in e.operands])
             for p, e in zip(places, self._substituted(places, sizes), strict=True)
         ]  # fmt: skip
@@ -192,20 +192,20 @@ class OpTrace:
 
         ``untracked`` receives which operands of nodes, by id, have no history.
         """
-        given = {place: k for k, place in enumerate(inputs)}
-        made: dict[int, Node] = {}
+        input_numbers = {place: k for k, place in enumerate(inputs)}
+        nodes: dict[int, Node] = {}
         places = self.needed(outputs, inputs)
         for place, e in zip(places, self._substituted(places, sizes), strict=True):
-            if place in given:
-                attrs = {"index": given[place], **({"scalar": True} if _is_scalar(e) else {})}
+            if place in input_numbers:
+                attrs = {"index": input_numbers[place], **({"scalar": True} if _is_scalar(e) else {})}
                 own = e.op == "input" and e.attrs == attrs
-                made[place] = e if own else Node(op="input", attrs=attrs, spec=e.spec)
+                nodes[place] = e if own else Node(op="input", attrs=attrs, spec=e.spec)
                 continue
-            operands = tuple([made[x] for x in e.operands])
-            made[place] = e if operands == e.inputs else e.of(operands)
+            operands = tuple([nodes[x] for x in e.operands])
+            nodes[place] = e if operands == e.inputs else e.of(operands)
             if untracked is not None and place in self.untracked:
-                untracked[id(made[place])] = self.untracked[place]
-        return Graph(inputs=tuple(made[p] for p in inputs), outputs=tuple(made[p] for p in outputs))
+                untracked[id(nodes[place])] = self.untracked[place]
+        return Graph(inputs=tuple(nodes[p] for p in inputs), outputs=tuple(nodes[p] for p in outputs))
 
     def _substituted(self, places: Sequence[int], sizes: Mapping[str, int]) -> list[TraceNode]:
         """Return the nodes for these sizes, as they would be had no length been symbolic."""

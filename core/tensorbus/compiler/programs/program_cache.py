@@ -61,25 +61,25 @@ class ShapeSpecializations:
     def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
         """Return the program for these sizes."""
         key = tuple(sizes.values())
-        found = self._programs.get(key)
-        if found is None:
+        program = self._programs.get(key)
+        if program is None:
             start = perf_counter()
-            found = _lookup_or_compile(
+            program = _lookup_or_compile(
                 self.trace, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes
             )
             self._compile_seconds += perf_counter() - start
             self._compiled_count += 1
-            self._programs[key] = found
+            self._programs[key] = program
             while len(self._programs) > MAX_PROGRAMS:
                 self._programs.popitem(last=False)
-        return found
+        return program
 
     def program_if_worthwhile(self, sizes: Mapping[str, int]) -> CompiledProgram | None:
         """Return the program for these sizes; None: Python is to run them this time."""
         key = tuple(sizes.values())
-        found = self._programs.get(key)
-        if found is not None:
-            return found
+        program = self._programs.get(key)
+        if program is not None:
+            return program
         if (
             self._compiled_count >= EAGERLY_COMPILED_SIZES
             and self.mode == "default"
@@ -128,15 +128,15 @@ def _lookup_or_compile(
 ) -> CompiledProgram:  # fmt: skip
     key = _program_key(trace, outputs, inputs, reused_inputs, mode, sizes)
     with _lock:
-        if (found := _lookup(key)) is not None:
-            return found
+        if (cached := _lookup(key)) is not None:
+            return cached
     with without_collections():
-        made = _compile(trace.device, trace.graph(outputs, inputs, sizes), reused_inputs, mode)
+        program = _compile(trace.device, trace.graph(outputs, inputs, sizes), reused_inputs, mode)
     with _lock:
-        found = _programs.setdefault(key, made)
+        cached = _programs.setdefault(key, program)
         while len(_programs) > MAX_PROGRAMS:
             _programs.popitem(last=False)
-    return found
+    return cached
 
 
 def with_lifted_constants(
@@ -150,8 +150,8 @@ def with_lifted_constants(
     if trace.is_symbolic:
         return ShapeSpecializations(trace, outputs, input_places, {}, mode).for_sizes(sizes), []
     with _lock:
-        if (found := _lookup(_program_key(trace, outputs, input_places, {}, mode, {}))) is not None:
-            return found, []
+        if (cached := _lookup(_program_key(trace, outputs, input_places, {}, mode, {}))) is not None:
+            return cached, []
         form, places = trace.key_without_constants(outputs)
         texts = [repr(trace.nodes[p].attrs["value"]) for p in places]
         before, differing = _constants_of.get((form, mode), (texts, frozenset[int]()))
@@ -160,16 +160,16 @@ def with_lifted_constants(
         while len(_constants_of) > MAX_PROGRAMS:
             _constants_of.popitem(last=False)
     varying = [places[k] for k in sorted(differing)]
-    made = _lookup_or_compile(trace, outputs, (*input_places, *varying), {}, mode, {})
-    return made, [trace.nodes[p].attrs["value"] for p in varying]
+    program = _lookup_or_compile(trace, outputs, (*input_places, *varying), {}, mode, {})
+    return program, [trace.nodes[p].attrs["value"] for p in varying]
 
 
 def _lookup(key: Any) -> CompiledProgram | None:
     """Return a known program, and mark it as used last."""
-    found = _programs.get(key)
-    if found is not None:
+    program = _programs.get(key)
+    if program is not None:
         _programs.move_to_end(key)
-    return found
+    return program
 
 
 def _program_key(
@@ -184,13 +184,13 @@ def _program_key(
                 trace.device, CompileRequest(graph=graph, index=trace.device.index)
             ).graph
         )
-    wanted = kernel_preference.preferred_kernels({entry.op for entry in trace.nodes})
+    preferred = kernel_preference.preferred_kernels({entry.op for entry in trace.nodes})
     return (
         trace.key(outputs, inputs, sizes),
         tuple(sorted(reused_inputs.items())),
         mode,
         defaults,
-        wanted,
+        preferred,
     )
 
 

@@ -42,8 +42,8 @@ class CacheEntry:
 
     def run_in_python(self, function: Callable[[], T]) -> T:
         """Return ``function()``, which Python runs; how long it takes counts for sizes without a program."""
-        made = self.prepared.program if self.prepared is not None else None
-        return made.run(function) if isinstance(made, ShapeSpecializations) else function()
+        program = self.prepared.program if self.prepared is not None else None
+        return program.run(function) if isinstance(program, ShapeSpecializations) else function()
 
     def first_failing_guard(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
         """Return the first guard that does not hold for these arguments."""
@@ -54,18 +54,18 @@ class CacheEntry:
     def changed_locations(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> set[tuple[int | str, Any]]:
         """Return the locations of guarded numbers that have changed (see ``reachable.location_of``)."""
         guards = [guard for guard in self.guards if guard.locations or guard.binds]
-        found = failing_guards(guards, self._guard_scope(args, kwargs))
-        return {place for guard, there in found if there for place in guard.locations}
+        failing = failing_guards(guards, self._guard_scope(args, kwargs))
+        return {place for guard, there in failing if there for place in guard.locations}
 
     def programs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[CompiledProgram]:
         """Return the programs that a call with these arguments runs, for which the guards hold."""
         if self.prepared is None:
             return []
-        made = self.prepared.program
-        if isinstance(made, MultiDeviceProgram):
-            return [*made.programs]
+        program = self.prepared.program
+        if isinstance(program, MultiDeviceProgram):
+            return [*program.programs]
         scope = self._guard_scope(args, kwargs)
-        return [made.for_sizes({name: scope[name] for name in self.shape_env.symbols})]
+        return [program.for_sizes({name: scope[name] for name in self.shape_env.symbols})]
 
     def _guard_scope(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the values of the names in guards."""

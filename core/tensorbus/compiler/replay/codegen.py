@@ -69,20 +69,22 @@ class ReplayCodegen:
             if tracked.before.state.node not in tracer.gradients
         }
         """The tensors whose gradients the run neither read nor changed."""
-        self.kept = {id(tracked.obj): tracked for tracked in reach.reachable_from(ran, hidden, self.unread)}
+        self.reached = {
+            id(tracked.obj): tracked for tracked in reach.reachable_from(ran, hidden, self.unread)
+        }
         self.globals = reach.globals_read_by(ran)
         self._check()
         for tracked in reach.weakly_held(ran, hidden, self.unread):  # guards would keep it
             raise Uncapturable(f"has {describe_object(tracked)} by a weak reference only")
         self.overwritten = {
-            id(tracked.obj) for tracked in self.kept.values()
+            id(tracked.obj) for tracked in self.reached.values()
             if isinstance(state := tracked.before.state, TensorState)
             and tracer.gradients.get(state.node) and state.grad is None
         }  # fmt: skip
         """The tensors without a gradient, whose gradient the run writes before it reads it."""
         self.guards = GuardCodegen(
             reach,
-            self.kept,
+            self.reached,
             ran,
             self.prologue,
             tracer.grads,
@@ -94,14 +96,14 @@ class ReplayCodegen:
         self._passed_on: set[int] = set()
         self._tensors_of_value: dict[int, list[TrackedObject]] = {}
         self._tensors_of_history: dict[int, list[TrackedObject]] = {}
-        for tracked in self.kept.values():
+        for tracked in self.reached.values():
             if isinstance(tracked.before.state, TensorState):
                 self._tensors_of_value.setdefault(id(tracked.before.state.value), []).append(tracked)
                 self._tensors_of_history.setdefault(id(tracked.obj._node), []).append(tracked)
 
     def emit(self, result: Any) -> CacheEntry:
         """Return the cache entry of the run that returned ``result``; called once."""
-        self.output = OutputCodegen(self.reach, self.kept, self._output, self._shared)
+        self.output = OutputCodegen(self.reach, self.reached, self._output, self._shared)
         try:
             return self._emit(result)
         finally:
@@ -109,7 +111,9 @@ class ReplayCodegen:
 
     def _emit(self, result: Any) -> CacheEntry:
         traces = [*self.tracer.traces.values()]
-        mutations = diff_state(self.reach, self.kept.values(), self.globals, self.prologue, self.overwritten)
+        mutations = diff_state(
+            self.reach, self.reached.values(), self.globals, self.prologue, self.overwritten
+        )
         mutations.rates = self.rates
         if mutations.rates or mutations.reason:
             raise StateVaries(mutations)
@@ -132,24 +136,24 @@ class ReplayCodegen:
             fails = "except (ArithmeticError, ValueError):"
             body = ["try:", *[f"    {line}" for line in body], fails, "    return GUARD_MISS"]
         ready: PreparedRun | None = None
-        made: Any = None
+        program: Any = None
         if self.outputs:
-            made = self._program(traces, mutations)
+            program = self._program(traces, mutations)
         self.guards.emit(self.globals)  # while the device may already be compiling
         if self.outputs:
             old = {} if self._multi_device else self._old_inputs(traces[0], mutations)
             in_place = not self._multi_device and bool(self._reused_inputs(traces[0], mutations))
             leaves = tuple(tracked.obj._node for tracked in mutations.grads)
-            ready = PreparedRun(made, tuple(self.outputs), old, in_place, leaves)
+            ready = PreparedRun(program, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
             body += self._free_early(mutations, [*values, *self.output.lines, *history, *effects, answer])
             at = len(body)
-            if isinstance(made, ShapeSpecializations):
+            if isinstance(program, ShapeSpecializations):
                 body += ["o = p(v)"]
-            elif isinstance(made, MultiDeviceProgram):
+            elif isinstance(program, MultiDeviceProgram):
                 body += ["o = run(v)"]
             else:
-                run = ["    o = run(v)"] if made.waits else ["    with lock:", "        o = run(v)"]
+                run = ["    o = run(v)"] if program.waits else ["    with lock:", "        o = run(v)"]
                 body += ["try:", *run, "except EXPECTED_ERRORS:", "    raise", "except Exception as error:"]
                 body += ["    raise failed(error) from error"]
             entries = [e for trace in traces for e in trace.nodes]
@@ -160,7 +164,7 @@ class ReplayCodegen:
                 back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
                 body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FALL_BACK"]
                 body[:0] = [f"s{name} = {name}.get_state()" for name in names]
-            if isinstance(made, ShapeSpecializations):
+            if isinstance(program, ShapeSpecializations):
                 body[:0] = [
                     f"p = sizes.program_if_worthwhile({_sizes(self.tracer)})",
                     "if p is None: return FALL_BACK",
@@ -185,9 +189,9 @@ class ReplayCodegen:
             raise Uncapturable("a number that varies is read by a rule of a user's kernel")
         self.rates = self._check_script()
         for scope, names in self.reach.missing_globals({*observer.codes}):
-            if made := sorted(names & scope.keys()):
-                raise Uncapturable(f"makes the global {made[0]!r}")
-        for tracked in self.kept.values():
+            if created := sorted(names & scope.keys()):
+                raise Uncapturable(f"makes the global {created[0]!r}")
+        for tracked in self.reached.values():
             if tracked.before.kind == "opaque":
                 raise Uncapturable(f"depends on {describe_object(tracked)}, which Python cannot look into")
 
@@ -215,18 +219,21 @@ class ReplayCodegen:
     def _has_other_holders(self, groups: Sequence[Any]) -> bool:
         """Return whether anything but optimizers holds one of ``groups`` or a list of them."""
         own = {id(group) for group in groups}
-        every = [s.obj for s in self.kept.values() if type(s.obj) is list]
+        every = [s.obj for s in self.reached.values() if type(s.obj) is list]
         lists = {id(x) for x in every if own & {*map(id, x)}}
-        held = [c for s in self.kept.values() if not isinstance(s.obj, Optimizer) for _, c in s.children]
-        held += [g.tracked for g in self.globals] + [tracked for _, tracked in self.reach.argument_objects]
-        things = [id(s.obj) for s in held if s is not None]
+        children = [
+            c for s in self.reached.values() if not isinstance(s.obj, Optimizer) for _, c in s.children
+        ]
+        children += [g.tracked for g in self.globals]
+        children += [tracked for _, tracked in self.reach.argument_objects]
+        things = [id(s.obj) for s in children if s is not None]
         return not lists.isdisjoint(things) or any(things.count(k) > 1 for k in own)
 
     def _relax(self, mutations: Mutations) -> None:
         """Accept any tensor where the run replaces one: in a container, a global, a gradient."""
         for tracked, ref, _ in mutations.container_tensors:
-            child = self.kept.get(id(ref.value))
-            uses = sum(c is child for s in self.kept.values() for _, c in s.children)
+            child = self.reached.get(id(ref.value))
+            uses = sum(c is child for s in self.reached.values() for _, c in s.children)
             if child is None or uses != 1 or any(g.tracked is child for g in self.reach.globals):
                 raise Uncapturable(
                     f"replaces {describe_ref(ref)} of {describe_object(tracked)}, which has other holders"
@@ -234,37 +241,37 @@ class ReplayCodegen:
             self._relax_object(child, self.reach.access(tracked, ref))
         for tracked in mutations.grads:
             before = tracked.before.state.grad
-            child = self.kept.get(id(before)) if before is not None else None
+            child = self.reached.get(id(before)) if before is not None else None
             if child is not None:
                 child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
         self._relax_gradients()
         self._relax_state()
-        for found, _ in mutations.global_tensors:
-            child = found.tracked
-            uses = sum(c is child for s in self.kept.values() for _, c in s.children)
+        for global_ref, _ in mutations.global_tensors:
+            child = global_ref.tracked
+            uses = sum(c is child for s in self.reached.values() for _, c in s.children)
             if (
                 child is None
                 or uses
-                or any(g.tracked is child and g is not found for g in self.reach.globals)
+                or any(g.tracked is child and g is not global_ref for g in self.reach.globals)
             ):
-                raise Uncapturable(f"assigns the global {found.name!r}, which is known elsewhere too")
-            self._relax_object(child, self._global(found))
+                raise Uncapturable(f"assigns the global {global_ref.name!r}, which is known elsewhere too")
+            self._relax_object(child, self._global(global_ref))
 
     def _relax_gradients(self) -> None:
         """Accept any gradient that the run only reads: each backward pass creates others."""
-        held = Counter(id(c) for s in self.kept.values() for _, c in s.children)
-        held.update(id(g.tracked) for g in self.reach.globals)
-        for tracked in self.kept.values():
+        holder_counts = Counter(id(c) for s in self.reached.values() for _, c in s.children)
+        holder_counts.update(id(g.tracked) for g in self.reach.globals)
+        for tracked in self.reached.values():
             state = tracked.before.state
-            child = self.kept.get(id(state.grad)) if isinstance(state, TensorState) else None
-            if child is not None and child.fixed and held[id(child)] == 1:
+            child = self.reached.get(id(state.grad)) if isinstance(state, TensorState) else None
+            if child is not None and child.fixed and holder_counts[id(child)] == 1:
                 child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
 
     def _relax_state(self) -> None:
         """Accept any tensor at a location where captures have found different ones."""
         for place, at, tracked in self.reach.unique_locations():
             alone = all(child is None for _, child in tracked.children)
-            if place in self.reach.replaced_locations and id(tracked.obj) in self.kept and alone:
+            if place in self.reach.replaced_locations and id(tracked.obj) in self.reached and alone:
                 tracked.fixed, tracked.expr = False, at
 
     def _relax_object(self, child: TrackedObject, at: str) -> None:
@@ -272,7 +279,7 @@ class ReplayCodegen:
         child.fixed, child.expr = False, at
         for ref, tracked in child.children:
             if tracked is not None:
-                if sum(c is tracked for s in self.kept.values() for _, c in s.children) != 1:
+                if sum(c is tracked for s in self.reached.values() for _, c in s.children) != 1:
                     raise Uncapturable(
                         f"replaces {describe_ref(ref)} of {describe_object(child)}, which is known elsewhere"
                     )
@@ -287,7 +294,7 @@ class ReplayCodegen:
         return feed.source if isinstance(feed.source, str) else self._value_from_before(feed.value)
 
     def _value_from_before(self, value: Any) -> str:
-        """Return the expression of a value that existed before the run, or was made of constants."""
+        """Return the expression of a value that existed before the run, or was computed from constants."""
         homes = self._tensors_of_value.get(id(value), [])
         for other in homes[1:]:
             self.guards.add(
@@ -298,12 +305,12 @@ class ReplayCodegen:
     def _output(self, x: Tensor) -> str:
         """Return the expression of the value that a tensor holds after the run."""
         value = x._value
-        known = (
+        computed = (
             value if type(value) is not LazyValue else value.value
         )  # of an argument whose lengths are open
-        if known is not None:
-            self._passed_on.add(id(known))
-            return self._value_from_before(known)
+        if computed is not None:
+            self._passed_on.add(id(computed))
+            return self._value_from_before(computed)
         spot = (x.device, value.place) if self._multi_device else value.place
         if spot not in self.outputs:
             self.outputs.append(spot)
@@ -337,10 +344,13 @@ class ReplayCodegen:
         lines += [self._assignment(s, ref, self.output.emit(x)) for s, ref, x in mutations.container_tensors]
         lines += [self._assignment(s, ref, repr(value)) for s, ref, value in mutations.flags]
         lines += ["mutation_counter[0] += 1"] * bool(mutations.flags)  # guards behind the counter rely on it
-        lines += [f"{self._global(found)} = {self.output.emit(x)}" for found, x in mutations.global_tensors]
-        for held in self.prologue.slots.values():
-            if held.changed:
-                lines.append(held.assigned(self._number(held.now)))
+        lines += [
+            f"{self._global(global_ref)} = {self.output.emit(x)}"
+            for global_ref, x in mutations.global_tensors
+        ]
+        for slot in self.prologue.slots.values():
+            if slot.changed:
+                lines.append(slot.assigned(self._number(slot.now)))
         for grown in self.prologue.appended.values():
             lines += [f"{grown.expr}.append({self.output.emit(x)})" for x in grown.items]
         return [
@@ -351,11 +361,11 @@ class ReplayCodegen:
     def _guard_views(self, mutations: Mutations) -> None:
         """Guard which tensors show elements of one another, where the run changes any."""
         if mutations.tensor_values:
-            tensors = [s for s in self.kept.values() if isinstance(s.before.state, TensorState)]
+            tensors = [s for s in self.reached.values() if isinstance(s.before.state, TensorState)]
             now = relations([s.obj for s in tensors])
-            found = f"relations(({''.join(f'{s.expr}, ' for s in tensors)})) == {self.reach.name(now)}"
+            condition = f"relations(({''.join(f'{s.expr}, ' for s in tensors)})) == {self.reach.name(now)}"
             self.guards.add(
-                found if now else f"(no_views() or {found})", "which tensors are views of one another"
+                condition if now else f"(no_views() or {condition})", "which tensors are views of one another"
             )
 
     def _assignment(self, tracked: TrackedObject, ref: ChildRef, text: str) -> str:
@@ -370,48 +380,48 @@ class ReplayCodegen:
             raise Uncapturable(f"puts a {type(x).__name__} in the place of a number")
         return self.output.emit(x)
 
-    def _global(self, found: GlobalRef) -> str:
-        return f"{self.reach.name(found.scope)}[{found.name!r}]"
+    def _global(self, ref: GlobalRef) -> str:
+        return f"{self.reach.name(ref.scope)}[{ref.name!r}]"
 
     def _free_early(self, mutations: Mutations, code: Sequence[str]) -> list[str]:
         """Return the code that frees, before the run, gradients that it replaces and nobody reads.
 
         Their memory serves the new ones then. A run that fails leaves none, as after ``zero_grad``.
         """
-        held = [
+        replaced = [
             f"{tracked.expr}._node.grad" for tracked in mutations.grads
             if tracked.before.state.grad is not None or id(tracked.obj) in self.overwritten
         ]  # fmt: skip
         used = "\n".join([line.partition(" = ")[2] or line for line in code])
-        return [f"{at} = None" for at in held if at not in used]
+        return [f"{at} = None" for at in replaced if at not in used]
 
     def _history(self, traces: Sequence[OpTrace]) -> list[str]:
         """Return the code that gives differentiable results their compiled autograd node."""
-        gone = [name for x, name in self.output.tracked if is_freed(x)]
-        tracked = [(x, name) for x, name in self.output.tracked if name not in gone]
-        lines = [f"{name}._node = freed_node()" for name in gone]
+        freed = [name for x, name in self.output.tracked if is_freed(x)]
+        tracked = [(x, name) for x, name in self.output.tracked if name not in freed]
+        lines = [f"{name}._node = freed_node()" for name in freed]
         if not tracked:
             return lines
         if self._multi_device:
             raise Uncapturable("returns a tensor with a history that crosses devices")
         (trace,), results = traces, [x for x, _ in tracked]
-        given = []
+        with_history = []
         for k, feed in enumerate(trace.sources):
             homes = self._tensors_of_value.get(id(feed.value), []) if isinstance(feed.source, Tensor) else []
             nodes = [s for s in homes if s.before.state.node is not None]
             if len({id(s.before.state.node) for s in nodes}) > 1:
                 raise Uncapturable("is given one value with two histories")
             if nodes:
-                given.append((k, nodes[0].before.state.node, f"{nodes[0].expr}._node"))
-        ends = {id(node) for _, node, _ in given}
+                with_history.append((k, nodes[0].before.state.node, f"{nodes[0].expr}._node"))
+        ends = {id(node) for _, node, _ in with_history}
         reached = {id(node) for node in engine._reached([x._node for x in results], ends)}
-        parents = [(k, node, at) for k, node, at in given if id(node) in reached]
-        made = trace_backward(
+        parents = [(k, node, at) for k, node, at in with_history if id(node) in reached]
+        backward = trace_backward(
             self.tracer, trace, results, [(k, node) for k, node, _ in parents], self.outputs
         )
         names, tops = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
         sizes = _sizes(self.tracer)
-        return [*lines, f"attach_node({self.reach.name(made)}, v, o, ({tops},), [{names}], {sizes})"]
+        return [*lines, f"attach_node({self.reach.name(backward)}, v, o, ({tops},), [{names}], {sizes})"]
 
     def _reused_inputs(self, trace: OpTrace, mutations: Mutations) -> dict[int, int]:
         """Return which outputs reuse the memory of which inputs, whose tensors they are assigned to.
@@ -421,14 +431,14 @@ class ReplayCodegen:
         if any(not is_freed(x) for x, _ in self.output.tracked):
             return {}
         place = _input_numbers(trace)
-        found: dict[int, int] = {}
+        reused: dict[int, int] = {}
         for tracked in mutations.tensor_values:
             value, k = tracked.obj._value, place.get(id(tracked.before.state.value))
-            if k is None or k in found.values() or id(tracked.before.state.value) in self._passed_on:
+            if k is None or k in reused.values() or id(tracked.before.state.value) in self._passed_on:
                 continue
             if type(value) is LazyValue:
-                found.setdefault(self.outputs.index(value.place), k)
-        return found
+                reused.setdefault(self.outputs.index(value.place), k)
+        return reused
 
     def _old_inputs(self, trace: OpTrace, mutations: Mutations) -> dict[int, int]:
         """Return, by place of each new value of a tensor, the number of the input with its old value."""

@@ -32,16 +32,16 @@ class OutputCodegen:
     """
 
     def __init__(
-        self, reach: ReachableState, kept: Mapping[int, TrackedObject], output: Callable[[Tensor], str],
+        self, reach: ReachableState, reached: Mapping[int, TrackedObject], output: Callable[[Tensor], str],
         shared: Callable[[Tensor], str | None],
     ) -> None:  # fmt: skip
-        self.reach, self.kept, self.output, self.shared = reach, kept, output, shared
+        self.reach, self.reached, self.output, self.shared = reach, reached, output, shared
         self.lines: list[str] = []
         self.tracked: list[tuple[Tensor, str]] = []
         self._names: dict[int, str] = {}
         self._leaf_names: dict[int, str] = {}
         self._kept_alive: list[Any] = []
-        self._made: list[Tensor] = []
+        self._new_tensors: list[Tensor] = []
         self._in_progress: set[int] = set()
         """The ids of the objects under construction: their children come first."""
 
@@ -53,10 +53,10 @@ class OutputCodegen:
             return x.text
         if type(x) is SymNumber:
             return x.name
-        known = self._names.get(id(x))
-        if known is not None:
-            return known
-        tracked = self.kept.get(id(x))
+        name = self._names.get(id(x))
+        if name is not None:
+            return name
+        tracked = self.reached.get(id(x))
         if tracked is not None:
             return (
                 self._assign_name(x, tracked.expr)
@@ -70,9 +70,9 @@ class OutputCodegen:
         if id(x) in self._in_progress:
             raise Uncapturable(f"makes a {type(x).__name__} that holds itself")
         self._in_progress.add(id(x))
-        made = self._container(x)
+        expr = self._container(x)
         self._in_progress.remove(id(x))
-        return self._assign_name(x, made)
+        return self._assign_name(x, expr)
 
     def emit_fill(self, tracked: TrackedObject, code: str) -> str:
         """Return the code that refills a container, by the template ``code`` of its type, or an instance."""
@@ -96,11 +96,11 @@ class OutputCodegen:
         lines += [f"set_attribute({at}, {key[1]!r})" for key in before if key != "class"]
         return "; ".join(lines)
 
-    def _assign_name(self, x: Any, made: str) -> str:
+    def _assign_name(self, x: Any, expr: str) -> str:
         """Assign an object to a name before anything is mutated."""
         name = self._names[id(x)] = f"b{len(self._names)}"
         self._kept_alive.append(x)
-        self.lines.append(f"{name} = {made}")
+        self.lines.append(f"{name} = {expr}")
         return name
 
     def _tensor(self, x: Tensor) -> str:
@@ -108,7 +108,7 @@ class OutputCodegen:
             raise Uncapturable(f"makes a {type(x).__name__}")
         name = self._names[id(x)] = f"t{len(self._names)}"
         self._kept_alive.append(x)
-        self._made.append(x)
+        self._new_tensors.append(x)
         self.lines += [
             f"{name} = Tensor()",
             f"{name}._value = {self.output(x)}",
@@ -130,21 +130,21 @@ class OutputCodegen:
     def emit_views(self) -> list[str]:
         """Return the code that makes views of the new tensors that are, once all of them were emitted."""
         lines = []
-        left = []
-        for x in self._made:
-            found = views.path_between(x, {*self._names, *self.kept})
-            if found is None:
+        without_base = []
+        for x in self._new_tensors:
+            path = views.path_between(x, {*self._names, *self.reached})
+            if path is None:
                 if views.is_taken_by_function(x):
                     raise Uncapturable("returns the parts of complex numbers as a view")
-                left.append(x)
+                without_base.append(x)
                 continue
-            base, steps = found
+            base, steps = path
             text = self.emit(tuple(steps)) if is_open(steps) or not all(n for n, *_ in steps) else ""
             lines.append(
                 f"link_along({self._names[id(x)]}, {self.emit(base)}, {text or self.reach.name(steps)})"
             )
-        if views.overlapping(left):
-            groups = views.paths_from_gone_root(left)
+        if views.overlapping(without_base):
+            groups = views.paths_from_gone_root(without_base)
             if groups is None:
                 raise Uncapturable("returns two views of a tensor that it does not return")
             for xs, paths in groups:
@@ -220,12 +220,12 @@ def link_along(x: Tensor, base: Tensor, steps: Sequence[Any]) -> None:
 
 def construct(kind: type, entries: Sequence[tuple[str, Any]], places: Sequence[tuple[str, Any]]) -> Any:
     """Return an instance with these attributes in its ``__dict__``, and these in slots."""
-    made: Any = object.__new__(kind)
+    instance: Any = object.__new__(kind)
     if entries:
-        made.__dict__.update(entries)
+        instance.__dict__.update(entries)
     for name, value in places:
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(instance, name, value)
+    return instance
 
 
 def set_attribute(x: Any, name: str, *value: Any) -> None:

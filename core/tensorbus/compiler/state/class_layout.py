@@ -27,10 +27,10 @@ def overrides_setitem(x: Any) -> bool:
 
 def has_c_state(base: type) -> bool:
     """Return whether instances of a base hold state that Python code cannot see."""
-    found = _has_c_state.get(base)
-    if found is None:
-        found = _has_c_state[base] = _holds_c_state(base)
-    return found
+    has_state = _has_c_state.get(base)
+    if has_state is None:
+        has_state = _has_c_state[base] = _holds_c_state(base)
+    return has_state
 
 
 _has_c_state: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()

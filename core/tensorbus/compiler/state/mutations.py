@@ -82,17 +82,17 @@ class StateVaries(Uncapturable):
 
 def diff_state(
     reach: ReachableState,
-    kept: Iterable[TrackedObject],
+    reached: Iterable[TrackedObject],
     names: Iterable[GlobalRef],
     prologue: HostPrologue,
     overwritten: Container[int],
 ) -> Mutations:
-    """Return how all tracked objects in ``kept`` changed. Raises ``Uncapturable`` for any other mutation.
+    """Return how all tracked objects in ``reached`` changed. Raises ``Uncapturable`` for any other mutation.
 
     ``overwritten`` are the ids of tensors whose gradients are written before they are read.
     """
     mutations = Mutations()
-    for tracked in kept:
+    for tracked in reached:
         after = inspect_object(tracked.obj, reach.names)
         if isinstance(tracked.before.state, TensorState):
             _compare_tensor(tracked, tracked.before.state, after.state, mutations)
@@ -226,10 +226,10 @@ def _is_tensor_tree(x: Any) -> bool:
 
 def _is_appended_to(tracked: TrackedObject) -> bool:
     """Return whether a list or deque was appended to; a deque of bounded length may have dropped items."""
-    thing, known = tracked.obj, tracked.children
+    thing, children = tracked.obj, tracked.children
     if type(thing) is deque and thing.maxlen is not None:
         return tracked.fixed
-    return tracked.fixed and type(thing) in (list, deque) and len(thing) > len(known)
+    return tracked.fixed and type(thing) in (list, deque) and len(thing) > len(children)
 
 
 def _is_number_change(old: Any, new: Any) -> bool:

@@ -175,15 +175,15 @@ def inspect_object(x: Any, names: frozenset[str] | None) -> ObjectView:
         return ObjectView("opaque", None)
     if exact_isinstance(x, types.ModuleType) and is_own(str(getattr(x, "__file__", None) or "")):
         return _library(x, names or frozenset())
-    asked = _METADATA.intersection(names or ())
+    metadata_names = _METADATA.intersection(names or ())
     if isinstance(names, AllAttributes):
         names = None
     if exact_isinstance(x, type):
-        return _class(x, names, asked)
+        return _class(x, names, metadata_names)
     if exact_isinstance(x, enum.Enum):
         return _enum_member(x, names)
     if exact_isinstance(x, types.FunctionType):
-        return _function(x, names, asked)
+        return _function(x, names, metadata_names)
     if exact_isinstance(x, types.ModuleType):
         return _module(x, names)
     if type(x) is functools._lru_cache_wrapper:
@@ -274,10 +274,10 @@ def _attributes(x: Any, names: frozenset[str] | None) -> tuple[ChildRef, ...]:
     )
 
 
-def _metadata(x: Any, asked: frozenset[str]) -> tuple[ChildRef, ...]:
+def _metadata(x: Any, names: frozenset[str]) -> tuple[ChildRef, ...]:
     """Return the name and the docstring of a function or class, as far as code reads those."""
-    found = ((n, getattr(x, n, None)) for n in sorted(asked))
-    return tuple(ChildRef(("metadata", n), f".{n}", v) for n, v in found if is_scalar(v))
+    values = ((n, getattr(x, n, None)) for n in sorted(names))
+    return tuple(ChildRef(("metadata", n), f".{n}", v) for n, v in values if is_scalar(v))
 
 
 def _identity_keys(children: tuple[ChildRef, ...]) -> tuple[Any, ...]:
@@ -331,20 +331,23 @@ class KeyAccess(str):
 
     def __new__(cls, key: Any) -> KeyAccess:
         """Return the access by an expression of the key where it has one, else by a placeholder."""
-        made = super().__new__(cls, f"[{key!r}]" if type(key) in _LITERAL_KEY_TYPES else "[?]")
-        made.key = key
-        return made
+        access = super().__new__(cls, f"[{key!r}]" if type(key) in _LITERAL_KEY_TYPES else "[?]")
+        access.key = key
+        return access
 
 
-def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozenset[str]) -> ObjectView:
+def _function(
+    x: types.FunctionType, names: frozenset[str] | None, metadata_names: frozenset[str]
+) -> ObjectView:
     closure = tuple(
         ChildRef(("closure", k), f".__closure__[{k}]", c, True) for k, c in enumerate(x.__closure__ or ())
     )
     if is_own(x.__code__.co_filename):
         inner = vars(x).get("__wrapped__")  # a function of the user's within one of ours
         wraps = isinstance(inner, types.FunctionType) and not is_own(inner.__code__.co_filename)
-        given = vars(x).get(DEFERRED_CODE)
-        deferred = (ChildRef("given", f".__dict__[{DEFERRED_CODE!r}]", given, True),) if given else ()
+        deferred_code = vars(x).get(DEFERRED_CODE)
+        access = f".__dict__[{DEFERRED_CODE!r}]"
+        deferred = (ChildRef("given", access, deferred_code, True),) if deferred_code else ()
         return ObjectView("function", None, (*(closure if wraps else ()), *deferred))
     defaults = tuple(
         ChildRef(("default", k), f".__defaults__[{k}]", v, True) for k, v in enumerate(x.__defaults__ or ())
@@ -352,7 +355,7 @@ def _function(x: types.FunctionType, names: frozenset[str] | None, asked: frozen
     named = tuple(
         ChildRef(("named", k), f".__kwdefaults__[{k!r}]", v) for k, v in (x.__kwdefaults__ or {}).items()
     )
-    extra = (*_attributes(x, names), *_metadata(x, asked))
+    extra = (*_attributes(x, names), *_metadata(x, metadata_names))
     guard = ExtraGuard("{at}.__code__ is {k}", lambda: x.__code__, "the code")
     children = (*closure, *defaults, *named, *extra)
     return ObjectView(
@@ -379,15 +382,15 @@ def _standard_module(x: types.ModuleType, names: frozenset[str] | None) -> Objec
     """Inspect the names that code reads of a module with effects: its calls are the observer's."""
     if names is None:
         return ObjectView("opaque", None)
-    found = [(n, v) for n, v in vars(x).items() if n in names and n not in _OUTPUT_NAMES]
+    members = [(n, v) for n, v in vars(x).items() if n in names and n not in _OUTPUT_NAMES]
     if not all(
         exact_isinstance(v, _OBSERVED_TYPES)
         or is_scalar(v)
         or (exact_isinstance(v, tuple) and all(map(is_scalar, v)))
-        for _, v in found
+        for _, v in members
     ):
         return ObjectView("opaque", None)
-    children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found)
+    children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in members)
     return ObjectView("module", _identity_keys(children), children, _absence_guards(x, names))
 
 
@@ -395,18 +398,18 @@ def _lru_cache(x: Any, names: frozenset[str] | None) -> ObjectView:
     """Inspect a function with a cache: callers may mutate the results that it keeps."""
     referents = gc.get_referents(x)
     at = max((k for k, r in enumerate(referents) if r is x.__wrapped__), default=0)
-    held, info = referents[at - 1], x.cache_info()
-    if at == 0 or type(held) is not dict or len(held) != info.currsize:
+    cache, info = referents[at - 1], x.cache_info()
+    if at == 0 or type(cache) is not dict or len(cache) != info.currsize:
         return ObjectView("opaque", None)
-    keys = {*map(id, held)}
-    kept = held.values() if info.maxsize is None else referents[1 : at - 1]
-    links = {id(type(link)) for link in held.values()} if info.maxsize is not None else ()
-    results = {id(r): r for r in kept if not is_scalar(r) and id(r) not in keys and id(r) not in links}
+    keys = {*map(id, cache)}
+    entries = cache.values() if info.maxsize is None else referents[1 : at - 1]
+    links = {id(type(link)) for link in cache.values()} if info.maxsize is not None else ()
+    results = {id(r): r for r in entries if not is_scalar(r) and id(r) not in keys and id(r) not in links}
     children = tuple([ChildRef(("kept", k), "", r, True, True) for k, r in results.items()])
     code = "{at}.cache_info()[1::2] == {k}"  # as long as nothing is computed or forgotten
-    found = _with_attributes("cache", x, tuple(info), children, names)
+    view = _with_attributes("cache", x, tuple(info), children, names)
     guard = ExtraGuard(code, lambda: x.cache_info()[1::2], "what is held")
-    return found._replace(extra_guards=(*found.extra_guards, guard))
+    return view._replace(extra_guards=(*view.extra_guards, guard))
 
 
 class _CountedModule(types.ModuleType):
@@ -427,10 +430,10 @@ def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
     """Inspect the names that code reads of a module of tensorbus, absent ones included."""
     if type(x) is types.ModuleType:
         x.__class__ = _CountedModule
-    found = {
+    members = {
         n: v for n, v in vars(x).items() if n in names and (callable(v) or is_scalar(v) or _is_submodule(v))
     }
-    children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in found.items())
+    children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in members.items())
     code = "{at}.__dict__.keys().isdisjoint({k})"  # what it imports later, ``dir`` tells now
     guard = ExtraGuard(code, lambda: names.difference(dir(x)), "that no other names appear")
     return ObjectView("counted", _identity_keys(children), children, (guard,))
@@ -440,7 +443,7 @@ def _is_submodule(x: Any) -> bool:
     return isinstance(x, types.ModuleType) and x.__name__.startswith("tensorbus.")
 
 
-def _class(x: type, names: frozenset[str] | None, asked: frozenset[str]) -> ObjectView:
+def _class(x: type, names: frozenset[str] | None, metadata_names: frozenset[str]) -> ObjectView:
     if x.__module__ == "decimal":  # it computes as the thread's context says
         return ObjectView("opaque", None)
     if is_pure(x.__module__) or x.__module__.partition(".")[0] == "tensorbus":
@@ -458,7 +461,7 @@ def _class(x: type, names: frozenset[str] | None, asked: frozenset[str]) -> Obje
         if not isinstance(v, _SLOTS)
     )  # fmt: skip
     if kind in (type, abc.ABCMeta):  # another may say itself what a class is called
-        children += _metadata(x, asked)
+        children += _metadata(x, metadata_names)
     guards: tuple[ExtraGuard, ...] = (
         ExtraGuard("len({at}.__dict__) == {k}", lambda: len(vars(x)), "the number of attributes"),
         ExtraGuard("{at}.__mro__ == {k}", lambda: x.__mro__, "the bases"),
@@ -509,13 +512,13 @@ def _enum_member(x: enum.Enum, names: frozenset[str] | None) -> ObjectView:
 
 def _runs_user_code(kind: type) -> bool:
     """Return whether reading instances runs code of the user's: guards would run it once more."""
-    written = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE and not _is_library(base)]
-    asked = {"__getattribute__", "__class__"}
+    user_classes = [base for base in kind.__mro__ if base.__flags__ & HEAP_TYPE and not _is_library(base)]
+    methods = {"__getattribute__", "__class__"}
     if issubclass(kind, (*_ITERATED_CONTAINERS, set, frozenset)):
-        asked |= _READING_METHODS
-    if any("__slots__" in vars(base) for base in written):
-        asked.add("__getattr__")  # which slots without a value come to
-    return any(not asked.isdisjoint(vars(base)) for base in written)
+        methods |= _READING_METHODS
+    if any("__slots__" in vars(base) for base in user_classes):
+        methods.add("__getattr__")  # which slots without a value come to
+    return any(not methods.isdisjoint(vars(base)) for base in user_classes)
 
 
 def _is_library(base: type) -> bool:

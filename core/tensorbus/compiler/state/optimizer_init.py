@@ -38,9 +38,9 @@ class OptimizerInit:
                 if not isinstance(parameter._node, Leaf):
                     continue
                 with no_grad():
-                    made = optimizer.begin(parameter, group)
+                    first_state = optimizer.begin(parameter, group)
                 state: State = {
-                    k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in made.items()
+                    k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in first_state.items()
                 }
                 optimizer.state[parameter] = state
                 self._initialized.append((optimizer, parameter, {k: _identity(v) for k, v in state.items()}))
@@ -50,14 +50,14 @@ class OptimizerInit:
 
         ``stepped`` are the ids of the states of optimizers that took a step.
         """
-        found = False
+        took_step = False
         for optimizer, parameter, was in self._initialized:
             state = optimizer.state.get(parameter, {})
             if state.keys() == was.keys() and all(_identity(v) is was[k] for k, v in state.items()):
                 del optimizer.state[parameter]
-                found = found or id(optimizer.state) in stepped
+                took_step = took_step or id(optimizer.state) in stepped
         self._initialized = []
-        return found
+        return took_step
 
 
 def idle_states(reach: ReachableState, stepped: Container[int]) -> set[int]:

@@ -145,8 +145,8 @@ _Holders = dict[int, list[tuple[TrackedObject, ChildRef]]]
 def _path_to(last: tuple[TrackedObject, ChildRef], holders: _Holders) -> list[tuple[TrackedObject, ChildRef]]:
     """Return the path from a child outwards, as long as each container has exactly one holder."""
     path = [last]
-    while len(held := holders.get(id(path[-1][0]), [])) == 1 and len(path) < _MAX_NESTING:
-        path.append(held[0])
+    while len(owners := holders.get(id(path[-1][0]), [])) == 1 and len(path) < _MAX_NESTING:
+        path.append(owners[0])
     return path
 
 
@@ -197,9 +197,9 @@ class ReachableState:
         self.mutation_count = mutation_counter[0]
         """The mutation counter when inspection began."""
         while True:  # more code names more attributes, which lead to more code
-            known = len(self.names), len(self.codes)
+            counts = len(self.names), len(self.codes)
             self._collect(function, args, kwargs)
-            if known == (len(self.names), len(self.codes)):
+            if counts == (len(self.names), len(self.codes)):
                 break
         self._views = {}
         self._missing_names = {
@@ -224,41 +224,41 @@ class ReachableState:
         self.argument_objects = [(ref, self._track_child(None, ref)) for ref in self.arguments]
         self._track_children()
         self.globals: list[GlobalRef] = []
-        found: dict[tuple[int, str], GlobalRef] = {}
-        while len(found) < sum(len(self._globals(c)) for c in self.codes) or self._untracked:
-            before = len(found)
+        global_refs: dict[tuple[int, str], GlobalRef] = {}
+        while len(global_refs) < sum(len(self._globals(c)) for c in self.codes) or self._untracked:
+            before = len(global_refs)
             for code in list(self.codes):
                 for scope, name in self._globals(code):
-                    known = found.get((id(scope), name))
-                    if known is None:
+                    global_ref = global_refs.get((id(scope), name))
+                    if global_ref is None:
                         value = scope[name]
                         ref = ChildRef(name, f"{self.name(scope)}[{name!r}]", value)
-                        known = found[id(scope), name] = GlobalRef(
+                        global_ref = global_refs[id(scope), name] = GlobalRef(
                             scope, name, set(), value, self._track_child(None, ref, True)
                         )
-                    known.users.add(code)
+                    global_ref.users.add(code)
             self._track_children()
-            if len(found) == before:
+            if len(global_refs) == before:
                 break
-        self.globals = list(found.values())
+        self.globals = list(global_refs.values())
 
     def _globals(self, code: Code) -> list[tuple[dict[str, Any], str]]:
         """Return scopes and names of the globals that code looks up; an import looks up a module."""
         scope = self.codes[code]
         names, imported = _names_looked_up(code)
-        found: list[tuple[dict[str, Any], str]] = [(scope, name) for name in names if name in scope]
+        looked_up: list[tuple[dict[str, Any], str]] = [(scope, name) for name in names if name in scope]
         for module in imported:
-            known = _package_chain(module, scope.get("__package__") or "")
-            found += [(sys.modules, name) for name in known if name in sys.modules]
-        return found
+            chain = _package_chain(module, scope.get("__package__") or "")
+            looked_up += [(sys.modules, name) for name in chain if name in sys.modules]
+        return looked_up
 
     def name(self, thing: Any) -> str:
         """Return the name of a constant in generated code."""
-        found = self._constant_names.get(id(thing))
-        if found is None:
-            found = self._constant_names[id(thing)] = f"k{len(self.constants)}"
-            self.constants[found] = thing
-        return found
+        name = self._constant_names.get(id(thing))
+        if name is None:
+            name = self._constant_names[id(thing)] = f"k{len(self.constants)}"
+            self.constants[name] = thing
+        return name
 
     def access(self, tracked: TrackedObject, ref: ChildRef, at: str = "") -> str:
         """Return the expression of a child; ``at`` is that of the object, where it is another."""
@@ -270,29 +270,29 @@ class ReachableState:
 
     def _track(self, thing: Any, at: str, fixed: bool, shown: str = "") -> TrackedObject:
         fixed = fixed or (compares_by_identity(thing) and not is_recreated(thing))
-        known = self.objects.get(id(thing))
-        if known is not None:
-            if fixed and not known.fixed:
-                self.aliases.append((known.expr, self.name(thing)))
-            return known
+        existing = self.objects.get(id(thing))
+        if existing is not None:
+            if fixed and not existing.fixed:
+                self.aliases.append((existing.expr, self.name(thing)))
+            return existing
         if exact_isinstance(thing, Tensor):
             materialize(thing)
         if len(self.objects) >= MAX_OBJECTS:
             raise Uncapturable(f"reaches more than {MAX_OBJECTS} objects")
         expr = self.name(thing) if fixed else self._short(at)
-        made = TrackedObject(thing, expr, fixed, self._inspect(thing), shown)
-        self.objects[id(thing)] = made
-        self._untracked.append(made)
-        return made
+        tracked = TrackedObject(thing, expr, fixed, self._inspect(thing), shown)
+        self.objects[id(thing)] = tracked
+        self._untracked.append(tracked)
+        return tracked
 
     def _inspect(self, thing: Any) -> ObjectView:
         """Inspect an object; once only where the names that code reads make no difference."""
         if not has_no_attributes(thing):
             return inspect_object(thing, self.names)
-        found = self._views.get(id(thing))
-        if found is None:
-            found = self._views[id(thing)] = inspect_object(thing, None)
-        return found
+        view = self._views.get(id(thing))
+        if view is None:
+            view = self._views[id(thing)] = inspect_object(thing, None)
+        return view
 
     def _track_child(
         self, owner: TrackedObject | None, ref: ChildRef, fixed: bool = False
@@ -316,21 +316,21 @@ class ReachableState:
         self.local_names[name] = at
         return name
 
-    def definitions(self, code: str, known: set[str]) -> list[tuple[str, str]]:
-        """Return the local names in ``code`` that are not ``known``, with their expressions, in order.
+    def definitions(self, code: str, defined: set[str]) -> list[tuple[str, str]]:
+        """Return the local names in ``code`` that are not ``defined``, with their expressions, in order.
 
-        They are known from then on.
+        They are from then on.
         """
-        found: list[tuple[str, str]] = []
+        definitions: list[tuple[str, str]] = []
         for name in LOCAL_NAME.findall(code) if self.local_names else ():
             chain = []
-            while name is not None and name not in known and name in self.local_names:
-                known.add(name)
+            while name is not None and name not in defined and name in self.local_names:
+                defined.add(name)
                 chain.append((name, self.local_names[name]))
                 inner = LOCAL_NAME.search(self.local_names[name])
                 name = inner[0] if inner else None
-            found += reversed(chain)
-        return found
+            definitions += reversed(chain)
+        return definitions
 
     def _track_children(self) -> None:
         while self._untracked:
@@ -384,22 +384,22 @@ class ReachableState:
             if tracked.before.kind == "reference"
         }
         if weak:
-            held = {id(tracked.obj) for tracked in self.reachable_from(ran, hidden | weak.keys(), unread)}
-            found = [
+            strong = {id(tracked.obj) for tracked in self.reachable_from(ran, hidden | weak.keys(), unread)}
+            references = [
                 tracked for tracked in self.reachable_from(ran, hidden, unread) if id(tracked.obj) in weak
             ]
-            behind = (child for tracked in found for _, child in tracked.children if child is not None)
-            yield from (child for child in behind if id(child.obj) not in held)
+            behind = (child for tracked in references for _, child in tracked.children if child is not None)
+            yield from (child for child in behind if id(child.obj) not in strong)
 
     def _reachable_from(
         self, stack: list[TrackedObject], hidden: set[int], unread: Container[int]
     ) -> Iterator[TrackedObject]:
-        done: set[int] = set()
+        visited: set[int] = set()
         while stack:
             tracked = stack.pop()
-            if id(tracked) in done or id(tracked.obj) in hidden:
+            if id(tracked) in visited or id(tracked.obj) in hidden:
                 continue
-            done.add(id(tracked))
+            visited.add(id(tracked))
             yield tracked
             children = tracked.children
             if id(tracked.obj) in unread:
@@ -408,13 +408,13 @@ class ReachableState:
 
     def deferred_code(self) -> set[Code]:
         """Return the code that runs when a program is differentiated or lowered: rules of user kernels."""
-        found: set[Code] = set()
+        codes: set[Code] = set()
         things = [tracked.obj for tracked in self._functions()]
         stack = [f for thing in things for f in vars(thing).get(DEFERRED_CODE, ())]
         while stack:
             f = stack.pop()
-            if isinstance(f, types.FunctionType) and f.__code__ in self.codes and f.__code__ not in found:
-                found.add(f.__code__)
+            if isinstance(f, types.FunctionType) and f.__code__ in self.codes and f.__code__ not in codes:
+                codes.add(f.__code__)
                 stack += [g.value for g in self.globals if f.__code__ in g.users]
                 stack += [
                     tracked.obj
@@ -422,7 +422,7 @@ class ReachableState:
                     for _, tracked in self._children_of(cell)
                     if tracked
                 ]
-        return found
+        return codes
 
     def _functions(self) -> Iterator[TrackedObject]:
         return (tracked for tracked in self.objects.values() if type(tracked.obj) is types.FunctionType)
@@ -447,10 +447,10 @@ class ReachableState:
 
     def missing_globals(self, ran: set[Code]) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
         """Yield the scopes of the code that ran, with the absent names that it looks up there."""
-        known = ran & self._missing_names.keys()
-        scopes = {id(self.codes[c]): self.codes[c] for c in known}
+        codes = ran & self._missing_names.keys()
+        scopes = {id(self.codes[c]): self.codes[c] for c in codes}
         for key, scope in scopes.items():
-            absent = {n for c in known if id(self.codes[c]) == key for n in self._missing_names[c]}
+            absent = {n for c in codes if id(self.codes[c]) == key for n in self._missing_names[c]}
             if absent:
                 yield scope, frozenset(absent)
 
@@ -460,7 +460,7 @@ class ReachableState:
         They are constants, unless the function or others put different ones there. Containers around them
         that have been replaced since, as a tuple in an attribute may be, are found by their location.
         """
-        found: dict[int, list[tuple[Location, str, TrackedObject]]] = {}
+        homes_by_id: dict[int, list[tuple[Location, str, TrackedObject]]] = {}
         holders = self._holders()
         for owner in list(self.objects.values()):
             for ref, child in owner.children:
@@ -471,32 +471,32 @@ class ReachableState:
                     at = path[begin][0].expr
                     for tracked, inner in reversed(path[: begin + 1]):
                         at = self.access(tracked, inner, at)
-                    found.setdefault(id(child), []).append((_location(path), at, child))
+                    homes_by_id.setdefault(id(child), []).append((_location(path), at, child))
         for g in self.globals:
             if g.tracked is not None and type(g.tracked.obj) is Tensor:
                 home = (id(g.scope), g.name), f"{self.name(g.scope)}[{g.name!r}]", g.tracked
-                found.setdefault(id(g.tracked), []).append(home)
-        yield from (homes[0] for homes in found.values() if len(homes) == 1)
+                homes_by_id.setdefault(id(g.tracked), []).append(home)
+        yield from (homes[0] for homes in homes_by_id.values() if len(homes) == 1)
 
     def container_locations(self) -> Iterator[tuple[Location, int]]:
         """Yield the locations of containers that are state and lie nowhere else, and their ids."""
         holders = self._holders()
-        for held in holders.values():
-            if len(held) == 1:
-                [(owner, ref)] = held
+        for owners in holders.values():
+            if len(owners) == 1:
+                [(owner, ref)] = owners
                 yield _location(_path_to((owner, ref), holders)), id(ref.value)
 
     def _holders(self) -> _Holders:
         """Return the holders of each container that is state and no global."""
-        found: _Holders = {}
+        containers: _Holders = {}
         named = {id(g.tracked) for g in self.globals}
         for owner in list(self.objects.values()):
             for ref, child in owner.children:
                 if child is None or not child.fixed or id(child) in named:
                     continue
                 if type(child.obj) in (tuple, list, dict):
-                    found.setdefault(id(child), []).append((owner, ref))
-        return found
+                    containers.setdefault(id(child), []).append((owner, ref))
+        return containers
 
     def tensors(self) -> Iterator[TrackedObject]:
         """Yield the tensors."""

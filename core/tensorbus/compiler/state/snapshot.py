@@ -68,8 +68,8 @@ class Snapshot:
 
     def list_items(self, x: Any) -> list[Any] | None:
         """Return the items that a list had, or None."""
-        found = self._views.get(id(x))
-        return None if found is None else [p.value for p in found[1].children if type(p.key) is int]
+        entry = self._views.get(id(x))
+        return None if entry is None else [p.value for p in entry[1].children if type(p.key) is int]
 
     def restore(self) -> None:
         """Restore everything."""
@@ -130,8 +130,8 @@ def _restore_cell(x: types.CellType, was: ObjectView) -> None:
         del x.cell_contents
 
 
-def _children_of_kind(found: ObjectView, kind: str) -> dict[str, Any]:
-    keyed = [ref for ref in found.children if type(ref.key) is tuple]
+def _children_of_kind(view: ObjectView, kind: str) -> dict[str, Any]:
+    keyed = [ref for ref in view.children if type(ref.key) is tuple]
     return {ref.key[1]: ref.value for ref in keyed if ref.key[0] == kind}
 
 
@@ -146,8 +146,10 @@ def _restore_attributes(x: Any, was: dict[str, Any], now: dict[str, Any]) -> Non
     if [*was] == [*now] and all(a is b for a, b in zip(was.values(), now.values(), strict=True)):
         return
     own: dict[str, Any] = vars(x)
-    kept: Iterable[str] = [n for n in own if n not in now]  # attributes that were not inspected stay in place
-    if [*was] != [*now] and not kept:
+    uninspected: Iterable[str] = [
+        n for n in own if n not in now
+    ]  # attributes that were not inspected stay in place
+    if [*was] != [*now] and not uninspected:
         own.clear()
     for name in now.keys() - was.keys():
         own.pop(name, None)

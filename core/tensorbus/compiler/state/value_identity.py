@@ -40,39 +40,41 @@ def identity_key(x: Any) -> Any:
     return (type(x), repr(x)) if is_scalar(x) else id(x)
 
 
-def same_items(found: Iterable[Any], known: Sequence[Any]) -> bool:
+def same_items(items: Iterable[Any], expected: Sequence[Any]) -> bool:
     """Return whether keys of a dict, or items of a set, are exactly those known, in their order."""
-    given = [*found]
-    if len(given) != len(known):
+    listed = [*items]
+    if len(listed) != len(expected):
         return False
-    return all(map(is_, given, known)) or all(map(_is_same_item, given, known))  # mostly the very same
+    return all(map(is_, listed, expected)) or all(
+        map(_is_same_item, listed, expected)
+    )  # mostly the very same
 
 
-def _is_same_item(key: Any, known: Any) -> bool:
-    if key is known:
+def _is_same_item(key: Any, expected: Any) -> bool:
+    if key is expected:
         return True
-    if type(key) is not type(known) or exact_isinstance(key, (Tensor, type, enum.Enum)):
+    if type(key) is not type(expected) or exact_isinstance(key, (Tensor, type, enum.Enum)):
         return False
     if is_scalar(key):
-        return repr(key) == repr(known)
+        return repr(key) == repr(expected)
     if type(key) in (tuple, frozenset):
-        return same_items(key, known)
+        return same_items(key, expected)
     return (
-        hash(key) == hash(known)
-        and bool(key == known)
-        and same_items(_attribute_items(key), _attribute_items(known))
+        hash(key) == hash(expected)
+        and bool(key == expected)
+        and same_items(_attribute_items(key), _attribute_items(expected))
     )
 
 
 def _attribute_items(key: Any) -> list[tuple[str, Any]]:
     """Return the attributes of a key: equal keys may differ in attributes that ``==`` does not compare."""
-    held = [*getattr(key, "__dict__", {}).items()]
+    attributes = [*getattr(key, "__dict__", {}).items()]
     for base in type(key).__mro__:
         for name, slot in vars(base).items():
             if type(slot) is MemberDescriptorType:
                 with suppress(AttributeError):
-                    held.append((name, slot.__get__(key)))
-    return held
+                    attributes.append((name, slot.__get__(key)))
+    return attributes
 
 
 class DictItems:
@@ -84,10 +86,10 @@ class DictItems:
         self._of = of
 
     def __getitem__(self, key: Any) -> Any:
-        found = dict.get(self._of, key, _ABSENT)
-        if found is _ABSENT:
+        value = dict.get(self._of, key, _ABSENT)
+        if value is _ABSENT:
             raise KeyError(key)
-        return found
+        return value
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._of[key] = value

@@ -1,4 +1,4 @@
-"""Functions of floats in single precision, in C and OpenCL C: no branches, so that vectors are made of them.
+"""Functions of floats in single precision, in C and OpenCL C: no branches, so that compilers vectorize them.
 
 Each is a polynomial or a quotient of two, fitted over the range in which the result changes (least maximal
 relative error); what lies beyond is cut off by the lesser and the greater of two, of which the second is the

@@ -82,7 +82,7 @@ class _Loop:
 
 
 def _parts(e: Expr) -> Iterator[Expr]:
-    """Yield an expression and those that it is made of."""
+    """Yield an expression and its operands, theirs included."""
     yield e
     match e:
         case Load():

@@ -120,7 +120,7 @@ def before_reshapes(job: KernelTask) -> KernelTask:
 
 
 def _up_to_reshapes(job: KernelTask) -> list[Node]:
-    """Return a map's nodes from its reshapes on, in order; none where it is not made of them alone.
+    """Return a map's nodes from its reshapes on, in order; none where it has other nodes.
 
     Beside them there may be numbers, and operands that lie packed.
     """

@@ -57,7 +57,7 @@ class Knowledge:
     def unknown(
         self, low: float = -inf, high: float = inf, key: object = None, of: Iterable[Sum] = ()
     ) -> Sum:
-        """Return a new unknown; the same again for the same ``key``. ``of`` is what it is made of."""
+        """Return a new unknown; the same again for the same ``key``. ``of`` is what it is computed from."""
         if key is not None and key in self._known:
             return self._known[key]
         if low == high:

@@ -1,4 +1,4 @@
-"""What is made of all that a kernel makes, by the last of its items to end: one kernel instead of two.
+"""Epilogues over all results of a kernel, computed by its last work-item to end: one kernel instead of two.
 
 A sum of what rows come to is such, or what joins the chunks of a reduction: little work, for which nothing
 else waits.

@@ -1,4 +1,4 @@
-"""Distances and angles between vectors, and the losses made of them, as modules."""
+"""Distances and angles between vectors, and the losses that use them, as modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distances and angles between vectors, and the losses made of them.
+"""Distances and angles between vectors, and the losses that use them.
 
 Names, arguments and values are PyTorch's. ``reduction`` is ``"mean"``, ``"sum"`` or ``"none"``.
 """

@@ -1,6 +1,6 @@
 """Tensors beside one another under NumPy's and PyTorch's names, which ask no axis.
 
-``concat`` and ``stack`` are what they are made of; scalars and vectors are given the axes that they lack.
+All are composed of ``concat`` and ``stack``; scalars and vectors are given the axes that they lack.
 """
 
 from __future__ import annotations

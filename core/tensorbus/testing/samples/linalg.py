@@ -1,4 +1,4 @@
-"""Samples of factorizations, of what is made of them, of norms, and of Fourier transforms."""
+"""Samples of factorizations, of ops that use them, of norms, and of Fourier transforms."""
 
 from __future__ import annotations
 

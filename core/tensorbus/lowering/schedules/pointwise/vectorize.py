@@ -289,7 +289,7 @@ _TURNED = {
 
 
 def _as_place(e: Expr) -> Expr:
-    """Return the position that an integer is made of, where it is made of one; else the expression."""
+    """Return the position that an integer is cast from, where it is one; else the expression."""
     return e.arg if isinstance(e, Cast) and e.dtype is int64 and e.arg.dtype is INDEX else e
 
 

@@ -1,4 +1,4 @@
-"""The schedule of reductions that are walked together, with what is stored on the way and made of them.
+"""The schedule of reductions in one loop, with values stored on the way and an epilogue.
 
 Each of them goes over the same elements, once. Where there are too few results to keep the device busy, the
 walk is cut into chunks, and a second kernel joins these and makes what is computed from the results.
@@ -65,7 +65,7 @@ class MultiReduction:
     def end(
         self, b: Builder, inliner: Inliner, outer: Sequence[Expr], lengths: Sequence[Expr], state: State
     ) -> None:
-        """Emit what is made of the results."""
+        """Emit the epilogue: what is computed from the results."""
         index: list[Expr] = [ZERO] * len(self.fused.domain)
         for k, i in zip(self.kept, outer, strict=True):
             index[k] = i
