@@ -71,8 +71,8 @@ def _put_samples(draw: Draw, dtype: DType) -> Sample:
 def _search_samples(draw: Draw, dtype: DType) -> Sample:
     lead = draw(st.sampled_from([(), (), (2,), (2, 1)]))
     line = draw(arrays((*lead, draw(st.integers(0, 9))), dtype))
-    # NumPy puts a NaN of 8 bits anywhere.
-    wide = np.float32 if dtype.itemsize == 1 and dtype.is_floating else line.dtype
+    # NumPy puts a NaN of bfloat16 or of 8 bits anywhere.
+    wide = np.float32 if dtype.itemsize <= 2 and dtype.is_floating else line.dtype
     line = np.sort(line.astype(wide), axis=-1).astype(line.dtype)
     shape = (*lead, draw(st.integers(0, 4))) if lead else draw(shapes())
     return Sample((line, draw(arrays(shape, dtype))), {"side": draw(st.sampled_from(("left", "right")))})

@@ -68,7 +68,7 @@ class Program:
         """Return the results, and the gradients of the inputs of floats where these are wanted."""
         given = tuple(x.clone() for x in given)
         leaves = [x.requires_grad_() for x in given if self.gradients and x.dtype.is_floating]
-        values = list(given)
+        values = [x.clone() for x in given] if leaves else list(given)  # leaves refuse writes
         for _, step, numbers in self.steps:
             values.append(step(*[values[k] for k in numbers]))
         results = [values[k] for k in self.shown]

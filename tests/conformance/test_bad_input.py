@@ -46,7 +46,7 @@ SHAPES: dict[str, Refusal] = {
     "an axis twice": (lambda t: t.x.max(axis=(0, -2)), Shape, "max: axis .* twice"),
     "an axis of text": (lambda t: t.x.mean(axis="a"), Shape, "mean: an axis is an integer"),
     "an axis of a fraction": (lambda t: tb.flip(t.x, axis=0.5), Shape, "flip: an axis is an integer"),
-    "an axis of no axes": (lambda t: tb.softmax(t.x.sum()), Shape, "softmax.*0-dimensional"),
+    "an axis of no axes": (lambda t: tb.softmax(t.x.sum(), axis=1), Shape, "softmax.*0-dimensional"),
     "no axis where one is needed": (
         lambda t: tb.cumulative_sum(t.x), Shape, "cumulative_sum: an axis is needed",
     ),
@@ -126,7 +126,8 @@ DTYPES: dict[str, Refusal] = {
     "a text operand": (lambda t: t.x + "a", Dtype, "add: needs tensors, got Tensor, str"),
     "a list operand": (lambda t: tb.add(t.x, [1, 2, 3]), Dtype, "add: needs tensors, got Tensor, list"),
     "a NumPy operand": (
-        lambda t: t.x * np.ones((2, 3)), Dtype, "multiply: needs tensors, got Tensor, ndarray",
+        lambda t: t.x * np.ones((2, 3), object), Dtype,
+        "of dtype object holds no numbers|needs tensors, got ndarray",
     ),
     "no tensor at all": (lambda t: tb.exp(1.0), Dtype, "exp: at least one operand must be a tensor"),
     "nothing": (lambda t: tb.sum(None), Dtype, "sum: needs tensors, got NoneType"),

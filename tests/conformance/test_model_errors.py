@@ -25,7 +25,7 @@ BAD: dict[str, Refusal] = {
     "unequal shapes": (lambda t: F.binary_cross_entropy(t.x, t.v), Shape, "one shape"),
     "a delta": (lambda t: F.huber_loss(t.x, t.x, delta=0.0), Argument, "delta must be > 0"),
     "a beta": (lambda t: F.smooth_l1_loss(t.x, t.x, beta=-1.0), Argument, "beta must be >= 0"),
-    "variances": (lambda t: F.gaussian_nll_loss(t.x, t.x, t.v[:1]), Shape, "var of shape"),
+    "variances": (lambda t: F.gaussian_nll_loss(t.x, t.x, t.x.mT), Shape, r"gaussian_nll_loss: .*\(3, 2\)"),
     "a margin": (lambda t: F.triplet_margin_loss(t.x, t.x, t.x, margin=0.0), Argument, "margin must be > 0"),
     "groups": (lambda t: F.group_norm(t.x, 2), Shape, "2 group"),
     "one value per channel": (lambda t: F.instance_norm(t.x[:, :, None]), Shape, "more than one value"),

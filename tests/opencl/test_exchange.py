@@ -17,7 +17,7 @@ def made() -> tb.Tensor:
 
 def test_numpy_says_that_it_reads_no_memory_of_opencl(capfd: pytest.CaptureFixture[str]) -> None:
     x = tb.arange(8.0, device="opencl")
-    with pytest.raises(RuntimeError, match="Unsupported device"):
+    with pytest.raises((RuntimeError, BufferError), match="Unsupported device"):
         np.from_dlpack(x)
     assert capfd.readouterr().err == ""
     np.testing.assert_array_equal(np.from_dlpack(x, device="cpu"), np.arange(8))
