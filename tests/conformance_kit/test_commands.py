@@ -90,6 +90,7 @@ def test_a_run_that_is_stopped_reports_what_it_did(
     run = subprocess.Popen(
         [sys.executable, "-m", "tensorbus.cli", "conformance", *arguments, "--report", str(file)],
         stdout=subprocess.PIPE, text=True, env=_installed(tmp_path, "slow", SLOW),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
     )  # fmt: skip
     assert run.stdout is not None
     assert "here" in run.stdout.readline()

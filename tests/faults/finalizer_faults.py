@@ -10,6 +10,7 @@ _INTERRUPTED = """
 import gc, os, random, signal, sys, threading, time
 import tensorbus as tb
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 device, seed, times = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 draw, arrived, lost = random.Random(seed), 0, []
 sys.unraisablehook = lambda x: lost.append(f"{x.exc_type.__name__} in {x.object!r}")

@@ -19,6 +19,7 @@ _WORKS = """
 import signal, sys
 import numpy as np
 import tensorbus as tb
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 device, seed, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 draw = np.random.default_rng(seed)
 kept = tb.asarray(np.arange(64.0, dtype=np.float32), device=device)

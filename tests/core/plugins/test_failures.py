@@ -294,6 +294,7 @@ if not hasattr(builtins, "second"):
     site.run(
         """
         import signal, traceback
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         builtins.interrupted = threading.Event()
         module = dict(imported="tb_imported", slow="tb_slow.extension", probed="tb_probed.runtime")
         def waits():
