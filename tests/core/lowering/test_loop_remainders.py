@@ -9,7 +9,7 @@ from tensorbus.lowering.ir.index_expr import const
 from tensorbus.lowering.ir.layout import Layout, packed
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.lowering.program.lower import Program, lower
-from tensorbus.lowering.schedules.reduction.reduction import Axis, plan_chunks
+from tensorbus.lowering.schedules.reduction.chunks import Axis, plan_chunks
 from tensorbus.lowering.target import Target
 from tensorbus.ops.definition import Spec
 

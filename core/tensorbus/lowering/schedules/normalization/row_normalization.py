@@ -25,8 +25,8 @@ from ...target import Target
 from ..pointwise.stores import aligned_slots, domain_lengths, elsewhere, is_nontemporal, store_offset
 from ..pointwise.vectorize import VectorLoop, map_vectors, row_vectors
 from ..reduction.blocked_sum import Span, block_of
+from ..reduction.chunks import is_window
 from ..reduction.reducer import ProductReducer, Reducer, State
-from ..reduction.reduction import is_window
 from ..reduction.reduction_loop import Element, Prefetch, reduce_in_lanes, reduce_in_vectors, reduce_serially
 from ..schedule import Schedule, ScheduleRequest, Verdict, rows_fill
 

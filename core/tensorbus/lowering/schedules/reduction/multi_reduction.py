@@ -25,19 +25,9 @@ from ..pointwise.vector_access import vector_width
 from ..pointwise.vectorize import WIDE, VectorLoop, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .blocked_sum import BlockedState, Nest, Span, block_of, pairwise
+from .chunks import Axis, Chunks, is_window, plan_chunks, single_task_limit, workgroup_chunks
+from .fold import LastWorkgroup, fold, join, reduce_by_workgroups
 from .reducer import ProductReducer, Reducer, State
-from .reduction import (
-    Axis,
-    Chunks,
-    LastWorkgroup,
-    fold,
-    is_window,
-    join,
-    plan_chunks,
-    reduce_by_workgroups,
-    single_task_limit,
-    workgroup_chunks,
-)
 
 
 class MultiReduction:

@@ -17,8 +17,9 @@ from ...target import Target
 from ..pointwise.stores import is_nontemporal
 from ..pointwise.vectorize import SINGLE, Vectors, widen
 from ..reduction.blocked_sum import Base, Span, block_of, running
+from ..reduction.chunks import Axis, Chunks
+from ..reduction.fold import fold
 from ..reduction.reducer import Reducer, State
-from ..reduction.reduction import Axis, Chunks, fold
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .scan_gpu import lower_workgroup_scan, serves
 

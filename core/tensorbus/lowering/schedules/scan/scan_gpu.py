@@ -23,8 +23,8 @@ from ...op_sets import SCANS
 from ...target import Target
 from ..pointwise.vector_access import emit_vector, vector_width
 from ..reduction.blocked_sum import Base, Span, block_of, running
+from ..reduction.chunks import Chunks
 from ..reduction.reducer import Reducer, State
-from ..reduction.reduction import Chunks
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Workgroup, workgroup_size
 
