@@ -11,7 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import DtypeError as Dtype
 from tensorbus import ShapeError as Shape
-from tensorbus.ops.movement import movement
+from tensorbus.ops.movement import movement, windows
 
 from installed import available
 
@@ -41,7 +41,7 @@ SHAPES: dict[str, Refusal] = {
     "squeeze": (lambda t: tb.squeeze(t.x, 0), Shape, "squeeze: axis 0"),
     "negative padding": (lambda t: movement.pad(t.x, (-1, 0), (0, 0)), Shape, "pad: low"),
     "a slice beyond": (lambda t: movement.slice(t.x, (0, 2), (2, 2), (1, 1)), Shape, "leave shape"),
-    "windows too large": (lambda t: movement.windows(t.x, (4,), (1,), (1,)), Shape, "windows"),
+    "windows too large": (lambda t: windows.windows(t.x, (4,), (1,), (1,)), Shape, "windows"),
     "an axis beyond": (lambda t: t.x.sum(axis=2), Shape, r"sum: axis 2 is out of range for 2 dimension"),
     "an axis twice": (lambda t: t.x.max(axis=(0, -2)), Shape, "max: axis .* twice"),
     "an axis of text": (lambda t: t.x.mean(axis="a"), Shape, "mean: an axis is an integer"),

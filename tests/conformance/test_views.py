@@ -239,7 +239,7 @@ def test_a_copy_does_not_reach_back(device: str, name: str) -> None:
 
 def test_what_shows_an_element_twice_is_not_written_to(device: str) -> None:
     x = start(device)
-    windows = tb.ops.movement.movement.windows
+    windows = tb.ops.movement.windows.windows
     for v in (
         tb.broadcast_to(x, (2, 2, 3)), x.unfold(1, 2, 1), tb.broadcast_to(x[:, :1], (2, 3)),
         tb.broadcast_to(x, (2, 2, 3))[0], windows(x, (1, 3), (1, 3), (1, 1)),

@@ -10,7 +10,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import Tensor
 from tensorbus.ops.definition import Spec, table
-from tensorbus.ops.movement import movement
+from tensorbus.ops.movement import windows
 
 from function_derivatives import FUNCTIONS
 from linalg_derivatives import REAL as LINALG
@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
     "pad": (op("pad", low=(1, 0), high=(0, 2), value=3.0), [x23]),
     "concat": (lambda *xs: tb.concat(xs, axis=1), [x23, array(*R, 2, 1), array(*R, 2, 0)]),
     "windows": (op("windows", size=(2, 2), stride=(1, 2), dilation=(2, 1)), [x234]),
-    "fold": (lambda x: movement.fold(x, (3, 4), (1, 2), (2, 1)), [array(*R, 2, 1, 2, 2, 2)]),
+    "fold": (lambda x: windows.fold(x, (3, 4), (1, 2), (2, 1)), [array(*R, 2, 1, 2, 2, 2)]),
     "sum": (op("sum", axis=(0, 2)), [x234]), "sum keepdims": (op("sum", axis=1, keepdims=True), [x234]),
     "prod": (op("prod", axis=1), [x234]),
     "prod of zeros": (op("prod", axis=1), [zeros]),

@@ -13,7 +13,7 @@ from ...dtypes.definition import ALL, DType, Scalar, check_scalar
 from ...dtypes.promotion import promote
 from ...errors import AxisError, ShapeError
 from ...tracing.sym_int import index
-from ..batching_rules import Rule, broadcast, prefixed, shifted, unchanged
+from ..batching_rules import Rule, broadcast, prefixed, shifted
 from ..call_errors import with_form
 from ..definition import Attrs, Op, Shape, Spec, Strides, ViewRule, table
 from ..elementwise.family import Operand
@@ -412,81 +412,6 @@ concat = movement(
     batch=shifted("concat", "axis"),
     doc="The tensors one after another along ``axis``; None: all of them flattened.",
 )
-
-
-def _windows_infer(specs: tuple[Spec, ...], *, size: Shape, stride: Shape, dilation: Shape) -> Spec:
-    shape, rank = specs[0].shape, len(size)
-    if not len(stride) == len(dilation) == rank <= len(shape) or min((*size, *stride, *dilation, 1)) < 1:
-        raise ShapeError(
-            f"windows: size {size}, stride {stride}, dilation {dilation} do not suit shape {shape}."
-        )
-    lead = shape[: len(shape) - rank]
-    counts = []
-    for n, k, s, d in zip(shape[len(lead) :], size, stride, dilation, strict=True):
-        if n < d * (k - 1) + 1:
-            raise ShapeError(
-                f"windows: a window of {size} with dilation {dilation} is larger than shape {shape}."
-            )
-        counts.append((n - d * (k - 1) - 1) // s + 1)
-    return Spec((*lead, *counts, *size), specs[0].dtype)
-
-
-windows: Op[...] = movement(
-    "windows",
-    arguments=lambda x, /, size, stride, dilation: (
-        (x,), {"size": tuple(size), "stride": tuple(stride), "dilation": tuple(dilation)}
-    ),
-    infer=_windows_infer,
-    vjp=lambda g, x_shape, size, stride, dilation: (
-        fold(g, x_shape[len(x_shape) - len(size) :], stride, dilation),
-    ),
-    batch=unchanged("windows"),
-    view=ViewRule(
-        put=lambda base, value, own, /, **_: reshape(value, own),
-        refuses="windows may overlap, so that one element shows at several places",
-        refuses_all=True,
-    ),
-    doc="All windows over the last ``len(size)`` axes: shape ``lead + counts + size``.",
-)  # fmt: skip
-
-
-def _fold_infer(specs: tuple[Spec, ...], *, shape: Shape, stride: Shape, dilation: Shape) -> Spec:
-    rank = len(shape)
-    own_shape = specs[0].shape
-    lead, size = own_shape[: len(own_shape) - 2 * rank], own_shape[len(own_shape) - rank :]
-    whole = Spec((*lead, *shape), specs[0].dtype)
-    if _windows_infer((whole,), size=size, stride=stride, dilation=dilation).shape != own_shape:
-        raise ShapeError(f"fold: windows of shape {own_shape} do not come from shape {shape}.")
-    return whole
-
-
-def _fold(x: Any, shape: Shape, stride: Shape, dilation: Shape) -> Any:
-    """Sum the windows place by place: one strided box for each element of a window."""
-    rank = len(shape)
-    lead, counts, size = x.shape[: -2 * rank], x.shape[-2 * rank : -rank], x.shape[-rank:]
-    total = zeros = table["full"]((*lead, *shape), 0, dtype=x.dtype, device=x.device)
-    for place in range(prod(size)):
-        at = tuple(place // prod(size[k + 1 :]) % size[k] for k in range(rank))
-        start = (0,) * (len(lead) + rank) + at
-        box = reshape(slice(x, start, (*lead, *counts, *(1,) * rank), (1,) * len(start)), (*lead, *counts))
-        corner = (0,) * len(lead) + tuple(a * d for a, d in zip(at, dilation, strict=True))
-        total = total + slice_update(zeros, box, corner, (1,) * len(lead) + stride)
-    return total
-
-
-fold: Op[...] = movement(
-    "fold",
-    arguments=lambda x, /, shape, stride, dilation: (
-        (x,), {"shape": tuple(shape), "stride": tuple(stride), "dilation": tuple(dilation)}
-    ),
-    infer=_fold_infer,
-    decompose=_fold,
-    vjp=lambda g, x_shape, shape, stride, dilation: (
-        windows(g, x_shape[len(x_shape) - len(shape) :], stride, dilation),
-    ),
-    batch=unchanged("fold"),
-    doc="The reverse of ``windows``: overlapping windows add up. ``shape`` is that of the last axes.",
-)  # fmt: skip
 
 
 @with_form

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...errors import ShapeError
 from ..call_errors import with_form
 from ..nn.convolution import Lengths, columns_of, spread
-from .movement import fold as fold_windows
 from .movement import permute_dims, reshape, slice
+from .windows import fold as fold_windows
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor

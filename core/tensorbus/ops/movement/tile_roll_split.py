@@ -30,8 +30,8 @@ from .movement import (
     normalize_axis,
     permute_dims,
     reshape,
-    windows,
 )
+from .windows import windows
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor

@@ -18,7 +18,8 @@ from ..elementwise.activation import relu
 from ..elementwise.arithmetic import abs, fmod, sign
 from ..elementwise.transcendental import power
 from ..elementwise.where_cast import cast, narrowed, widened
-from ..movement.movement import concat, pad, reshape, windows
+from ..movement.movement import concat, pad, reshape
+from ..movement.windows import windows
 from ..reduction.reduction import mean, sum
 from .convolution import Lengths, spread
 from .pooling import ONES, at_most_half, beyond, default_stride

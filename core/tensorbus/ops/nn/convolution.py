@@ -21,7 +21,8 @@ from ..elementwise.family import fit
 from ..elementwise.where_cast import cast
 from ..matmul.linear import beside
 from ..matmul.matmul import product
-from ..movement.movement import pad, permute_dims, reshape, windows
+from ..movement.movement import pad, permute_dims, reshape
+from ..movement.windows import windows
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor

@@ -17,7 +17,8 @@ from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
 from ..elementwise.where_cast import cast
 from ..matmul.matmul import matrix_transpose, product
-from ..movement.movement import fold, pad, permute_dims, reshape, slice
+from ..movement.movement import pad, permute_dims, reshape, slice
+from ..movement.windows import fold
 from .convolution import Lengths, biased, by_parts, conv, spread
 from .convolution_weight import conv_weight
 

@@ -17,7 +17,8 @@ from ..creation.creation import full, iota
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.comparison import equal, isnan, logical_and, logical_or
 from ..elementwise.where_cast import cast, where
-from ..movement.movement import fold, pad, reshape, slice, windows
+from ..movement.movement import pad, reshape, slice
+from ..movement.windows import fold, windows
 from ..reduction.reduction import argmax
 from .convolution import Lengths, spread
 
