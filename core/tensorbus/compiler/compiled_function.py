@@ -38,8 +38,9 @@ from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
+from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
-from .state.object_view import WRAPPED_FUNCTIONS, StateNotSettled, TensorState, Uncapturable
+from .state.object_view import StateNotSettled, TensorState, Uncapturable
 from .state.optimizer_init import OptimizerInit
 from .state.reachable import ReachableState
 from .state.value_identity import exact_isinstance

@@ -33,6 +33,7 @@ from ..programs.multi_device import MultiDeviceProgram
 from ..programs.op_trace import InputSource, OpTrace, Transfer
 from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.global_modes import GlobalModes
+from ..state.inspection import inspect_object
 from ..state.mutations import (
     REFILL_CODE,
     Mutations,
@@ -42,7 +43,7 @@ from ..state.mutations import (
     diff_state,
     differs_in_tensors_only,
 )
-from ..state.object_view import ChildRef, TensorState, Uncapturable, inspect_object
+from ..state.object_view import ChildRef, TensorState, Uncapturable
 from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry

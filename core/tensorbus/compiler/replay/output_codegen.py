@@ -19,7 +19,8 @@ from ...tensor.tensor import Leaf, Tensor
 from ...tracing.sym_int import SymInt, is_open
 from ...tracing.sym_number import SymNumber
 from ..state.class_layout import has_c_state, slot_names
-from ..state.object_view import LOCKS, Uncapturable, compares_by_identity, inspect_object
+from ..state.inspection import LOCKS, compares_by_identity, inspect_object
+from ..state.object_view import Uncapturable
 from ..state.reachable import ReachableState, TrackedObject
 from ..state.value_identity import is_scalar
 

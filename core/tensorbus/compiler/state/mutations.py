@@ -12,15 +12,8 @@ from ...tensor.leaf import detached_in
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.host_prologue import HostPrologue
 from .class_layout import overrides_setitem
-from .object_view import (
-    ChildRef,
-    KeyAccess,
-    ObjectView,
-    StateNotSettled,
-    TensorState,
-    Uncapturable,
-    inspect_object,
-)
+from .inspection import inspect_object
+from .object_view import ChildRef, KeyAccess, ObjectView, StateNotSettled, TensorState, Uncapturable
 from .reachable import GlobalRef, ReachableState, TrackedObject
 from .value_identity import identity_key, is_scalar
 

@@ -26,17 +26,8 @@ from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.mutation_counter import mutation_counter
 from .code_origin import is_own, is_standard
 from .global_modes import GlobalModes
-from .object_view import (
-    AllAttributes,
-    ChildRef,
-    KeyAccess,
-    ObjectView,
-    Uncapturable,
-    compares_by_identity,
-    has_no_attributes,
-    inspect_object,
-    is_recreated,
-)
+from .inspection import compares_by_identity, has_no_attributes, inspect_object, is_recreated
+from .object_view import AllAttributes, ChildRef, KeyAccess, ObjectView, Uncapturable
 from .value_identity import exact_isinstance, is_scalar
 
 Code = types.CodeType

@@ -14,7 +14,8 @@ from typing import Any, Final
 from ...autograd.views import members
 from ...errors import TensorbusError
 from ...tensor.tensor import Leaf
-from .object_view import KeyAccess, ObjectView, TensorState, Uncapturable, inspect_object
+from .inspection import inspect_object
+from .object_view import KeyAccess, ObjectView, TensorState, Uncapturable
 from .reachable import ReachableState
 
 DRY_RUN_ERRORS: Final = (
