@@ -1,9 +1,9 @@
 """Neural networks: modules with PyTorch's names and meaning, written in ops.
 
-``modules`` has the layers, ``functional`` the same as functions, ``utils`` what PyTorch keeps there. In
-order: ``parameter``, ``uninitialized_parameter``, ``parameter_container``, ``module``, ``module_to``,
-``state_dict``, ``hooks``, ``backward_hooks``, ``lazy_module``, ``init``, ``parametrize``,
-``parametrizations``.
+``modules`` has the layers, ``functional`` the same as functions, ``attention`` attention by functions of
+scores, ``utils`` what PyTorch keeps there. In order: ``parameter``, ``uninitialized_parameter``,
+``parameter_container``, ``module``, ``module_to``, ``state_dict``, ``hooks``, ``backward_hooks``,
+``lazy_module``, ``init``, ``parametrize``, ``parametrizations``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ..system.lazy_import import lazy_exports
 
 if TYPE_CHECKING:
+    from . import attention as attention
     from . import functional as functional
     from . import init as init
     from . import parametrizations as parametrizations
@@ -231,5 +232,5 @@ _PARTS: Final = {
 }
 
 __getattr__, __dir__, __all__ = lazy_exports(
-    __name__, _PARTS, "functional init parametrizations parametrize utils"
+    __name__, _PARTS, "attention functional init parametrizations parametrize utils"
 )

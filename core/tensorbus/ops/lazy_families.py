@@ -19,6 +19,7 @@ def load_all() -> None:
     from .nn import convolution as convolution
     from .nn import convolution_transpose as convolution_transpose
     from .nn import convolution_weight as convolution_weight
+    from .nn import flex_attention as flex_attention
     from .nn import loss as loss
     from .nn import normalization as normalization
     from .nn import pooling as pooling

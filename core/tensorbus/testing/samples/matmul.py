@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
+from ...devices.device import Device
 from ...dtypes import definition as dt
 from ...errors import DtypeError, ShapeError
 from ...ops.definition import Shape
@@ -115,8 +117,56 @@ def _attention_gradients() -> Iterator[Sample]:
     yield Sample(args=fills((3, 4), (3, 2), (3, 4), (5, 4), (5, 2)), raises=ShapeError)
 
 
+def _flex(causal: bool, **named: object) -> dict[str, object]:
+    """Return the attributes of a call of ``flex_attention``: of plain attention, or a causal one."""
+    from ...nn.attention.score_capture import capture
+
+    mask = (lambda b, h, q_idx, kv_idx: q_idx >= kv_idx) if causal else None
+    program = capture(None, mask, dt.float32, Device("cpu", 0)).program
+    return {"program": program, "scale": 0.5, **named}
+
+
+def _flex_attention() -> Iterator[Sample]:
+    for shapes, causal, named in _FLEX:
+        blocks = (
+            () if "block_size" not in named else (Fill(shape=(1, 1, 2, 3), dtype=dt.uint8, values=_BLOCKS),)
+        )
+        fills = [Fill(shape=shape, low=-1, high=1) for shape in shapes]
+        yield Sample(args=(*fills, *blocks), kwargs=_flex(causal, **named), dtypes=_FLEX_DTYPES)
+    bad = tuple(Fill(shape=shape) for shape in ((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)))
+    yield Sample(args=bad, kwargs=_flex(False), raises=ShapeError, note="widths that differ")
+    flat = tuple(Fill(shape=(3, 4)) for _ in range(3))
+    yield Sample(args=flat, kwargs=_flex(False), raises=ShapeError, note="no heads")
+
+
+def _flex_attention_gradients() -> Iterator[Sample]:
+    for shapes, causal, named in _FLEX:
+        blocks = (
+            () if "block_size" not in named else (Fill(shape=(1, 1, 2, 3), dtype=dt.uint8, values=_BLOCKS),)
+        )
+        out, lse = (*shapes[0][:3], shapes[2][3]), shapes[0][:3]
+        fills = [Fill(shape=shape, low=-1, high=1) for shape in (out, lse, out, lse, *shapes)]
+        # Logarithms as large as those of a dozen keys, so that shares are ones.
+        fills[3] = Fill(shape=lse, low=2, high=3)
+        yield Sample(args=(*fills, *blocks), kwargs=_flex(causal, **named), dtypes=_FLEX_DTYPES)
+    wrong = tuple(Fill(shape=(1, 1, 3, 4)) for _ in range(7))
+    yield Sample(args=wrong, kwargs=_flex(False), raises=ShapeError)
+
+
+_FLEX: Final[tuple[tuple[tuple[Shape, Shape, Shape], bool, dict[str, object]], ...]] = (
+    (((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2)), False, {}),
+    (((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 3)), True, {"enable_gqa": True}),
+    (((2, 2, 7, 4), (1, 2, 9, 4), (1, 2, 9, 5)), True, {"block_size": (4, 4)}),
+    (((1, 1, 1, 20), (1, 1, 140, 20), (1, 1, 140, 4)), False, {}),
+    (((0, 1, 2, 3), (0, 1, 4, 3), (0, 1, 4, 3)), False, {}),
+)
+_BLOCKS: Final = (1, 0, 2, 2, 1, 1)
+_FLEX_DTYPES: Final = (dt.float16, dt.bfloat16, dt.float32)
+"""What scores of float32 are of; those of float64 have a program of their own."""
+
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
     "matmul": _matmul, "affine": _affine, "scaled_matmul": _scaled,
     "standardize": _standardize, "to_unit_rms": _standardize,
     "scaled_dot_product_attention": _attention, "attention_gradients": _attention_gradients,
+    "flex_attention": _flex_attention, "flex_attention_gradients": _flex_attention_gradients,
 }  # fmt: skip

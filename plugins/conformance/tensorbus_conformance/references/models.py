@@ -131,6 +131,48 @@ def _steepest(grad: Array, out: Array, query: Array, key: Array, value: Array, *
     return g * max(rest[0], rest[3]) * max(rest[1], rest[2])
 
 
+def _states(query: Array, key: Array, extra: tuple[Array, ...], attrs: dict[str, Any]) -> Array:
+    """Return which scores count, by the states of blocks; of a masked program, which is causal, in some."""
+    causal = np.tri(query.shape[2], key.shape[2], dtype=bool)
+    own = causal if attrs["program"].masked else np.ones_like(causal)
+    if attrs["block_size"] is None:
+        return own
+    blocks = extra[0].repeat(attrs["block_size"][0], 2).repeat(attrs["block_size"][1], 3)
+    blocks = blocks[:, :, : query.shape[2], : key.shape[2]]
+    return np.asarray((blocks == 2) | ((blocks == 1) & own))
+
+
+def _flex_scores(query: Array, key: Array, extra: tuple[Array, ...], attrs: dict[str, Any]) -> Array:
+    scores = query @ np.swapaxes(key.repeat(query.shape[1] // key.shape[1], 1), -1, -2) * attrs["scale"]
+    return np.where(_states(query, key, extra, attrs), scores, -np.inf)
+
+
+def _flex(query: Array, key: Array, value: Array, *extra: Array, **attrs: Any) -> tuple[Array, Array]:
+    scores = _flex_scores(query, key, extra, attrs)
+    powers = np.exp(scores)
+    total = powers.sum(-1)
+    with np.errstate(divide="ignore"):
+        logs = np.log(total)
+    shares = powers / np.where(total == 0, 1, total)[..., None]
+    return np.asarray(shares @ value.repeat(query.shape[1] // key.shape[1], 1)), logs
+
+
+def _flex_gradients(
+    grad: Array, grad_lse: Array, out: Array, lse: Array, query: Array, key: Array, value: Array,
+    *extra: Array, **attrs: Any,
+) -> tuple[Array, ...]:  # fmt: skip
+    times = query.shape[1] // key.shape[1]
+    k, v = key.repeat(times, 1), value.repeat(times, 1)
+    shares = np.exp(_flex_scores(query, key, extra, attrs) - lse[..., None])
+    behind = (grad * out).sum(-1) - grad_lse
+    slopes = shares * (grad @ np.swapaxes(v, -1, -2) - behind[..., None]) * attrs["scale"]
+    return (
+        _folded(slopes @ k, query.shape),
+        _folded(np.swapaxes(slopes, -1, -2) @ query, key.shape),
+        _folded(np.swapaxes(shares, -1, -2) @ grad, value.shape),
+    )
+
+
 REFERENCES: dict[str, Reference] = {
     "conv": Reference(
         function=conv, ulps=16,
@@ -150,6 +192,12 @@ REFERENCES: dict[str, Reference] = {
         function=_attention, ulps=32, scale=lambda q, k, v, *_, **__: np.abs(v).max(initial=1.0)
     ),
     "attention_gradients": Reference(function=_attention_gradients, ulps=32, scale=_steepest),
+    "flex_attention": Reference(
+        function=_flex, ulps=64, scale=lambda q, k, v, *_, **__: 4 + np.abs(v).max(initial=1.0)
+    ),
+    "flex_attention_gradients": Reference(
+        function=_flex_gradients, ulps=64, scale=lambda *_, **__: 16.0
+    ),
     "max_pool": Reference(function=_pool),
     "to_unit_rms": Reference(function=_to_unit_rms, ulps=16),
     "standardize": Reference(function=_standardize, ulps=32, scale=lambda x, **_: 1.0),

@@ -1,0 +1,27 @@
+"""Attention by functions of scores and indices, with PyTorch's names and meaning.
+
+In order: ``score_capture``, ``mask_mods``, ``block_mask``, ``create_mask``, ``flex_attention``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...system.lazy_import import lazy_exports
+
+if TYPE_CHECKING:
+    from .block_mask import BlockMask as BlockMask
+    from .create_mask import create_block_mask as create_block_mask
+    from .create_mask import create_mask as create_mask
+    from .flex_attention import flex_attention as flex_attention
+    from .mask_mods import and_masks as and_masks
+    from .mask_mods import noop_mask as noop_mask
+    from .mask_mods import or_masks as or_masks
+
+_PARTS: Final = {
+    "block_mask": "BlockMask",
+    "create_mask": "create_block_mask create_mask",
+    "flex_attention": "flex_attention",
+    "mask_mods": "and_masks noop_mask or_masks",
+}
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _PARTS)
