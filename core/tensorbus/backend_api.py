@@ -28,6 +28,8 @@ from .backend_interface.compilation import Executable as Executable
 from .backend_interface.compilation import Knob as Knob
 from .backend_interface.compilation import Lowering as Lowering
 from .backend_interface.compilation import ProgramPart as ProgramPart
+from .backend_interface.compilation import SymbolicProgram as SymbolicProgram
+from .backend_interface.compilation import at_sizes as at_sizes
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
 from .backend_interface.handle_counter import HandleCounter as HandleCounter
@@ -143,6 +145,10 @@ if TYPE_CHECKING:
     from .system.build_folder import run_compiler as run_compiler
     from .system.private_folders import safe_by_path as safe_by_path
     from .system.shared_library import load_library as load_library
+    from .tracing.plan_env import PlanEnv as PlanEnv
+    from .tracing.sym_int import SymInt as SymInt
+    from .tracing.sym_int import at as at
+    from .tracing.sym_int import hints as hints
 
     LoopKernel = _ir.Kernel
     verify_kernel = _verify.verify
@@ -199,6 +205,10 @@ _LATER: Final = {
     "parallel_loops": "lowering.ir.kernel_task",
     "Layout": "lowering.ir.layout",
     "plan_memory": "lowering.program.memory_planner",
+    "PlanEnv": "tracing.plan_env",
+    "SymInt": "tracing.sym_int",
+    "at": "tracing.sym_int",
+    "hints": "tracing.sym_int",
     "lower": "lowering.program.lower",
     "ParallelBatch": "lowering.program.program",
     "LibraryCall": "lowering.ir.kernel_task",

@@ -22,8 +22,12 @@ from tensorbus.backend_api import (
     Layout,
     Library,
     LibraryCall,
+    PlanEnv,
     Program,
     ProgramPart,
+    SymbolicProgram,
+    at,
+    at_sizes,
     cached_property,
     is_generated,
     kernel_parts,
@@ -32,7 +36,7 @@ from tensorbus.backend_api import (
     prepared,
 )
 
-from .compiler import NATIVE
+from .compiler import NATIVE, CCompiler
 from .eager.cost_model import PART
 from .eager.scatter_add_rows import adds_rows
 from .memory import run
@@ -40,6 +44,7 @@ from .native.bytecode import BytecodeProgram
 from .native.cpu_features import NoCompilerError
 from .native.driver import Driver, driver_of, error_raiser, start_compiling, start_compiling_products
 from .native.kernel_batch_compiler import KernelUnit, KernelUnits, units_of
+from .native.plan_words import PlanWords
 from .native.relocatable_program import RelocatableProgram
 
 LIBRARY: Final = frozenset(
@@ -48,6 +53,8 @@ LIBRARY: Final = frozenset(
     inv eigvalsh eigvals svdvals""".split()
 )
 """The ops whose eager kernels, or BLAS, are better than what is generated."""
+_AMPLE_BYTES: Final = 1 << 26
+"""From that many bytes of temporaries on a plan has no room but what it needs."""
 _MAX_LAYOUTS: Final = 8
 """Programs for that many patterns of layouts are kept; others get copies of their values."""
 
@@ -77,10 +84,102 @@ class CpuLowering:
         if tools is None or not NATIVE.answers(tools):
             return Interpreting("cpu").compile(order)
         start_compiling(tools)
-        dialect, library = tools.dialect(0), LIBRARY | order.calls
-        graph = prepared(order.graph, lambda op: op in library or is_generated(op, dialect), dialect.types)
-        programs = _Programs(graph, order, dialect, units_of(tools))
-        return CpuExecutable(programs, order)
+        return CpuExecutable(_programs(order, tools), order)
+
+    def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicProgram | None:
+        """Return a program for many sizes; None without a compiler."""
+        tools = NATIVE.tools()
+        if tools is None or not NATIVE.answers(tools):
+            return None
+        start_compiling(tools)
+        programs = _programs(order, tools)
+        return CpuSymbolicProgram(programs, order, env) if programs.driver is not None else None
+
+
+def _programs(order: CompileRequest, tools: CCompiler) -> _Programs:
+    dialect, library = tools.dialect(0), LIBRARY | order.calls
+    graph = prepared(order.graph, lambda op: op in library or is_generated(op, dialect), dialect.types)
+    return _Programs(graph, order, dialect, units_of(tools))
+
+
+class CpuSymbolicProgram:
+    """A program that was lowered once, for sizes that are symbols: the numbers of its bytecode hold them.
+
+    Temporaries lie where they lie for the largest sizes so far, and some room more.
+    """
+
+    def __init__(self, programs: _Programs, order: CompileRequest, env: PlanEnv) -> None:
+        self._programs, self._order, self._env = programs, order, env
+        self._layouts = programs.packed()
+        self._program, self._begun = programs.lowered(self._layouts)
+        self._template: PlanWords | None = None
+        self._set_room(dict(env.hints))
+        self._holds = env.holds()
+
+    def at(self, sizes: Mapping[str, int]) -> Executable | None:
+        """Return the executable for these sizes; None where the plan does not hold for them."""
+        if not self._holds(**sizes):
+            return None
+        words = self._template.at(sizes) if self._template is not None else None
+        if words is None:
+            self._set_room(sizes)
+            assert self._template is not None
+            words = self._template.at(sizes)
+            assert words is not None
+        driver = self._programs.driver
+        assert driver is not None
+        return SizedExecutable(self._order, driver, driver.program(words), dict(sizes))
+
+    def _set_room(self, sizes: Mapping[str, int]) -> None:
+        """Place the temporaries for these sizes and somewhat larger ones."""
+        slots = {slot: size for slot, (size, _) in self._program.sizes.items()}
+        total = sum(
+            size * dtype.itemsize
+            for size, (_, dtype) in zip(at(slots, sizes).values(), self._program.sizes.values(), strict=True)
+        )
+        room = {name: n if total > _AMPLE_BYTES else 2 * n for name, n in sizes.items()}
+        capacity: dict[int, int] = at(slots, room)
+        listing = self._programs.listing(self._program, self._begun, self._layouts, capacity)
+        limits = {slots[slot]: capacity[slot] for slot in listing.arena_slots}
+        self._template = PlanWords(listing, self._env, limits)
+
+
+class SizedExecutable:
+    """The program of a plan for one set of sizes; it is compiled by itself for people who look inside."""
+
+    waits: Final = True
+
+    def __init__(self, order: CompileRequest, driver: Driver, program: Any, sizes: dict[str, int]) -> None:
+        self._order, self._program, self._sizes = order, program, sizes
+        self.direct_call = driver.executable(program, self._packed, len(order.graph.inputs))
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Run the program. Raises what it finds wrong with the values: an index out of range, no memory."""
+        results: Sequence[Any] = self.direct_call(values)
+        return results
+
+    def _packed(self, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """Return the program, and the values packed."""
+        packed = [run(x.copy, "C") if isinstance(x, np.ndarray) else x for x in values]
+        return self._program, packed
+
+    @cached_property
+    def _whole(self) -> CpuExecutable:
+        executable = CpuLowering().compile(at_sizes(self._order, self._sizes))
+        assert isinstance(executable, CpuExecutable)
+        return executable
+
+    def stages(self) -> Mapping[str, str]:
+        """Return the graph, the loops and the C code of the program for packed values."""
+        return self._whole.stages()
+
+    def parts(self) -> Sequence[ProgramPart]:
+        """Return the steps of the program for packed values."""
+        return self._whole.parts()
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Return the seconds of each step of a run with packed values, which stay as they are."""
+        return self._whole.times(values)
 
 
 class CpuExecutable:
@@ -209,22 +308,34 @@ class _Programs:
             program = self._known[key] = self.driver.program(self.bytecode(layouts))
         return program, values
 
-    def bytecode(self, layouts: Sequence[Layout | None]) -> BytecodeProgram:
-        """Return the program for these layouts, its kernels compiled."""
-        graph = self._graph
-        chosen = self._order.chosen
-        target = self._dialect.target.tuned(chosen)
+    def lowered(self, layouts: Sequence[Layout | None]) -> tuple[Program, dict[int, KernelUnit]]:
+        """Return the program for these layouts, and its kernels, which are being compiled."""
+        target = self._dialect.target.tuned(self._order.chosen)
         in_place = partial(adds_rows, layouts)
         library = Library(LIBRARY | self._order.calls, self._dialect.types, in_place=in_place)
         begun: dict[int, KernelUnit] = {}
         program = lower(
-            graph, layouts, target, library=library, replaces=self._order.replaces,
+            self._graph, layouts, target, library=library, replaces=self._order.replaces,
             begin=lambda launches: self._units.symbols(launches, begun),
         )  # fmt: skip
         if any(isinstance(step, LibraryCall) and step.op == "matmul" for step in program.steps):
             start_compiling_products(self._units.compiler)
+        return program, begun
+
+    def bytecode(self, layouts: Sequence[Layout | None]) -> BytecodeProgram:
+        """Return the program for these layouts, its kernels compiled."""
+        return self.listing(*self.lowered(layouts), layouts)
+
+    def listing(
+        self, program: Program, begun: dict[int, KernelUnit], layouts: Sequence[Layout | None],
+        capacity: Mapping[int, int] | None = None,
+    ) -> BytecodeProgram:  # fmt: skip
+        """Return the bytecode of a program; of a plan for so many elements of each slot at most."""
         names: list[str] = []
-        listing = BytecodeProgram(graph, program, layouts, self._units, begun, error_raiser(names), chosen)
+        listing = BytecodeProgram(
+            self._graph, program, layouts, self._units, begun, error_raiser(names), self._order.chosen,
+            capacity,
+        )  # fmt: skip
         names += listing.names
         if self._shown is None:
             self._shown = program, listing.source

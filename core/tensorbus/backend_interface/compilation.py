@@ -6,10 +6,12 @@ Apart from ``protocols``, because programs that compile nothing do not load it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from .graph import Graph
+from ..tracing.sym_int import substitute
+from .graph import Graph, Node
+from .spec import Spec
 
 
 class FusedKernels(Protocol):
@@ -100,11 +102,34 @@ class Executable(Protocol):
         ...
 
 
+def at_sizes(order: CompileRequest, sizes: Mapping[str, int]) -> CompileRequest:
+    """Return the request for these sizes of its symbols."""
+    close = substitute(sizes)
+    made: dict[Node, Node] = {}
+    for node in order.graph:
+        made[node] = Node(
+            op=node.op, inputs=tuple([made[x] for x in node.inputs]), attrs=close(dict(node.attrs)),
+            spec=Spec(close(node.spec.shape), node.spec.dtype), recompute_tag=node.recompute_tag,
+        )  # fmt: skip
+    ends = [tuple(made[x] for x in nodes) for nodes in (order.graph.inputs, order.graph.outputs)]
+    return replace(order, graph=Graph(inputs=ends[0], outputs=ends[1]))
+
+
+class SymbolicProgram(Protocol):
+    """A program for many sizes: what a lowering makes of a graph whose lengths are symbolic."""
+
+    def at(self, sizes: Mapping[str, int]) -> Executable | None:
+        """Return the executable for these sizes of the symbols; None where it does not hold for them."""
+        ...
+
+
 class Lowering(Protocol):
     """How a device compiles programs. A device without one runs them kernel by kernel.
 
-    It may have ``knobs(order) -> Sequence[Knob]``: what core chooses by measuring for ``"max-autotune"``; and
-    ``modes``, a mapping that says for people what it does about other modes of ``tensorbus.compile``.
+    It may have ``knobs(order) -> Sequence[Knob]``: what core chooses by measuring for ``"max-autotune"``;
+    ``compile_symbolic(order, env) -> SymbolicProgram | None``, for graphs whose lengths are those of ``env``,
+    a ``PlanEnv``; and ``modes``, a mapping that says for people what it does about other modes of
+    ``tensorbus.compile``.
     """
 
     def compile(self, order: CompileRequest) -> Executable:

@@ -3,6 +3,7 @@
 A ``SymInt`` is an expression over symbols ``s0``, ``s1`` ... with the value that it had at the capture. What
 Python decides by lengths becomes a condition on the symbols, evaluated for the lengths of each later call.
 Where Python needs a plain int, the length is specialized: the condition is that it is the same again.
+What a length does it asks its ``env``: that of a plan (``plan_env``) keeps lengths in a normal form.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import ceil, floor
 from types import CodeType
 from typing import Any, Final
 
-_INFIX: Final[dict[str, Callable[[int, int], Any]]] = {
+INFIX: Final[dict[str, Callable[[int, int], Any]]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "//": lambda a, b: a // b,
     "%": lambda a, b: a % b, "**": lambda a, b: a**b, "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b, "<": lambda a, b: a < b,
@@ -53,6 +54,39 @@ class ShapeEnv:
         if condition not in self.guards:
             self.guards.append(condition)
 
+    def combined(self, sign: str, left: Any, right: Any) -> Any:
+        """Return what an operator makes of two lengths, or of a length and an integer."""
+        a, b = (x.text if type(x) is SymInt else str(x) for x in (left, right))
+        return SymInt(self, f"({a} {sign} {b})", INFIX[sign](plain(left), plain(right)))
+
+    def ratio(self, left: Any, right: Any) -> Any:
+        """Return the number that a length divided by a number gives."""
+        text = right.text if type(right) is SymInt else repr(right)
+        return self.number(f"({left.text} / {text})", left.hint / plain(right))
+
+    def compared(self, sign: str, left: Any, right: Any) -> bool:
+        """Return what a comparison gave at the capture: a condition from now on."""
+        condition = self.combined(sign, left, right)
+        holds = bool(condition.hint)
+        self.add_guard(condition.text if holds else f"not {condition.text}")
+        return holds
+
+    def bits_of(self, x: SymInt) -> Any:
+        """Return how many bits a length takes."""
+        return SymInt(self, f"{x.text}.bit_length()", x.hint.bit_length())
+
+    def hash_of(self, x: SymInt) -> int:
+        """Return the hash of a length: that of the integer, which it must be again."""
+        return hash(x.guard_int())
+
+    def text_of(self, x: SymInt) -> str:
+        """Return what a length shows as: the integer, which it must be again."""
+        return str(x.guard_int())
+
+    def specialize(self, x: SymInt) -> None:
+        """Make it a condition that a length is what it was at the capture."""
+        self.add_guard(f"{x.text} == {x.hint}")
+
     def is_specialized(self, name: str) -> bool:
         """Return whether the conditions on this symbol alone hold for none of many other values."""
         codes = [compile(text, "<condition>", "eval") for text in self.guards]
@@ -72,15 +106,15 @@ def _holds(code: CodeType, name: str, n: int) -> bool:
 class SymInt:
     """A length: ``text`` over the symbols, and its value ``hint`` at the capture."""
 
-    __slots__ = ("_lengths", "env", "hint", "text")
+    __slots__ = ("_lengths", "env", "form", "hint", "text")
     _lengths: tuple[Any, ...]
 
-    def __init__(self, home: ShapeEnv, text: str, hint: int) -> None:
-        self.env, self.text, self.hint = home, text, hint
+    def __init__(self, home: ShapeEnv, text: str, hint: int, form: Any = None) -> None:
+        self.env, self.text, self.hint, self.form = home, text, hint, form
 
     def with_shape(self, shape: tuple[Any, ...]) -> SymInt:
         """Return this number as that of the elements of ``shape``, which it gives when it is called."""
-        count = SymInt(self.env, self.text, self.hint)
+        count = SymInt(self.env, self.text, self.hint, self.form)
         count._lengths = shape
         return count
 
@@ -93,24 +127,21 @@ class SymInt:
     def _with(self, sign: str, other: Any, swapped: bool = False) -> Any:
         kind = type(other)
         if issubclass(kind, int):
-            text, hint = str(int(other)), int(other)
-            if (sign, hint) == ("*", 0):
+            other = int(other)
+            if (sign, other) == ("*", 0):
                 return 0
-            if not swapped and (sign, hint) in _NEUTRAL:
+            if not swapped and (sign, other) in _NEUTRAL:
                 return self
-            if swapped and ((sign, hint) in (("+", 0), ("*", 1))):
+            if swapped and ((sign, other) in (("+", 0), ("*", 1))):
                 return self
-        elif type(other) is SymInt:
-            text, hint = other.text, other.hint
-        elif type(other) is float or hasattr(other, "plain"):  # a number, of Python or of the host prologue
+        elif kind is SymInt:
+            pass
+        elif kind is float or hasattr(other, "plain"):  # a number, of Python or of the host prologue
             number = self.number()
-            return _INFIX[sign](other, number) if swapped else _INFIX[sign](number, other)
+            return INFIX[sign](other, number) if swapped else INFIX[sign](number, other)
         else:
             return NotImplemented
-        left, right = (
-            ((text, hint), (self.text, self.hint)) if swapped else ((self.text, self.hint), (text, hint))
-        )
-        return SymInt(self.env, f"({left[0]} {sign} {right[0]})", _INFIX[sign](left[1], right[1]))
+        return self.env.combined(sign, other, self) if swapped else self.env.combined(sign, self, other)
 
     def __add__(self, other: Any) -> Any:
         return self._with("+", other)
@@ -182,7 +213,7 @@ class SymInt:
 
     def bit_length(self) -> Any:
         """Return how many bits the length takes."""
-        return SymInt(self.env, f"{self.text}.bit_length()", self.hint.bit_length())
+        return self.env.bits_of(self)
 
     def __neg__(self) -> Any:
         return self._with("*", -1)
@@ -201,8 +232,7 @@ class SymInt:
     def __truediv__(self, other: Any) -> Any:
         if type(other) not in (int, float, SymInt):
             return self.number() / other if hasattr(other, "plain") else NotImplemented
-        text, hint = (other.text, other.hint) if type(other) is SymInt else (repr(other), other)
-        return self.env.number(f"({self.text} / {text})", self.hint / hint)
+        return self.env.ratio(self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
         if type(other) not in (int, float):
@@ -216,16 +246,11 @@ class SymInt:
     def _compare(self, sign: str, other: Any) -> Any:
         if type(other) is SymInt and other.text == self.text:
             return sign in ("==", "<=", ">=")
-        condition = self._with(sign, other)
-        if condition is NotImplemented or type(condition) is bool:  # which a number has decided
-            return condition
-        if condition is self:  # compared with a neutral number
-            condition = SymInt(
-                self.home, f"({self.text} {sign} {int(other)})", _INFIX[sign](self.hint, int(other))
-            )
-        holds = bool(condition.hint)
-        self.env.add_guard(condition.text if holds else f"not {condition.text}")
-        return holds
+        if type(other) is SymInt:
+            return other.env is self.env and self.env.compared(sign, self, other)
+        if issubclass(type(other), int):
+            return self.env.compared(sign, self, int(other))
+        return self._with(sign, other)
 
     def __eq__(self, other: object) -> Any:
         return self._compare("==", other)
@@ -246,7 +271,7 @@ class SymInt:
         return self._compare(">=", other)
 
     def __hash__(self) -> int:
-        return hash(self.guard_int())
+        return self.env.hash_of(self)
 
     def __bool__(self) -> bool:
         return bool(self._compare("!=", 0))
@@ -258,7 +283,7 @@ class SymInt:
 
     def guard_int(self) -> int:
         """Return the value at the capture, which later calls must have again."""
-        self.env.add_guard(f"{self.text} == {self.hint}")
+        self.env.specialize(self)
         return self.hint
 
     def __index__(self) -> int:
@@ -271,10 +296,15 @@ class SymInt:
         return float(self.guard_int())
 
     def __repr__(self) -> str:
-        return str(self.guard_int())
+        return self.env.text_of(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self.guard_int(), spec)
+        return format(self.guard_int(), spec) if spec else self.env.text_of(self)
+
+
+def plain(n: Any) -> Any:
+    """Return what a length was at the capture; anything else as it is."""
+    return n.hint if type(n) is SymInt else n
 
 
 def integer(n: Any) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from tensorbus.backend_api import dtypes
 
 from ..compiler import NATIVE
+from ..native.late_word import LateWord
 
 if TYPE_CHECKING:  # the code generator is imported when something is to be generated
     from tensorbus.backend_api import Layout, LibraryCall
@@ -46,7 +48,7 @@ def blas_functions() -> tuple[ctypes.c_void_p, ...]:
 _APART, _AS_ROWS, _AS_STACK, _AS_ONE = range(4)
 
 
-def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> list[int] | None:
+def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> list[Any] | None:
     """Return the numbers of a product for ``csource/gemm.c``; None for one that BLAS does not take.
 
     ``grid`` is that of the launch after it, where that one goes on with the product element by element.
@@ -69,9 +71,9 @@ def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> lis
     while axes and along_b[axes[-1]] == 0 and a_column == 1 and along_a[axes[-1]] == m * a_row:
         m *= lead[axes.pop()]
     count = prod(lead[axis] for axis in axes)
-    if m * n * k > SMALL_PRODUCT and not blas_functions():
+    if not blas_functions() and m * n * k > SMALL_PRODUCT:
         return None
-    tall, broad = _tile(m, n, k, count)
+    tall, broad = _tile_words(m, n, k, count)
     return [
         int(call.specs[0].dtype is dtypes.float64), a.slot, b.slot, call.outputs[0], m, n, k,
         a_row, a_column, b_row, b_column, a.offset, b.offset, tall, broad,
@@ -80,7 +82,17 @@ def product_words(call: LibraryCall, grid: tuple[int, ...] | None = None) -> lis
     ]  # fmt: skip
 
 
-def _epilogue_layout(grid: tuple[int, ...] | None, m: int, n: int, count: int, broad: int) -> int:
+def _tile_words(m: int, n: int, k: int, count: int) -> Sequence[Any]:
+    """Return the rows and columns that a thread takes at a time; of a plan how they are computed."""
+    from tensorbus.backend_api import SymInt
+
+    sizes: tuple[Any, ...] = (m, n, k, count)
+    if any(type(x) is SymInt for x in sizes):
+        return [LateWord("tile", sizes, axis) for axis in range(2)]
+    return tile(*sizes)
+
+
+def _epilogue_layout(grid: tuple[int, ...] | None, m: int, n: int, count: int, broad: Any) -> int:
     """Return how a launch's grid lies over a product: see ``go_on`` in ``csource/gemm.c``."""
     if grid is None or 0 in (m, n, count):
         return _APART
@@ -89,7 +101,8 @@ def _epilogue_layout(grid: tuple[int, ...] | None, m: int, n: int, count: int, b
         return _AS_ROWS
     if width == n and rows == m and stack == count:
         return _AS_STACK
-    return _AS_ONE if (width, rows, stack) == (m * n * count, 1, 1) and broad >= n else _APART
+    one = (rows, stack) == (1, 1) and width == m * n * count
+    return _AS_ONE if one and type(broad) is not LateWord and broad >= n else _APART
 
 
 def _matrix(x: Layout) -> tuple[int, int] | None:
@@ -113,7 +126,7 @@ def _batch(x: Layout, lead: tuple[int, ...]) -> tuple[int, ...]:
     return (*(0,) * (len(lead) - len(own)), *strides)
 
 
-def _tile(m: int, n: int, k: int, count: int) -> tuple[int, int]:
+def tile(m: int, n: int, k: int, count: int) -> tuple[int, int]:
     """Return the rows and columns that a thread takes at a time: enough tiles to keep all busy."""
     tall, broad = max(m, 1), max(n, 1)
     target = 4 * NATIVE.threads if NATIVE.threads > 1 else 1

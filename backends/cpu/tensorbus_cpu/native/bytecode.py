@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,8 +19,10 @@ from tensorbus.backend_api import (
     LibraryCall,
     Program,
     RuntimeArg,
+    SymInt,
     cached_property,
     dtypes,
+    hints,
     plan_memory,
     slots_of,
     steps_of,
@@ -31,6 +34,7 @@ from ..eager.cost_model import HEAVY, PART, SERIAL, weight
 from ..eager.scatter_add_rows import row_words
 from ..gemm.blas_call import SMALL_PRODUCT, product_words
 from .kernel_batch_compiler import KernelUnit, KernelUnits
+from .late_word import LateWord
 from .relocatable_program import Address, BoundProgram, PythonCall, RelocatableProgram, Word
 
 _KERNEL, _PRODUCT, _PYTHON, _ROWS = range(4)
@@ -48,9 +52,12 @@ class BytecodeProgram:
     def __init__(
         self, graph: Graph, program: Program, layouts: Sequence[Layout | None], units: KernelUnits,
         begun: dict[int, KernelUnit], fail: Callable[..., None],
-        chosen: Mapping[str, int] = MappingProxyType({}),
+        chosen: Mapping[str, int] = MappingProxyType({}), capacity: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
-        """``begun`` has the kernels that are being compiled already, by their ids."""
+        """``begun`` has the kernels that are being compiled already, by their ids.
+
+        ``capacity`` is that of a plan: how many elements each slot may have at most. Sizes are symbolic then.
+        """
         self.names: list[str] = []
         self._graph = graph
         self._program = program
@@ -76,7 +83,13 @@ class BytecodeProgram:
         self._shapes: dict[int, tuple[int, ...]] = {}
         held, replaceable = self._holding(), {program.outputs[o].slot for o in program.replaceable}
         results = {x.slot for x in program.outputs if x.slot >= self._inputs}
-        self._arena = plan_memory(program, held, results - held - replaceable)
+        if capacity is None:
+            self._arena = plan_memory(program, held, results - held - replaceable)
+        else:  # results are as large as they are: nothing else lies in them
+            program = self._program = replace(
+                program, sizes={k: (capacity[k], dtype) for k, (_, dtype) in program.sizes.items()}
+            )
+            self._arena = plan_memory(program, held)
         self.labels: list[str] = []
         """What each step does, for people."""
         steps = [word for number, step in enumerate(program.steps) for word in self._step(number, step)]
@@ -116,8 +129,8 @@ class BytecodeProgram:
         whole: dict[int, int] = {}
         large = False
         for k in results:
-            size, dtype = program.sizes[k]
-            large = large or size * dtype.itemsize >= _POOLED_BYTES
+            size, dtype = self._elements[k], program.sizes[k][1]
+            large = large or hints(size) * dtype.itemsize >= _POOLED_BYTES
             number = shown[k][0]
             layout = program.outputs[number]
             fills = layout.is_contiguous and prod(layout.shape) == size and layout.offset == 0
@@ -201,16 +214,16 @@ class BytecodeProgram:
             if words is not None:
                 self.products = True
                 work = prod(step.out_specs[0].shape) * step.specs[0].shape[-1]
-                self._has_product = self._has_product or work > SMALL_PRODUCT
-                self._total += work
+                self._has_product = self._has_product or hints(work) > SMALL_PRODUCT
+                self._total += hints(work)
                 return [_PRODUCT, 0, 2 if words[_EPILOGUE_WORD] else 1, 0, *words]
             words = row_words(step, self._inputs)
             if words is not None:
-                self._total += prod(step.out_specs[0].shape)
+                self._total += hints(prod(step.out_specs[0].shape))
                 return [_ROWS, 0, 1, 0, *words, self._code(step.op)]
             return [_PYTHON, 0, 1, len(frees), *frees, *self._python(step)]
         members = steps_of(step)
-        together = sum(self._cost(one)[0] for one in members) >= SERIAL
+        together = sum(self._cost(one) for one in members) >= SERIAL
         listed: list[Word] = []
         for k, one in enumerate(members):
             self.labels.append(f"{number}: {one.launch.kernel.name} on {'x'.join(map(str, one.launch.grid))}")
@@ -236,6 +249,11 @@ class BytecodeProgram:
         replaced = {i for o, i in program.replaceable.items() if program.outputs[o].slot in written}
         shared = any(self._share(x, y) for x in written for y in read)
         return None if ERROR_SLOT in step.slots or replaced & read or shared else step.launch.grid
+
+    @property
+    def arena_slots(self) -> Collection[int]:
+        """The slots that lie in the arena."""
+        return self._arena.offsets.keys()
 
     def _share(self, x: int, y: int) -> bool:
         """Return whether two slots have bytes in common: in the arena, or in a result."""
@@ -277,7 +295,7 @@ class BytecodeProgram:
         own = self._own[id(kernel)]
         for k, (fill, b) in enumerate(zip(step.launch.fills, step.launch.kernel.buffers, strict=False)):
             room = 0 if b.name in own else fill * b.dtype.itemsize
-            large = self._elements.get(step.slots[k], 0) * b.dtype.itemsize >= self._past_bytes
+            large = hints(self._elements.get(step.slots[k], 0)) * b.dtype.itemsize >= self._past_bytes
             if 0 < room <= _MAX_BLOCK_BYTES and large and len(blocks) < _MAX_BLOCKS:
                 blocks.append((k, room))
         stride = max(_FILL_BYTES // max((room for _, room in blocks), default=_FILL_BYTES), 1)
@@ -287,26 +305,29 @@ class BytecodeProgram:
         self.names.append(op)
         return len(self.names)
 
-    def _cost(self, step: KernelLaunch) -> tuple[float, float]:
-        """Return what a launch costs, and an item of it, in simple operations."""
-        items = max(prod(step.launch.grid), 1)
-        elements = max((self._elements.get(k, 1) for k in step.slots), default=1)
+    def _cost(self, step: KernelLaunch) -> float:
+        """Return what a launch costs in simple operations."""
+        elements: int = max((hints(self._elements.get(k, 1)) for k in step.slots), default=1)
+        items: int = prod(hints(step.launch.grid))
+        return float(max(elements, items, 1) * self._weight(step))
+
+    def _weight(self, step: KernelLaunch) -> int:
         kernel = step.launch.kernel
         if id(kernel) not in self._weights:
             self._weights[id(kernel)] = weight(kernel)
-        each = max(elements / items, 1.0) * self._weights[id(kernel)]
-        return items * each, each
+        return self._weights[id(kernel)]
 
-    def _pieces(self, step: KernelLaunch) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _pieces(self, step: KernelLaunch) -> tuple[tuple[int, ...], Sequence[Word]]:
         """Return a launch's grid, and how much of it a thread takes at a time: all where that is little."""
-        grid = (*step.launch.grid, 1, 1, 1)[:3]
-        whole, each = self._cost(step)
-        self._total += int(whole)
-        if whole < SERIAL:
-            return grid, grid
+        grid: tuple[Any, ...] = (*step.launch.grid, 1, 1, 1)[:3]
+        self._total += int(self._cost(step))
         name = f"part@{len(self.labels) - 1} {step.launch.kernel.name}"
         part = self._chosen.get(name, self._chosen.get("part", PART))
-        return grid, pieces(grid, max(int(part / each), 1), tiled=step.launch.tiled)
+        elements: dict[Any, None] = dict.fromkeys([self._elements.get(k, 1) for k in step.slots])
+        arguments = (grid, tuple(elements), self._weight(step), part, step.launch.tiled)
+        if any(type(n) is SymInt for n in (*grid, *elements)):
+            return grid, [LateWord("pieces", arguments, axis) for axis in range(3)]
+        return grid, thread_pieces(*arguments)
 
     def _python(self, call: LibraryCall) -> list[Word]:
         late = tuple(k for k, x in enumerate(call.inputs) if isinstance(x, RuntimeArg))
@@ -323,8 +344,19 @@ class BytecodeProgram:
         return [*words, len(call.outputs), *call.outputs]
 
 
-def _bits(code: str, value: Any) -> int:
+def thread_pieces(
+    grid: tuple[int, ...], elements: Sequence[int], weight: int, part: int, tiled: bool
+) -> tuple[int, ...]:
+    """Return how much of a grid a thread takes at a time, for buffers of so many elements: see ``pieces``."""
+    items = max(prod(grid), 1)
+    each = max(max(elements, default=1) / items, 1.0) * weight
+    return grid if items * each < SERIAL else pieces(grid, max(int(part / each), 1), tiled=tiled)
+
+
+def _bits(code: str, value: Any) -> Any:
     """Return a parameter's 64 bits as a signed number."""
+    if type(value) is SymInt:
+        return value
     if code == "d":
         return int(struct.unpack("q", struct.pack("d", value))[0])
     return (int(value) + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -27,7 +27,7 @@ from ..compiler import NATIVE, CCompiler
 from ..gemm.blas_call import blas_functions
 
 if TYPE_CHECKING:  # all of it comes with the first program that is not stored
-    from tensorbus.backend_api import Knob, ProgramPart
+    from tensorbus.backend_api import Knob, PlanEnv, ProgramPart, SymbolicProgram
 
     from ..lowering import CpuExecutable
     from .driver import Driver
@@ -69,6 +69,12 @@ class CachedLowering:
 
             cache_store(path, encoded(listing))
         return compiled
+
+    def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicProgram | None:
+        """Return a program for many sizes."""
+        from ..lowering import CpuLowering
+
+        return CpuLowering().compile_symbolic(order, env)
 
 
 class StoredExecutable:

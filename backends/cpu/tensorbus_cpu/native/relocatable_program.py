@@ -14,6 +14,7 @@ from tensorbus.backend_api import DType, Spec, dtypes
 
 from ..memory import DTYPES
 from .kernel_batch_compiler import KernelUnits
+from .late_word import LateWord
 
 _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
 
@@ -31,7 +32,7 @@ class Address(tuple[str, str, int]):
         return super().__new__(cls, (kind, name, number))
 
 
-Word = int | Address
+Word = int | Address | LateWord
 
 
 class PythonCall:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ... import plugins
-from ...backend_interface.compilation import CompileRequest, Executable, Lowering
+from ...backend_interface.compilation import CompileRequest, Executable, Lowering, at_sizes
 from ...backend_interface.graph import Graph
 from ...devices.device import Device
 from ...dispatch.result_check import mismatch
@@ -81,6 +81,19 @@ class CompiledProgram:
             raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
         self._examined = True
         return results
+
+
+@dataclass(slots=True, eq=False)
+class SizedProgram(CompiledProgram):
+    """A program of a plan for one set of ``sizes``; ``graph`` has the symbols until somebody looks at it."""
+
+    order: CompileRequest | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
+        assert self.order is not None
+        self.graph = at_sizes(self.order, self.sizes).graph
+        return CompiledProgram._run_checked(self, values)
 
 
 @dataclass(frozen=True, slots=True)

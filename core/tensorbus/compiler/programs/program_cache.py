@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from ... import plugins
-from ...backend_interface.compilation import CompileRequest
+from ...backend_interface.compilation import CompileRequest, SymbolicProgram
 from ...backend_interface.graph import Graph
 from ...devices.device import Device
 from ...dispatch import kernel_preference
@@ -18,7 +18,8 @@ from ...executors.library_call import called
 from ...graph.verify import verify
 from ...system import env, fork_safe_locks
 from ...system.garbage_collection import without_collections
-from .compiled_program import CompiledProgram
+from ...tracing.plan_env import PlanEnv
+from .compiled_program import CompiledProgram, SizedProgram
 from .device_compile import compile_request, kernels_without_source, with_user_kernels_decomposed
 from .op_trace import OpTrace
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 MAX_PROGRAMS: Final = 256
 EAGERLY_COMPILED_SIZES: Final = 64
 """The number of sets of sizes that are compiled when first met, whatever that takes."""
+MAX_PLANS: Final = 32
+"""The number of plans of one trace: for sizes below and above what decides how it is computed."""
 MAX_REMEMBERED_SIZES: Final = 4096
 """The number of sets of sizes whose seconds in Python are remembered."""
 COMPILE_SINGLE_USE_ELEMENTS: Final = 1 << 26
@@ -40,11 +43,13 @@ _lock = fork_safe_locks.simple()
 
 
 class ShapeSpecializations:
-    """The programs of a trace with symbolic sizes: one for each set of sizes, compiled when it is met.
+    """The programs of a trace with symbolic sizes.
 
-    Kernels take sizes as parameters, so that these programs share their code. Where a size differs at each
-    call, as that of a key-value cache does, compiling its program would take longer than Python does: after
-    the first sets of sizes Python runs one until it has spent as long on it as a program takes to compile.
+    A plan gives them, at a few microseconds for a new size: the trace is lowered once, on symbols. Where a
+    size lies beyond what a plan decided by, as that few rows are added up otherwise than many, Python runs
+    such sizes until it has spent as long on them as a plan takes, and then there is another one. On devices
+    without plans each set of sizes has a program of its own, whose kernels it shares with the others; after
+    the first ones Python runs one until it has spent as long on it as a program takes to compile.
     """
 
     def __init__(
@@ -57,30 +62,67 @@ class ShapeSpecializations:
         self._python_seconds: OrderedDict[tuple[int, ...], float] = OrderedDict()
         self._compiled_count, self._compile_seconds = 0, 0.0
         self._last_request: tuple[int, ...] = ()
+        self._plans: list[SymbolicPlan] = []
+        self._plans_made = True
+        self._plan_seconds = self._unplanned_seconds = 0.0
 
     def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
         """Return the program for these sizes."""
         key = tuple(sizes.values())
-        program = self._programs.get(key)
+        program = self._programs.get(key) or self._planned(key, sizes) or self._new_plan(key, sizes)
         if program is None:
             start = perf_counter()
-            program = _lookup_or_compile(
-                self.trace, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes
+            program = self._keep(
+                key,
+                _lookup_or_compile(
+                    self.trace, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes
+                ),
             )
             self._compile_seconds += perf_counter() - start
             self._compiled_count += 1
-            self._programs[key] = program
-            while len(self._programs) > MAX_PROGRAMS:
-                self._programs.popitem(last=False)
+        return program
+
+    def _keep(self, key: tuple[int, ...], program: CompiledProgram) -> CompiledProgram:
+        self._programs[key] = program
+        while len(self._programs) > MAX_PROGRAMS:
+            self._programs.popitem(last=False)
+        return program
+
+    def _planned(self, key: tuple[int, ...], sizes: Mapping[str, int]) -> CompiledProgram | None:
+        """Return the program that a plan gives for these sizes; None where none holds for them."""
+        for plan in self._plans:
+            program = plan.at(sizes)
+            if program is not None:
+                return self._keep(key, program)
+        return None
+
+    def _new_plan(self, key: tuple[int, ...], sizes: Mapping[str, int]) -> CompiledProgram | None:
+        """Make a plan for sizes like these and return its program; None where there is none to be made."""
+        if not self._plans_made or self.mode != "default" or env.dump_dir() is not None:
+            return None
+        start = perf_counter()
+        plan = symbolic_plan(self.trace, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes)
+        self._plans_made = plan is not None and len(self._plans) + 1 < MAX_PLANS
+        if plan is None:
+            return None
+        self._plans.insert(0, plan)
+        program = self._planned(key, sizes)
+        self._plan_seconds = perf_counter() - start
+        self._unplanned_seconds = 0.0
         return program
 
     def program_if_worthwhile(self, sizes: Mapping[str, int]) -> CompiledProgram | None:
         """Return the program for these sizes; None: Python is to run them this time."""
         key = tuple(sizes.values())
-        program = self._programs.get(key)
+        program = self._programs.get(key) or self._planned(key, sizes)
         if program is not None:
             return program
-        if (
+        if self._plans and self._plans_made:
+            large = self.trace.elements(sizes) >= COMPILE_SINGLE_USE_ELEMENTS
+            if self._unplanned_seconds < self._plan_seconds and not large:
+                self._last_request = key
+                return None
+        elif (
             self._compiled_count >= EAGERLY_COMPILED_SIZES
             and self.mode == "default"
             and env.dump_dir() is None
@@ -103,8 +145,49 @@ class ShapeSpecializations:
         try:
             return function()
         finally:
+            self._unplanned_seconds += perf_counter() - start
             if key in self._python_seconds:
                 self._python_seconds[key] += perf_counter() - start
+
+
+class SymbolicPlan:
+    """A trace that was lowered once for many sizes: see ``backend_interface.compilation.SymbolicProgram``."""
+
+    def __init__(self, plan: SymbolicProgram, order: CompileRequest, device: Device) -> None:
+        self._plan, self._order, self._device = plan, order, device
+        self._examined = False
+
+    def at(self, sizes: Mapping[str, int]) -> CompiledProgram | None:
+        """Return the program for these sizes; None where the plan does not hold for them."""
+        executable = self._plan.at(sizes)
+        if executable is None:
+            return None
+        program = SizedProgram(
+            self._order.graph, executable, self._device, (), order=self._order, sizes=sizes
+        )
+        program._examined, self._examined = self._examined, True
+        return program
+
+
+def symbolic_plan(
+    trace: OpTrace, outputs: Sequence[int], inputs: Sequence[int], reused_inputs: Mapping[int, int],
+    mode: str, sizes: Mapping[str, int],
+) -> SymbolicPlan | None:  # fmt: skip
+    """Return the plan of a trace for sizes like these; None where the device has none, or it is of no use."""
+    device = trace.device
+    make = getattr(plugins.backend(device.type).lowering(), "compile_symbolic", None)
+    if make is None or kernels_without_source(device, trace.nodes):
+        return None
+    plan_env = PlanEnv()
+    symbols: Any = {name: plan_env.symbol(name, n, least=min(n, 2)) for name, n in sizes.items()}
+    with without_collections():
+        graph = trace.graph(outputs, inputs, symbols)
+        order = CompileRequest(
+            graph=graph, index=device.index, replaces=dict(reused_inputs), mode=mode,
+            calls=called(graph, device),
+        )  # fmt: skip
+        plan = make(order, plan_env)
+    return None if plan is None else SymbolicPlan(plan, order, device)
 
 
 def compile_program(

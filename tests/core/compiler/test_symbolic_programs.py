@@ -1,0 +1,114 @@
+"""Programs that are lowered once for many sizes give what eager code gives, at each size."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.compiler.programs import program_cache
+from tensorbus.tracing.plan_env import PlanEnv
+from tensorbus.tracing.sym_int import SymInt
+
+
+def _attention(x: Any) -> Any:
+    q = x.reshape((x.shape[0], 2, -1)).permute((1, 0, 2))
+    return tb.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+
+def _padded(x: Any) -> Any:
+    y = tb.concat([x, tb.zeros((3, x.shape[1])), x[::2]], axis=0)
+    return tb.cumulative_sum(y[1:-1], axis=0)
+
+
+def _written(x: Any) -> Any:
+    y = x * 2
+    y[1:, :3] += 1
+    y[0] = y[-1]
+    return y, y[1:].sum(axis=0)
+
+
+def _gathered(x: Any) -> Any:
+    i = tb.arange(x.shape[0] - 1, -1, -1)
+    return tb.take(x, i, axis=0), x[i % 2], tb.argmax(x, axis=0)
+
+
+def _convolved(x: Any) -> Any:
+    w = tb.ones((2, 1, 3)) / 3
+    return tb.nn.functional.conv1d(x.reshape((1, 1, -1)), w, padding=1), (x - x.mean(axis=0)) / x.shape[0]
+
+
+def _gradient(x: Any) -> Any:
+    w = tb.ones((x.shape[1], 5)).requires_grad_()
+    loss = tb.log(tb.softmax(x @ w, axis=-1)[:, 0]).mean()
+    loss.backward()
+    return loss.detach(), w.grad
+
+
+FUNCTIONS: list[Callable[[Any], Any]] = [
+    lambda x: tb.softmax(x, axis=0) @ x.permute((1, 0)), _attention, _padded, _written, _gathered, _convolved,
+    _gradient, lambda x: (tb.sort(x, axis=0), x.var(axis=0), tb.max(x), x.T.reshape((-1,))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__.strip("_<>"))
+def test_one_program_serves_sizes_that_it_has_not_seen(function: Callable[[Any], Any]) -> None:
+    with tb.device("cpu"):
+        compiled = tb.compile(function, dynamic=True)
+        for n in (5, 9, 2, 33, 64, 65, 130, 1, 17, 33):
+            x = tb.asarray(np.random.default_rng(n).standard_normal((n, 8)).astype("f"))
+            given, wanted = _leaves(compiled(x)), _leaves(function(x))
+            for a, b in zip(given, wanted, strict=True):
+                assert a.shape == b.shape
+                np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-5, atol=2e-5)
+        assert len(compiled.replays) <= 2
+
+
+def _leaves(x: Any) -> list[Any]:
+    return [*x] if isinstance(x, tuple) else [x]
+
+
+def test_a_new_size_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    plan = program_cache.symbolic_plan
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: made.append(a[-1]) or plan(*a))
+    compiled = tb.compile(lambda x: tb.softmax(x @ x.T, axis=-1).sum(axis=0))
+    for n in range(200, 250):
+        compiled(tb.ones((n, 32)))
+    assert len(made) == 1
+    assert len(compiled.replays) <= 2
+
+
+_OPS: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a // (b * b + 1),
+    lambda a, b: a % (b * b + 1), lambda a, b: -(-a // 8), lambda a, b: a >> 2, lambda a, b: a & 7,
+    lambda a, b: a < b, lambda a, b: a == b, lambda a, b: min(a, b), lambda a, b: a.bit_length(),
+]  # fmt: skip
+
+
+def test_lengths_of_a_plan_are_the_integers_wherever_its_conditions_hold() -> None:
+    chance = random.Random(0)
+
+    def run(a: Any, b: Any, seed: float) -> list[Any]:
+        each, pool, outs = random.Random(seed), [a, b, 3, 8], []
+        for _ in range(8):
+            out = each.choice(_OPS)(each.choice(pool), each.choice(pool))
+            outs.append(out)
+            if type(out) is not bool:
+                pool.append(out)
+        return outs
+
+    held = 0
+    for _ in range(200):
+        env, seed = PlanEnv(), chance.random()
+        hints = {name: chance.randint(2, 40) for name in ("s0", "s1")}
+        symbolic = run(*[env.symbol(name, n, 2) for name, n in hints.items()], seed)
+        for sizes in [hints, *[{name: chance.randint(2, 60) for name in hints} for _ in range(20)]]:
+            if env.holds()(**sizes):
+                held += sizes is not hints
+                values = [eval(x.text, {}, dict(sizes)) if type(x) is SymInt else x for x in symbolic]
+                assert values == run(*sizes.values(), seed), env.conditions
+    assert held > 500
