@@ -17,13 +17,11 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tensorbus.backend_api import (
     DeviceError,
-    DType,
     c_compiler,
     cache_load,
     cache_store,
@@ -37,6 +35,7 @@ from tensorbus.backend_api import (
 from .machine import cores, physical_memory
 from .memory import empty, use_pool
 from .native.cpu_features import OWN, WIDER, NoCompilerError, ask
+from .native.kernel_entry import entry_source, pieces, slot
 
 if TYPE_CHECKING:  # the code generator is imported when the first array is large enough
     from tensorbus.backend_api import Dialect, Launch
@@ -56,7 +55,8 @@ _PIPE: Final = "-pipe"
 """The assembler reads while the compiler writes: a tenth less for a short source."""
 _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
-_MIN_THREAD_ITEMS, _MAX_PIECES, _TILE_SIDE = 8192, 64, 64
+_MIN_THREAD_ITEMS: Final = 8192
+"""How many items of a grid are worth a thread's while."""
 
 
 class _NoRoomError(Exception):
@@ -323,42 +323,6 @@ class CCompiler:
             call(entry, [0 if b is None else b.ctypes.data for b in buffers], packed, grid, piece)
 
         return run
-
-
-def pieces(grid: Sequence[int], least: int, *, tiled: bool = False) -> tuple[int, ...]:
-    """Return how much of each axis of a grid a thread takes at a time; outer axes are cut first.
-
-    Results never depend on it. ``least``: how many items are worth a thread's while. ``tiled``: squares,
-    where both of two axes should stay in cache.
-    """
-    if tiled:
-        return (min(grid[0], _TILE_SIDE), min(grid[1], _TILE_SIDE), *(1,) * (len(grid) - 2))
-    remaining = max(min(_MAX_PIECES, prod(grid) // least), 1)
-    piece = list(grid)
-    for axis in reversed(range(len(grid))):
-        cut = min(remaining, grid[axis])
-        piece[axis] = -(-grid[axis] // cut)
-        remaining //= cut
-        if remaining <= 1:
-            break
-    return tuple(piece)
-
-
-def slot(dtype: DType) -> str:
-    """Return how a parameter of ``dtype`` is passed: the code that ``struct`` has for it."""
-    return "d" if dtype.is_floating else "Q" if dtype.kind == "uint" else "q"
-
-
-def entry_source(launch: Launch, name: str = "tb_entry") -> str:
-    """Return the function that takes buffers and parameters as arrays."""
-    field = {"d": "f", "Q": "u", "q": "i"}
-    kernel = launch.kernel
-    arguments = [f"b[{k}]" for k in range(len(kernel.buffers))]
-    arguments += [f"p[{k}].{field[slot(v.dtype)]}" for k, v in enumerate(kernel.params)]
-    return (
-        f"void {name}(void *const *b, const tb_slot *p, const int64_t *range) {{\n"
-        f"  {kernel.name}({', '.join(['range', *arguments])});\n}}\n"
-    )
 
 
 @cache

@@ -18,9 +18,10 @@ from tensorbus.backend_api import (
 )
 from tensorbus.backend_api import dtypes as dt
 
-from .compiler import NATIVE, CCompiler, pieces, slot
+from .compiler import NATIVE, CCompiler
 from .memory import DTYPES, empty, run
 from .native.kernel_batch_compiler import SLOT
+from .native.kernel_entry import pieces, slot
 
 _HEAD: Final = """\
 #include <math.h>

@@ -1,6 +1,7 @@
 """NVIDIA GPUs through CuPy: generated CUDA C++, cuBLASLt, cuDNN.
 
-A value is a strided array over a CuPy block. In order: ``extension``, ``device``, ``memory``, ``kernels``,
-``dialect``, ``lowering``, ``compiler``, ``cudnn``, ``kernels_cupy``, ``user_kernels``, ``async_errors``.
+A value is a strided array over a CuPy block. In order: ``extension``, ``device``, ``unit``, ``memory``,
+``kernels``, ``dialect``, ``lowering``, ``compiler``, ``cudnn``, ``kernels_cupy``, ``user_kernels``,
+``async_errors``.
 ``gemm``, ``attention``, ``convolution``, ``sort``, ``graphs`` and ``copies`` hold the code of those subjects.
 """

@@ -28,7 +28,8 @@ from .graphs.launch import Launcher
 if TYPE_CHECKING:
     from tensorbus.backend_api import Layout, Node, Script
 
-    from .device import CudaRuntime, Unit
+    from .device import CudaRuntime
+    from .unit import Unit
 
 
 PRODUCTS: Final = frozenset({"matmul", "affine"})

@@ -15,7 +15,7 @@ from tensorbus.backend_api import dtypes as dt
 from .device import runtime
 
 if TYPE_CHECKING:
-    from .device import Unit
+    from .unit import Unit
 
 KINDS: Final = {dt.float16: "HALF", dt.bfloat16: "BFLOAT16", dt.float32: "FLOAT"}
 MOST_ROOM: Final = 1 << 30

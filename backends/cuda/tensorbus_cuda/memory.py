@@ -16,7 +16,7 @@ import cupy
 from tensorbus.backend_api import DeviceError, MemoryStats, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from .device import Unit
+    from .unit import Unit
 
 _STEP: Final = 512
 """Blocks are multiples of so many bytes, as CuPy's are; an empty value has none."""

@@ -7,8 +7,8 @@ from typing import Final
 
 from tensorbus.backend_api import DType
 
-from ..compiler import pieces
 from ..eager.eager_launch import Launches
+from ..native.kernel_entry import pieces
 from .tiled_functions import MAX_COLUMNS, MAX_DEPTH, MAX_READ, GemmFunctions, tiles
 
 _REGISTER_TILES: Final = {(6, 2): 1.0, (4, 3): 1.0, (4, 2): 1.04, (12, 1): 1.2, (2, 4): 1.12, (1, 8): 2.2}

@@ -10,11 +10,12 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, Kernel, dtypes
 
-from ..compiler import NATIVE, pieces
+from ..compiler import NATIVE
 from ..eager.eager_launch import Launch, Launches
 from ..eager.kernels_native import packed
 from ..gemm.kernels_matmul import cast
 from ..memory import DTYPES
+from ..native.kernel_entry import pieces
 from .implicit_gemm import (
     MIN_CONTIGUOUS_MOVES,
     MIN_PART_WORK,

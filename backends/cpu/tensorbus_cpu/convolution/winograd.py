@@ -6,8 +6,8 @@ from functools import cache
 
 from tensorbus.backend_api import DType, dtypes
 
-from ..compiler import pieces
 from ..eager.eager_launch import Launches
+from ..native.kernel_entry import pieces
 from .implicit_gemm import (
     MIN_CONTIGUOUS_MOVES,
     MIN_PART_WORK,

@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
-from ..compiler import NATIVE, CCompiler, c_source, pieces
+from ..compiler import NATIVE, CCompiler, c_source
 from ..memory import DTYPES, NAMES, address, empty, run
 from ..native.cpu_features import NoCompilerError
+from ..native.kernel_entry import pieces
 from .eager_launch import Launch, slots
 from .inplace_kernels import is_own
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, Kernel, dtypes
 
-from ..compiler import NATIVE, pieces
+from ..compiler import NATIVE
 from ..memory import DTYPES, empty, run
+from ..native.kernel_entry import pieces
 from .candidates import costly_size, native_first, operand_size, prepare_first
 from .kernels_native import NARROW, argsort, in_threads, is_covered, packed, routine, serves, sort
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DeviceError, DType, Kernel, dtypes
 
-from ..compiler import NATIVE, pieces
+from ..compiler import NATIVE
 from ..memory import DTYPES, empty
+from ..native.kernel_entry import pieces
 from .candidates import half_reduced_size, native_first, operand_size, reduced_size, scanned_size
 from .eager_launch import Launches
 from .kernels_native import COMPUTE_BOUND_SIZE, NARROW, GeneratedKernel, combining, packed, routine, serves

@@ -29,11 +29,11 @@ from tensorbus.backend_api import (
     stored_past,
 )
 
-from ..compiler import pieces, slot
 from ..eager.cost_model import HEAVY, PART, SERIAL, weight
 from ..eager.scatter_add_rows import row_words
 from ..gemm.blas_call import SMALL_PRODUCT, product_words
 from .kernel_batch_compiler import KernelUnit, KernelUnits
+from .kernel_entry import pieces, slot
 from .late_word import LateWord
 from .relocatable_program import Address, BoundProgram, PythonCall, RelocatableProgram, Word
 

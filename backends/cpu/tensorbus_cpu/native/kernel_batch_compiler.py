@@ -17,8 +17,9 @@ from weakref import WeakSet
 
 from tensorbus.backend_api import DeviceError, cache_load, cache_store, cached_library, private_folder
 
-from ..compiler import CCompiler, entry_source
+from ..compiler import CCompiler
 from ..machine import cores
+from .kernel_entry import entry_source
 
 if TYPE_CHECKING:  # the code generator is imported when something is to be generated
     from concurrent.futures import Future

@@ -10,7 +10,7 @@ from tensorbus.backend_api import DType, StridedArray, from_capsule, pack, to_ca
 from ..device import runtime
 
 if TYPE_CHECKING:
-    from ..device import Unit
+    from ..unit import Unit
 
 CUDA: Final = 2
 """``kDLCUDA``."""

@@ -12,7 +12,7 @@ import cupy
 from tensorbus.backend_api import StridedArray
 
 if TYPE_CHECKING:
-    from ..device import Unit
+    from ..unit import Unit
 
 _ENABLED: Final = 704
 """``cudaErrorPeerAccessAlreadyEnabled``: somebody else in this process asked for it."""

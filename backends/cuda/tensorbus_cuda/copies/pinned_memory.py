@@ -15,8 +15,8 @@ import numpy as np
 from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray
 
 if TYPE_CHECKING:
-    from ..device import Unit
     from ..memory import Block
+    from ..unit import Unit
 
 
 class Pinned:

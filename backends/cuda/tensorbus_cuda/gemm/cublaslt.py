@@ -17,7 +17,7 @@ from tensorbus.backend_api import DeviceError, get_matmul_precision
 from tensorbus.backend_api import dtypes as dt
 
 if TYPE_CHECKING:
-    from ..device import Unit
+    from ..unit import Unit
 
 _F32, _F64, _F16, _I8, _C32, _C64, _I32, _BF16, _E4M3, _E5M2 = 0, 1, 2, 3, 4, 5, 10, 14, 28, 29
 _SIZES: Final = {_F32: 4, _F64: 8, _F16: 2, _I8: 1, _C32: 8, _C64: 16, _BF16: 2, _E4M3: 1, _E5M2: 1}

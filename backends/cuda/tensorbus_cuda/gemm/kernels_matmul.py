@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, pack
 
-from ..device import Unit, runtime
+from ..device import runtime
+from ..unit import Unit
 from . import kernels_matmul_8bit
 
 MANY: Final = 256

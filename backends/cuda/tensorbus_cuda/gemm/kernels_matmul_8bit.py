@@ -18,7 +18,7 @@ from tensorbus.backend_api import dtypes as dt
 from ..device import runtime
 
 if TYPE_CHECKING:
-    from ..device import Unit
+    from ..unit import Unit
     from .cublaslt import Arithmetic, Product
 
 Prepare = Callable[[Call], Any]

@@ -13,7 +13,7 @@ from ..device import runtime
 from .kernels_matmul_8bit import FLOATS, OLDEST, STEP, Prepare, Sizes, is_served, multiplier, sides, sizes, up
 
 if TYPE_CHECKING:
-    from ..device import Unit
+    from ..unit import Unit
 
 NAME: Final = "scaled_matmul"
 _HALF: Final = (dt.float16, dt.bfloat16)

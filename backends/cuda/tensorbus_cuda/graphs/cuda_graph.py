@@ -30,7 +30,7 @@ from .launch import Launcher
 if TYPE_CHECKING:
     from tensorbus.backend_api import Queued, Script
 
-    from ..device import Unit
+    from ..unit import Unit
 
 MIN_GRAPH_STEPS: Final = 3
 """How many steps a program has at least that is worth a graph."""

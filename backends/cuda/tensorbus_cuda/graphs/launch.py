@@ -15,7 +15,7 @@ from tensorbus.backend_api import dtypes as dt
 from ..dialect import THREADS
 
 if TYPE_CHECKING:
-    from ..device import Unit
+    from ..unit import Unit
 
 _SCALAR: Final[dict[dt.DType, Callable[[Any], Any]]] = {
     INDEX: np.int64, **{d: getattr(np, d.name) for d in (
