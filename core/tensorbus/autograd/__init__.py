@@ -2,7 +2,7 @@
 
 Recorded ops and the gradient of a result come in, gradients of leaves leave; a change of a view comes in, the
 changes of all that show the same leave. In order: ``engine``, ``gradient_shape``, ``function``, ``views``,
-``view_changes``, ``gradient_check``.
+``view_changes``, ``forward_rules``, ``forward_mode``, ``forward_ad``, ``gradient_check``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from .engine import register_hook as register_hook
 from .engine import register_post_accumulate_grad_hook as register_post_accumulate_grad_hook
 
 if TYPE_CHECKING:
+    from . import forward_ad as forward_ad
     from .function import Function as Function
     from .gradient_check import gradcheck as gradcheck
 
 _PARTS: Final = {"function": "Function", "gradient_check": "gradcheck"}
-__getattr__, __dir__, _ = lazy_exports(__name__, _PARTS)
+__getattr__, __dir__, _ = lazy_exports(__name__, _PARTS, "forward_ad")

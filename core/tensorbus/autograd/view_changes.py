@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 from weakref import ref
 
+from ..dispatch.modes import detached_value
 from ..errors import ArgumentError, AutogradError
 from ..ops.definition import Shape, ViewRule, table
 from ..tensor.grad_mode import GradMode, grad_enabled
@@ -227,7 +228,7 @@ class _Change:
         self.path[base_key] = first
         with self._mode(far):
             if rule is None:
-                made = wrap(value._value, value._vtype)
+                made = wrap(detached_value(value) if active_modes else value._value, value._vtype)
             else:
                 base = self._old(first[3], far) if rule.partial else None
                 made = rule.put(base, value, first[1], **attrs)
@@ -275,7 +276,7 @@ def _take(at: Link, base: Tensor) -> Tensor:
     """Return a view of ``base`` as a link says, by its op."""
     op = at[2].op
     if op is None:
-        return wrap(base._value, base._vtype)
+        return wrap(detached_value(base) if active_modes else base._value, base._vtype)
     made: Tensor = (
         at[2].take(base) if isinstance(at[2], FunctionStep) else table.run(op.name, (base,), attrs_of(at))
     )

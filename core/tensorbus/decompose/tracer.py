@@ -47,6 +47,21 @@ class GraphTracer:
     def inner(self, device: Device) -> None:
         """Return None: the values stand for no others."""
 
+    def parts(self, value: Node) -> tuple[Any, ...]:
+        """Return no tensor: the values have none."""
+        return ()
+
+    def map_parts(self, value: Node, function: Callable[[Any], Any]) -> Node:
+        """Return the node."""
+        return value
+
+    def detach(self, value: Node) -> Node:
+        """Return the node: graphs know no derivatives."""
+        return value
+
+    def readable(self, value: Node) -> None:
+        """Return None: there are no elements."""
+
     def wrap(self, node: Node) -> Tensor:
         """Return a tensor that holds a node."""
         return wrap(node, ValueType.of(node.spec.dtype, self.device))

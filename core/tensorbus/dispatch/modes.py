@@ -158,6 +158,22 @@ class ValueMode(Protocol):
         """Return where the values lie that those of the pseudo device stand for; None: nowhere."""
         ...
 
+    def parts(self, value: Any) -> tuple[Any, ...]:
+        """Return the tensors that a value is made of."""
+        ...
+
+    def map_parts(self, value: Any, function: Callable[[Any], Any]) -> Any:
+        """Return the value of ``function`` of each of its parts."""
+        ...
+
+    def detach(self, value: Any) -> Any:
+        """Return the value without what derivatives would be taken by."""
+        ...
+
+    def readable(self, value: Any) -> Any:
+        """Return the tensor whose elements are those of the value; None where it has them not, or many."""
+        ...
+
 
 # Each use is one operation on a dict, which Python makes whole: no lock, as forked children use it too.
 value_modes: Final[dict[str, ValueMode]] = {}
@@ -185,6 +201,30 @@ def base_device(device: Device) -> Device:
     while (inner := inner_device(device)) is not None:
         device = inner
     return device
+
+
+def has_history(x: Any) -> bool:
+    """Return whether a tensor, or one that it stands for, was made by recorded ops."""
+    if x._node is not None:
+        return True
+    mode = value_modes.get(x._vtype.device.type) if value_modes else None
+    return mode is not None and any(map(has_history, mode.parts(x._value)))
+
+
+def detached_value(x: Any) -> Any:
+    """Return the value of a tensor; one that stands for others without their histories and tangents."""
+    mode = value_modes.get(x._vtype.device.type) if value_modes else None
+    return x._value if mode is None else mode.detach(x._value)
+
+
+def readable(x: Any) -> Any:
+    """Return the tensor whose elements those of ``x`` are: another where ``x`` stands for that one alone."""
+    while (mode := value_modes.get(x._vtype.device.type)) is not None:
+        inside = mode.readable(x._value)
+        if inside is None:
+            break
+        x = inside
+    return x
 
 
 def wraps(device: Device | None, other: Device) -> bool:

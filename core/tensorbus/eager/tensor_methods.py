@@ -15,16 +15,20 @@ from ..autograd import engine, view_changes
 from ..autograd.views import DETACHED, MANY, link, new_views
 from ..compat import unpacking
 from ..devices.device import Device
-from ..dispatch.modes import wraps
+from ..dispatch.modes import detached_value, value_modes, wraps
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..interchange import array_namespace, host_array, transfer, ufuncs
 from ..ops.definition import table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
+from ..system.late_binding import LateFunction
 from ..tensor.grad_mode import is_grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
 from ..tensor.tensor import Tensor, lent, wrap
+from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue
+
+_dual_written: Final = LateFunction("dual_written")
 
 
 def _transpose(self: Tensor) -> Tensor:
@@ -44,8 +48,8 @@ def _matrix_transpose(self: Tensor) -> Tensor:
 def detach(self: Tensor) -> Tensor:
     """Return a view of this tensor without history: a write to one of the two is seen in the other."""
     value = self._value
-    if type(value) is LazyValue:
-        return link(wrap(value, self._vtype), self, DETACHED)
+    if type(value) is LazyValue or (active_modes and value_modes):
+        return link(wrap(detached_value(self), self._vtype), self, DETACHED)
     out = Tensor()
     out._value = value
     out._vtype = self._vtype
@@ -105,7 +109,8 @@ def rebind(self: Tensor, other: Tensor) -> None:
     Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
     Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
     """
-    if (other.shape, other._vtype.materialized) != (self.shape, self._vtype.materialized):
+    same = (other.shape, other._vtype.materialized) == (self.shape, self._vtype.materialized)
+    if not same and not _takes_dual(self, other):
         if wraps(other.device, self.device) and other.device != self.device:
             raise DeviceError(
                 f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
@@ -129,6 +134,17 @@ def rebind(self: Tensor, other: Tensor) -> None:
     self._set_value(other)
     if history:
         self._node = other._node
+
+
+def _takes_dual(x: Tensor, other: Tensor) -> bool:
+    """Return whether ``other`` carries tangents and is otherwise such a tensor as ``x``, from outside."""
+    if (
+        not active_modes
+        or (other.shape, other.dtype) != (x.shape, x.dtype)
+        or not wraps(other.device, x.device)
+    ):
+        return False
+    return bool(_dual_written(x, other))
 
 
 def tensor_like_device(self: Tensor, data: Any) -> Tensor:

@@ -7,22 +7,22 @@ tensors inside: so gradients may be taken inside and outside, on every device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
 from ..backend_interface.protocols import Call
 from ..devices.device import Device, ValueType
-from ..dispatch.modes import Mode, lift_lazy, register_value_mode, stack_of
-from ..errors import ArgumentError, DeviceError, ShapeError, UnsupportedOpError
+from ..dispatch.levels import Level, below_level, creating, inner_of
+from ..dispatch.modes import detached_value, register_value_mode
+from ..errors import ArgumentError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
 from ..ops.movement.movement import broadcast_to, moveaxis, normalize_axis
 from ..tensor.tensor import Tensor, wrap
-from ..tracing.active_modes import mode_stack
 from .pytree import leaves, tree_map
 
 VMAP: Final = "vmap"
+RANDOMNESS: Final = ("error", "same", "different")
 
 
 class Batched:
@@ -36,31 +36,18 @@ class Batched:
         self.shape: Shape = tensor.shape[1:] if varies else tensor.shape
 
 
-class Vmap(Mode):
-    """One level of ``vmap``: ``inner`` is the device of the tensors inside, ``device`` the pseudo device.
+class Vmap(Level):
+    """One level of ``vmap``."""
 
-    An op that has one of its values as an operand runs by a batching rule, on the tensors inside and so in
-    the modes below; others are handed on.
-    """
+    device_type = VMAP
 
-    reentrant = True
+    def __init__(self, inner: Device, count: int, randomness: str) -> None:
+        super().__init__(inner)
+        self.count, self.randomness = count, randomness
 
-    def __init__(self, inner: Device, level: int) -> None:
-        self.inner, self.device = inner, Device(VMAP, level)
-
-    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Run an op of values of this level or of those above."""
-        devices = [x._vtype.device for x in operands if isinstance(x, Tensor)]
-        if isinstance(device := attrs.get("device"), Device):
-            devices.append(device)
-        if not any(d.type == VMAP and d.index >= self.device.index for d in devices):
-            return NotImplemented
-        return table.run(op.name, lift_lazy(operands), attrs, below=True)
-
-
-def _levels() -> tuple[Vmap, ...]:
-    """Return the levels of ``vmap`` that this code runs in, the outermost first."""
-    return tuple([mode for mode in mode_stack.get() if type(mode) is Vmap])
+    def of_each(self, x: Tensor) -> Tensor:
+        """Return a tensor that differs between the examples, which are along axis 0 of ``x``."""
+        return wrap(Batched(x, True), ValueType.of(x.dtype, self.device))
 
 
 class _Rules:
@@ -68,7 +55,7 @@ class _Rules:
 
     def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
         if op.family == "creation":
-            return _creating(op, call)
+            return creating(op, call, lambda x: Batched(x, False))
         rule = op.batch
         if rule is None and op.decompose is not None:
             return None
@@ -76,7 +63,7 @@ class _Rules:
         def run(*values: Any) -> Any:
             tensors = [v.tensor if type(v) is Batched else v for v in values]
             varies = tuple([type(v) is Batched and v.varies for v in values])
-            with _below(call.index):
+            with below_level(call.index):
                 if not any(varies):
                     return _hold(op, table.run(op.name, tensors, call.attrs), False)
                 if rule is None:
@@ -90,26 +77,20 @@ class _Rules:
     def lift(self, x: Any, device: Device) -> Any:
         return wrap(Batched(x, False), ValueType.of(x.dtype, device))
 
-    def inner(self, device: Device) -> Device:
-        levels = _levels()
-        if device.index >= len(levels):
-            raise DeviceError(f"{device} is where tensors lie inside of vmap; it does not exist outside.")
-        return levels[device.index].inner
+    def inner(self, device: Device) -> Device | None:
+        return inner_of(device)
 
+    def parts(self, value: Batched) -> tuple[Any, ...]:
+        return (value.tensor,)
 
-def _below(level: int) -> AbstractContextManager[None]:
-    """Return a context that has the modes below a level of ``vmap``."""
-    stack, levels = mode_stack.get(), _levels()
-    return stack_of(stack[: stack.index(levels[level])]) if level < len(levels) else nullcontext()
+    def map_parts(self, value: Batched, function: Callable[[Any], Any]) -> Batched:
+        return Batched(function(value.tensor), value.varies)
 
+    def detach(self, value: Batched) -> Batched:
+        return self.map_parts(value, lambda x: wrap(detached_value(x), x._vtype))
 
-def _creating(op: Op[...], call: Call) -> Callable[..., Any]:
-    def run() -> Batched:
-        device = _levels()[call.index].inner
-        with _below(call.index):
-            return Batched(table.run(op.name, (), {**call.attrs, "device": device}), False)
-
-    return run
+    def readable(self, value: Batched) -> Any:
+        return None
 
 
 def _hold(op: Op[...], result: Any, varies: bool) -> Any:
@@ -120,15 +101,16 @@ register_value_mode(VMAP, _Rules())
 
 
 def vmap(
-    function: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, *, chunk_size: int | None = None
-) -> Callable[..., Any]:
+    function: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, *, chunk_size: int | None = None,
+    randomness: str = "same",
+) -> Callable[..., Any]:  # fmt: skip
     """Return ``function`` over an additional axis of examples, without a Python loop over them.
 
     ``in_dims`` says which axis of each positional argument counts the examples: an int for all, or a tuple
     with one entry an argument; None for an argument that is the same for all. Entries may be nested like the
     arguments (tuples, lists, dicts). Keyword arguments count along axis 0. ``out_dims`` says where the
-    results have that axis. ``chunk_size`` limits how many examples run at once. Numbers drawn at random
-    inside are drawn once, and are the same for all examples.
+    results have that axis. ``chunk_size`` limits how many examples run at once. ``randomness`` says what
+    numbers drawn inside are for the examples: the ``"same"``, ``"different"``, or an ``"error"``.
 
     Raises ``ShapeError`` where the arguments differ in their number of examples or have none, and
     ``DeviceError`` where the program asks for the value of a tensor that differs between examples, or writes
@@ -145,6 +127,9 @@ def vmap(
         raise ArgumentError(f"vmap: 'chunk_size' must be an integer or None, got {chunk_size!r}.")
     if chunk_size is not None and chunk_size < 1:
         raise ShapeError(f"vmap: chunk_size must be at least 1, got {chunk_size}.")
+
+    if randomness not in RANDOMNESS:
+        raise ArgumentError(f"vmap: randomness is one of {', '.join(RANDOMNESS)}; got {randomness!r}.")
 
     @wraps(function)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -166,7 +151,7 @@ def vmap(
         runs = []
         for start in range(0, max(count, 1), step):
             part = batched if step >= count else tree_map(lambda x, s=start: _part(x, s, step), batched)
-            runs.append(_run(function, part[0], part[1], min(step, count - start)))
+            runs.append(_run(function, part[0], part[1], min(step, count - start), randomness))
         whole = runs[0] if len(runs) == 1 else tree_map(_concatenated, *runs)
         return tree_map(_place, whole, out_dims)
 
@@ -189,10 +174,10 @@ def _part(x: Any, start: int, step: int) -> Any:
     return Batched(x.tensor[start : start + step], True)
 
 
-def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int) -> Any:
+def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int, randomness: str) -> Any:
     """Run ``function`` one level deeper; return its results with the examples along axis 0."""
     inner = next(x.tensor.device for x in leaves((args, kwargs)) if isinstance(x, Batched) and x.varies)
-    mode = Vmap(inner, len(_levels()))
+    mode = Vmap(inner, count, randomness)
     device = mode.device
 
     def enter(x: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.device import Device, ValueType
 from ..dispatch.kernel_tables import tables_of
-from ..dispatch.modes import base_device, inner_device, lift_to
+from ..dispatch.modes import base_device, inner_device, lift_to, readable
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, check_scalar
 from ..errors import ArgumentError, DtypeError, TensorbusError
@@ -285,6 +285,7 @@ def _elements(data: memoryview, code: str) -> list[Any]:
 
 def to_numpy(x: Tensor) -> Any:
     """Return a ``numpy.ndarray``: over the tensor's own memory, read-only, where its device can."""
+    x = readable(x)
     host = _host_arrays(x.device)
     if host is not None:
         return by_device(host.to_numpy, materialize(x))

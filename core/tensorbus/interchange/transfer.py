@@ -10,7 +10,7 @@ from ..autograd import engine
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
-from ..dispatch.modes import inner_device, is_value_mode, lift_to, wraps
+from ..dispatch.modes import inner_device, is_value_mode, lift_to, readable, wraps
 from ..dispatch.plan import Plan
 from ..dispatch.result_check import describe
 from ..dtypes import definition as dt
@@ -76,6 +76,7 @@ def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> T
 
 def to_bytes(x: Tensor) -> memoryview:
     """Return the elements as C-ordered bytes, waiting for them."""
+    x = readable(x)
     value = materialize(x)
     try:
         data: object = by_device(runtime(x.device).to_host, value, x.dtype, x.device.index)

@@ -29,6 +29,8 @@ Cost = Literal["light", "function", "heavy"]
 ``light``: a few instructions an element, or moving it. ``function``: a mathematical function an element.
 ``heavy``: more than can be computed as an element is read: products, reductions, sorts, factorizations.
 """
+Jvp = Literal["linear", "multilinear", "pointwise"]
+"""The forward derivative of an op by what kind of function it is: see ``Op``."""
 Autocast = Literal["narrow", "wide"]
 """The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
@@ -96,6 +98,16 @@ class Op(Generic[P]):
     through its decomposition. ``broadcasts`` marks the ops whose
     kernels serve every shape; their gradients are summed back to the operands' shapes for them.
 
+    ``jvp`` is the forward derivative, from tangents of the operands to that of the result. ``"linear"``: the
+    op itself, on the tangents, zeros for those of other operands that can have one. ``"multilinear"``: the
+    sum of the op with one operand replaced by its tangent at a time. ``"pointwise"``: one of
+    elements alone, so that the derivative is its own transpose and the vjp serves. A function names what it
+    needs: for an operand ``x`` its tangent ``x_t`` (None for zero; of ``*xs`` the list ``xs_t``), the
+    operands, ``out``, the attributes; it returns the tangent of the result, or a tuple, or one of these
+    words. Without one, or where it returns ``NotImplemented``, the vjp, which is linear in ``g``, is
+    transposed; an op that has no vjp either is differentiated through its
+    decomposition.
+
     An op of several results names them in ``results``: ``infer`` gives a tuple of specs, kernels and
     ``decompose`` give tuples, a call returns a named tuple, and ``g`` and ``out`` of its ``vjp`` are tuples
     (zeros stand for the gradient of a result that nobody used). A last name that begins with ``*`` stands for
@@ -138,6 +150,7 @@ class Op(Generic[P]):
     compute: Callable[..., tuple[DType, ...]] | None = None
     decompose: Callable[..., Any] | None = None
     vjp: Callable[..., tuple[Any, ...]] | None = None
+    jvp: Callable[..., Any] | Jvp | None = None
     batch: Callable[..., Any] | None = None
     view: ViewRule | None = None
     samples: Callable[[], Iterable[Any]] | None = None

@@ -79,7 +79,8 @@ def _along_axis(
     return table.add(
         Op(
             name=name, family="fft", operands=("x",), arguments=arguments, normalize=normalize, infer=infer,
-            compute=compute, vjp=vjp, batch=shifted(name, "axis"), dtypes=dtypes, method=False, doc=doc,
+            compute=compute, vjp=vjp, jvp="linear", batch=shifted(name, "axis"), dtypes=dtypes, method=False,
+            doc=doc,
         )
     )  # fmt: skip
 

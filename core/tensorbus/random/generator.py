@@ -15,22 +15,24 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from ..dispatch.levels import Level, levels
 from ..dispatch.modes import base_device, lift_to
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, DtypeError, ShapeError
 from ..interchange.transfer import check_dtype, from_bytes
 from ..ops.call_errors import with_form
-from ..ops.creation.creation import DeviceLike, asked, check_shape, resolve
+from ..ops.creation.creation import DeviceLike, asked, check_shape, iota, resolve
 from ..ops.creation.random import random_bits
 from ..ops.definition import Shape
 from ..ops.elementwise.comparison import bitwise_and, bitwise_right_shift, less
 from ..ops.elementwise.transcendental import cos, log, sqrt
 from ..ops.elementwise.where_cast import cast
 from ..ops.fused_function import fuse_in_eager
-from ..ops.movement.movement import as_shape
+from ..ops.movement.movement import as_shape, broadcast_to, concat, reshape, slice
 from ..system import fork_safe_locks
 from ..tracing import host_prologue
+from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import CaptureTracer, active_tracer
 
 if TYPE_CHECKING:
@@ -93,6 +95,9 @@ def manual_seed(seed: int) -> Generator:
 def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
     """Return the state from which ``random_bits`` draws words of ``shape``, and step over them."""
     source, words = generator or default_generator, prod(check_shape("random", as_shape("random", shape)))
+    spreading, each = _spreading(), words
+    if spreading:
+        words = 4 * (-(-words // 4)) * prod(level.count for level in spreading)
     target = resolve(device)
     where = base_device(target)
 
@@ -108,8 +113,34 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
         host_prologue.value_each_run, source, fresh, words
     )  # each run draws what the tape around it says
     drawn = fresh(words) if active_tracer() is None else _taped(_tape.get(), captured)
+    if spreading:
+        drawn = _of_each(drawn, spreading, each)
     lifted: Tensor = lift_to(drawn, target)
     return lifted
+
+
+def _spreading() -> list[Level]:
+    """Return the levels in which each of several examples draws numbers of its own."""
+    found = [level for level in levels() if level.randomness != "same"] if active_modes else []
+    if any(level.randomness == "error" for level in found):
+        raise ArgumentError(
+            "random numbers were drawn inside of a transform with randomness='error'; pass randomness='same'"
+            " for numbers that all examples share, or 'different' for each its own."
+        )
+    return found
+
+
+def _of_each(state: Tensor, spreading: Sequence[Level], each: int) -> Tensor:
+    """Return a state that differs between examples: each steps over the ``each`` words of those before."""
+    counts = tuple([level.count for level in spreading])
+    seed, first = slice(state, (0,), (1,), (1,)), slice(state, (1,), (1,), (1,))
+    firsts = iota(prod(counts), dtype=dt.uint64, device=state.device) * (-(-each // 4)) + first
+    column = (prod(counts), 1)
+    pairs = concat([broadcast_to(reshape(seed, (1, 1)), column), reshape(firsts, column)], axis=1)
+    out = reshape(pairs, (*counts, 2))
+    for level in spreading:
+        out = level.of_each(out)
+    return out
 
 
 def _words(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:

@@ -24,6 +24,7 @@ from .checks.claims import claims, denials
 from .checks.compiled import compiled, compiled_gradient
 from .checks.copies import copies
 from .checks.derivative import derivative
+from .checks.forward import forward_derivative
 from .checks.kernel import aliased, bounds, large, many, steady, stretched, value
 from .checks.rules import batching, decomposition, refusal
 from .checks.views import compiled_views, is_view, view_gradients, views
@@ -31,8 +32,8 @@ from .outcome import MANIFEST, Case, Finding, Outcome
 from .trial import HOST, Trial, array
 
 CHECKS = (
-    "value", "bounds", "large", "repeated", "decomposition", "batching", "derivative", "views", "compiled",
-    "refusal", "route",
+    "value", "bounds", "large", "repeated", "decomposition", "batching", "derivative", "jvp", "views",
+    "compiled", "refusal", "route",
 )  # fmt: skip
 QUICK_STEP = 5
 """Every how many sample calls all checks are run, where the kit is quick."""
@@ -231,6 +232,7 @@ class _Examination:
             yield "batching", lambda: batching(trial)
         if self.dtype in DERIVATIVE_DTYPES and trial.sample.smooth:
             yield "derivative", lambda: derivative(trial, wide_device(self.case.device))
+            yield "jvp", lambda: forward_derivative(trial, wide_device(self.case.device))
         if is_view(trial):
             yield "views", lambda: views(trial)
             if self.dtype in DERIVATIVE_DTYPES:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import definition as dt
 from ...errors import ShapeError
-from ..batching_rules import looped
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.comparison import bitwise_and, bitwise_right_shift, bitwise_xor
 from ..elementwise.where_cast import cast
@@ -38,9 +37,13 @@ def _bits_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
 
 
 def _philox(state: Any, shape: Shape) -> Any:
-    """Ten rounds over blocks of four 32-bit words, held in 64 bits so that products keep their high half."""
-    blocks = -(-prod(shape) // 4)
-    key, counter = slice(state, (0,), (1,), (1,)), slice(state, (1,), (1,), (1,))
+    """Ten rounds over blocks of four 32-bit words, held in 64 bits so that products keep their high half.
+
+    Axes of ``state`` in front of the last are those of several streams.
+    """
+    blocks, lead = -(-prod(shape) // 4), state.shape[:-1]
+    zeros, ones = (0,) * len(lead), (1,) * (len(lead) + 1)
+    key, counter = (slice(state, (*zeros, k), (*lead, 1), ones) for k in (0, 1))
     place = iota(blocks, dtype=dt.uint64, device=state.device) + counter
     zero = place * 0
     x0, x1, x2, x3 = _low(place), _high(place), zero, zero
@@ -54,8 +57,14 @@ def _philox(state: Any, shape: Shape) -> Any:
             _low(left),
         )
         k0, k1 = _low(k0 + _WEYL[0]), _low(k1 + _WEYL[1])
-    words = concat([reshape(cast(x, dt.uint32), (blocks, 1)) for x in (x0, x1, x2, x3)], axis=1)
-    return reshape(slice(reshape(words, (4 * blocks,)), (0,), (prod(shape),), (1,)), shape)
+    columns = [reshape(cast(x, dt.uint32), (*lead, blocks, 1)) for x in (x0, x1, x2, x3)]
+    words = reshape(concat(columns, axis=len(lead) + 1), (*lead, 4 * blocks))
+    return reshape(slice(words, (*zeros, 0), (*lead, prod(shape)), ones), (*lead, *shape))
+
+
+def _streams(operands: Any, batched: Any, *, shape: Shape) -> Any:
+    """The batching rule: several streams at once."""
+    return _philox(operands[0], shape)
 
 
 def _low(x: Any) -> Any:
@@ -74,7 +83,7 @@ random_bits = table.add(
         arguments=_bits_arguments,
         infer=_bits_infer,
         decompose=_philox,
-        batch=looped("random_bits"),
+        batch=_streams,
         dtypes=(dt.uint64,),
         cost="function",
         method=False,

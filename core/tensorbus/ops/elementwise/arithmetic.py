@@ -29,17 +29,35 @@ def conj(x: Any, /) -> Any:
     return _conj(x) if x.dtype.is_complex else +x
 
 
+def _added_tangents(x_t: Any, y_t: Any) -> Any:
+    return y_t if x_t is None else x_t if y_t is None else x_t + y_t
+
+
+def _divided_tangents(y: Any, out: Any, x_t: Any, y_t: Any) -> Any:
+    return (x_t if y_t is None else -out * y_t if x_t is None else x_t - out * y_t) / y
+
+
 add = elementwise(
-    "add", arity=2, dtypes=BOOL + NUMERIC, vjp=lambda g: (g, g), doc="``x + y``; of bools, if any is true.",
+    "add", arity=2, dtypes=BOOL + NUMERIC, vjp=lambda g: (g, g), jvp=_added_tangents,
+    doc="``x + y``; of bools, if any is true.",
 )  # fmt: skip
-subtract = elementwise("subtract", arity=2, dtypes=NUMERIC, vjp=lambda g: (g, -g), doc="``x - y``.")
+subtract = elementwise(
+    "subtract",
+    arity=2,
+    dtypes=NUMERIC,
+    vjp=lambda g: (g, -g),
+    jvp=lambda x_t, y_t: _added_tangents(x_t, None if y_t is None else -y_t),
+    doc="``x - y``.",
+)
 multiply = elementwise(
     "multiply", arity=2, dtypes=BOOL + NUMERIC, vjp=lambda g, x, y: (g * conj(y), g * conj(x)),
+    jvp="multilinear",
     doc="``x * y``; of bools, whether both are true.",
 )  # fmt: skip
 divide = elementwise(
     "divide", arity=2, dtypes=INEXACT,
-    vjp=lambda g, out, y: (g / conj(y), -g * conj(out / y)), doc="``x / y``; integers give floats.",
+    vjp=lambda g, out, y: (g / conj(y), -g * conj(out / y)), jvp=_divided_tangents,
+    doc="``x / y``; integers give floats.",
 )  # fmt: skip
 floor_divide = elementwise(
     "floor_divide", cost="function", arity=2, dtypes=REAL, vjp=lambda g: (None, None),
@@ -50,7 +68,9 @@ remainder = elementwise(
     vjp=lambda g, x, y: (g, -g * floor_divide(x, y)),
     doc="``x % y``, with the sign of ``y``. An integer modulo zero gives 0.",
 )  # fmt: skip
-negative = elementwise("negative", dtypes=NUMERIC, vjp=lambda g: (-g,), doc="``-x``; unsigned integers wrap.")
+negative = elementwise(
+    "negative", dtypes=NUMERIC, vjp=lambda g: (-g,), jvp="linear", doc="``-x``; unsigned integers wrap."
+)
 abs = elementwise(
     "abs", dtypes=NUMERIC, result=dt.real_of, vjp=lambda g, x: (g * sign(x),), doc="The magnitude of ``x``."
 )
@@ -137,20 +157,23 @@ def positive(x: Any, /) -> Any:
     return +x
 
 
-_conj = elementwise("conj", dtypes=COMPLEX, vjp=lambda g: (conj(g),), doc="The complex conjugate.")
+_conj = elementwise(
+    "conj", dtypes=COMPLEX, vjp=lambda g: (conj(g),), jvp="linear", doc="The complex conjugate."
+)
 _real: Op[...] = elementwise(
-    "real", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (cast(g, dt.complex_of(g.dtype)),),
+    "real", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (cast(g, dt.complex_of(g.dtype)),), jvp="linear",
     view=ViewRule(put=lambda base, value, _: complex(value, _imag(base)), partial=True),
     doc="The real part, as a view.",
 )  # fmt: skip
 _imag: Op[...] = elementwise(
-    "imag", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (complex(0.0, g),),
+    "imag", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (complex(0.0, g),), jvp="linear",
     view=ViewRule(put=lambda base, value, _: complex(_real(base), value), partial=True),
     doc="The imaginary part, as a view.",
 )  # fmt: skip
 complex: Op[...] = elementwise(
     "complex", arity=2, dtypes=(dt.float32, dt.float64), result=dt.complex_of,
-    vjp=lambda g: (real(g), imag(g)), doc="The complex number of real part ``x`` and imaginary part ``y``.",
+    vjp=lambda g: (real(g), imag(g)), jvp="linear",
+    doc="The complex number of real part ``x`` and imaginary part ``y``.",
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_int import distinct
 from ..batching_rules import aligned
-from ..definition import Autocast, Cost, Domain, Op, Shape, Spec, ViewRule, table
+from ..definition import Autocast, Cost, Domain, Jvp, Op, Shape, Spec, ViewRule, table
 
 P = ParamSpec("P")
 Operand = Any
@@ -77,6 +77,7 @@ def elementwise_op(
     truth: bool = False,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    jvp: Callable[..., Any] | Jvp | None = None,
     domain: Domain | None = None,
     smooth: bool = True,
     cost: Cost = "light",
@@ -93,6 +94,7 @@ def elementwise_op(
     One of ``truth`` takes operands of any dtype as what ``bool(x)`` says of each element.
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
+    ``jvp`` is that of ``Op``, by default ``"pointwise"`` for an op with a vjp.
     ``cost``, ``autocast``, ``method``, ``check`` and ``view`` are the fields of ``Op``.
     """
     operands = ("x", "y", "z")[:arity]
@@ -107,6 +109,7 @@ def elementwise_op(
     return Op(
         name=name, family="elementwise", operands=operands, arguments=_ARGUMENTS[arity], infer=infer,
         compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=dtypes,
+        jvp="pointwise" if jvp is None and vjp is not None else jvp,
         domain=domain, smooth=smooth, broadcasts=True, cost=cost, recompute=True, autocast=autocast,
         method=method, check=check, view=view, doc=doc,
     )  # fmt: skip

@@ -40,6 +40,16 @@ def _power_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
     return g * conj(out * log(where(still, 1, x)))
 
 
+def _power_tangent(x: Any, y: Any, out: Any, x_t: Any, y_t: Any) -> Any:
+    if out.dtype.is_complex:
+        return NotImplemented
+    base = None if x_t is None else _power_base(x_t, x, y)
+    if y_t is None:
+        return base
+    exponent = _power_exponent(y_t, out, x, y)
+    return exponent if base is None else base + exponent
+
+
 def _is_scalar(x: Any) -> bool:
     return isinstance(x, (bool, int, float, complex, SymNumber))
 
@@ -60,7 +70,7 @@ def _check_power(x: Any, y: Any) -> None:
 power = elementwise(
     "power", check=_check_power, autocast="wide", cost="function", domain=((0.2, 3), (-2, 3)), arity=2,
     dtypes=NUMERIC,
-    vjp=lambda g, out, x, y: (_power_base(g, x, y), _power_exponent(g, out, x, y)),
+    vjp=lambda g, out, x, y: (_power_base(g, x, y), _power_exponent(g, out, x, y)), jvp=_power_tangent,
     doc="``x ** y``. Integers wrap; to a negative power they give 0 except for the bases 1 and -1, and an"
     " error where it is a number.",
 )  # fmt: skip

@@ -65,6 +65,7 @@ gather = table.add(
             scatter(zeros(x_shape, dtype=g.dtype, device=g.device), g, *indices, mode="add"),
             *(None for _ in indices),
         ),
+        jvp="linear",
         batch=gathered,
         dtypes=ALL,
         cost="light",
@@ -94,6 +95,11 @@ def _scatter_infer(specs: tuple[Spec, ...], *, mode: str) -> Spec:
             f" {_gather_infer((x, *indices)).shape} places of shape {x.shape}."
         )
     return x
+
+
+def scatter_jvp(mode: str) -> Any:
+    """Return the kind of function that scattering is."""
+    return "linear" if mode in ("set", "add") else NotImplemented
 
 
 def scatter_vjp(
@@ -169,6 +175,7 @@ scatter: Op[...] = table.add(
         compute=lambda given, mode: index_compute((given[0], given[0], *given[2:]), 2),
         infer=_scatter_infer,
         vjp=_vjp,
+        jvp=scatter_jvp,
         batch=scattered,
         dtypes=ALL,
         cost="light",

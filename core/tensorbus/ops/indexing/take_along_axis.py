@@ -20,7 +20,7 @@ from ..elementwise.comparison import greater
 from ..elementwise.family import Operand, broadcast_shapes
 from ..elementwise.where_cast import cast, where
 from ..movement.movement import broadcast_to, normalize_axis, reshape, slice, slice_update
-from .gather_scatter import check_mode, from_front, gather, index_compute, scatter, scatter_vjp
+from .gather_scatter import check_mode, from_front, gather, index_compute, scatter, scatter_jvp, scatter_vjp
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "max", "amin": "min"}
@@ -86,6 +86,7 @@ take_along_axis: Op[...] = table.add(
             ),
             None,
         ),
+        jvp="linear",
         batch=shifted("take_along_axis", "axis"),
         dtypes=ALL,
         cost="light",
@@ -149,6 +150,7 @@ scatter_along_axis: Op[...] = table.add(
         infer=_put_infer,
         decompose=_put,
         vjp=_put_vjp,
+        jvp=scatter_jvp,
         batch=shifted("scatter_along_axis", "axis"),
         dtypes=ALL,
         cost="light",

@@ -64,6 +64,7 @@ product = table.add(
         infer=_infer,
         compute=_compute,
         vjp=_vjp,
+        jvp="multilinear",
         batch=aligned("matmul"),
         dtypes=NUMERIC,
         autocast="narrow",

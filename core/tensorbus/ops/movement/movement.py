@@ -15,7 +15,7 @@ from ...errors import AxisError, ShapeError
 from ...tracing.sym_int import index
 from ..batching_rules import Rule, broadcast, prefixed, shifted
 from ..call_errors import with_form
-from ..definition import Attrs, Op, Shape, Spec, Strides, ViewRule, table
+from ..definition import Attrs, Jvp, Op, Shape, Spec, Strides, ViewRule, table
 from ..elementwise.family import Operand
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
@@ -40,6 +40,7 @@ def movement(
     operands: tuple[str, ...] = ("x",),
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]],
+    jvp: Callable[..., Any] | Jvp = "linear",
     batch: Rule,
     family: str = "movement",
     late: tuple[str, ...] = (),
@@ -52,8 +53,8 @@ def movement(
     return table.add(
         Op(
             name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
-            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, batch=batch, late=late,
-            view=view, cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
+            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, jvp=jvp, batch=batch,
+            late=late, view=view, cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
             method=not operands[0].startswith("*"), doc=doc,
         )
     )  # fmt: skip
@@ -335,6 +336,10 @@ slice_update: Op[...] = movement(
 )  # fmt: skip
 
 
+def _pad_tangent(x_t: Any, low: Shape, high: Shape) -> Any:
+    return table["pad"](x_t, low, high)
+
+
 def _pad_normalize(specs: tuple[Spec, ...], low: Shape, high: Shape, value: Scalar) -> dict[str, Any]:
     if not len(low) == len(high) == _rank(specs) or any(n < 0 for n in low + high):
         raise ShapeError(
@@ -356,6 +361,7 @@ pad = movement(
         tuple(a + n + b for a, n, b in zip(low, specs[0].shape, high, strict=True)), specs[0].dtype
     ),
     vjp=lambda g, x_shape, low: (slice(g, low, x_shape, (1,) * len(low)),),
+    jvp=_pad_tangent,
     batch=prefixed("pad", low=0, high=0),
     doc="``x`` with ``low`` elements of ``value`` before and ``high`` after, along each axis.",
 )  # fmt: skip

@@ -149,6 +149,7 @@ conv = table.add(
         compute=_compute,
         decompose=_conv,
         vjp=_conv_vjp,
+        jvp="multilinear",
         batch=convolved,
         dtypes=FLOATING,
         autocast="narrow",

@@ -130,7 +130,7 @@ def _compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
 conv_transpose = table.add(
     Op(
         name="conv_transpose", family="convolution", operands=("x", "weight"), arguments=_arguments,
-        infer=_infer, compute=_compute, decompose=_decompose, vjp=_vjp, dtypes=FLOATING,
+        infer=_infer, compute=_compute, decompose=_decompose, vjp=_vjp, jvp="multilinear", dtypes=FLOATING,
         autocast="narrow", method=False,
         doc="The transpose of ``conv``: each element of ``x`` adds ``weight`` times itself to a window.",
     )

@@ -78,7 +78,7 @@ def _vjp(
 conv_weight = table.add(
     Op(
         name="conv_weight", family="convolution", operands=("x", "grad"), arguments=_arguments, infer=_infer,
-        compute=_compute, decompose=_decompose, vjp=_vjp, dtypes=FLOATING,
+        compute=_compute, decompose=_decompose, vjp=_vjp, jvp="multilinear", dtypes=FLOATING,
         autocast="narrow", method=False,
         doc="The gradient of ``conv`` with respect to its weight, from its input and the result's gradient.",
     )

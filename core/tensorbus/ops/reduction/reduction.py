@@ -15,7 +15,7 @@ from ...dtypes.definition import BOOL, INEXACT, NUMERIC, REAL, DType
 from ...errors import DtypeError, ShapeError
 from ..batching_rules import Rule, shifted
 from ..call_errors import flags, with_form
-from ..definition import Autocast, Op, Shape, Spec, table
+from ..definition import Autocast, Jvp, Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj, divide, real
 from ..elementwise.comparison import equal
 from ..elementwise.family import Operand, fit
@@ -72,6 +72,7 @@ def reduction(
     limit: float | None = None,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    jvp: Callable[..., Any] | Jvp | None = None,
     autocast: Autocast | None = None,
     doc: str = "",
 ) -> Op[...]:
@@ -114,8 +115,8 @@ def reduction(
         Op(
             name=name, family="reduction", operands=("x",), infer=infer,
             arguments=typed_arguments if typed else arguments, normalize=normalize, compute=compute,
-            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=dtypes, identity=identity,
-            domain=None if limit is None else (-limit, limit),
+            decompose=decompose, vjp=vjp, jvp=jvp, batch=shifted(name, "axis"), dtypes=dtypes,
+            identity=identity, domain=None if limit is None else (-limit, limit),
             autocast=autocast, memoize=True, doc=doc,
         )
     )  # fmt: skip
@@ -174,7 +175,7 @@ def products_of_others(rows: Any) -> Any:
 
 sum = reduction(
     "sum", autocast="wide", dtypes=NUMERIC, accumulate=sum_dtype, typed=True,
-    vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),),
+    vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),), jvp="linear",
     doc="The sum; integers and bools add up in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
 prod = reduction(
@@ -211,6 +212,7 @@ mean = reduction(
     accumulate=lambda d: d if d.is_inexact else dt.default_float,
     decompose=_mean,
     vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis) * _reciprocal(_count(x_shape, axis)),),
+    jvp="linear",
     doc="The mean; of no elements it is NaN.",
 )  # fmt: skip
 
@@ -238,8 +240,12 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
             x, axis, keepdims = reshape(x, (*ones, _product(x.shape))), len(ones), keepdims and rank > 0
         return (x,), {"axis": axis, "keepdims": bool(keepdims)}
 
-    def normalize(specs: tuple[Spec, ...], axis: int | None, keepdims: bool) -> dict[str, Any]:
+    def normalize(
+        specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None, keepdims: bool
+    ) -> dict[str, Any]:
         rank = len(specs[0].shape)
+        if isinstance(axis, tuple):  # as kernels see it
+            (axis,) = axis
         return {"axis": (normalize_axis(name, 0 if axis is None else axis, rank),), "keepdims": keepdims}
 
     def infer(specs: tuple[Spec, ...], *, axis: tuple[int, ...], keepdims: bool) -> Spec:

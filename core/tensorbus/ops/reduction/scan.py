@@ -15,7 +15,7 @@ from ...errors import ArgumentError, ShapeError
 from ..batching_rules import shifted
 from ..call_errors import with_form
 from ..creation.creation import iota, zeros
-from ..definition import Autocast, Op, Spec, table
+from ..definition import Autocast, Jvp, Op, Spec, table
 from ..elementwise.activation import logaddexp
 from ..elementwise.arithmetic import maximum, minimum, subtract
 from ..elementwise.comparison import equal, isnan, logical_or, not_equal
@@ -39,6 +39,7 @@ def scan(
     accumulate: Callable[[DType], DType] = lambda d: d,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
+    jvp: Callable[..., Any] | Jvp | None = None,
     autocast: Autocast | None = None,
     doc: str,
 ) -> Op[...]:
@@ -61,7 +62,7 @@ def scan(
     return table.add(
         Op(
             name=name, family="scan", operands=("x",), arguments=arguments, normalize=normalize,
-            infer=lambda specs, **_: specs[0], compute=compute, decompose=decompose, vjp=vjp,
+            infer=lambda specs, **_: specs[0], compute=compute, decompose=decompose, vjp=vjp, jvp=jvp,
             batch=shifted(name, "axis"), dtypes=dtypes, autocast=autocast, memoize=True, unsqueezes=True,
             doc=doc,
         )
@@ -109,7 +110,7 @@ def _extreme_vjp(g: Any, out: Any, x: Any, axis: int) -> tuple[Any, ...]:
 
 sum_scan: Op[...] = scan(
     "cumulative_sum", autocast="wide", dtypes=NUMERIC, accumulate=sum_dtype,
-    vjp=lambda g, axis: (flip(sum_scan(flip(g, axis=axis), axis=axis), axis=axis),),
+    vjp=lambda g, axis: (flip(sum_scan(flip(g, axis=axis), axis=axis), axis=axis),), jvp="linear",
     doc="The running sum along ``axis``.",
 )  # fmt: skip
 prod_scan: Op[...] = scan(

@@ -25,7 +25,12 @@ def _softmax_arguments(
 
 
 def _along(
-    name: str, *, decompose: Callable[..., Any], vjp: Callable[..., tuple[Any, ...]], doc: str
+    name: str,
+    *,
+    decompose: Callable[..., Any],
+    vjp: Callable[..., tuple[Any, ...]],
+    jvp: Callable[..., Any],
+    doc: str,
 ) -> Op[...]:
     """Define an op that normalizes along one axis and keeps the shape."""
     return table.add(
@@ -34,7 +39,7 @@ def _along(
             normalize=lambda specs, axis: {"axis": normalize_axis(name, axis, len(specs[0].shape))},
             infer=lambda specs, axis: specs[0],
             compute=lambda operand_dtypes, **_: (fit(name, operand_dtypes[0], FLOATING),),
-            decompose=decompose, vjp=vjp, batch=shifted(name, "axis"), dtypes=FLOATING,
+            decompose=decompose, vjp=vjp, jvp=jvp, batch=shifted(name, "axis"), dtypes=FLOATING,
             autocast="wide", memoize=True, unsqueezes=True, doc=doc,
         )
     )  # fmt: skip
@@ -59,11 +64,13 @@ def _log_softmax(x: Any, axis: int) -> Any:
 softmax = _along(
     "softmax", decompose=_softmax,
     vjp=lambda g, out, axis: (out * (g - sum(g * out, axis=axis, keepdims=True)),),
+    jvp=lambda x_t, out, axis: out * (x_t - sum(x_t * out, axis=axis, keepdims=True)),
     doc="``exp(x)`` divided by its sum along ``axis``; ``x`` is first cast to ``dtype``.",
 )  # fmt: skip
 log_softmax = _along(
     "log_softmax", decompose=_log_softmax,
     vjp=lambda g, out, axis: (g - exp(out) * sum(g, axis=axis, keepdims=True),),
+    jvp=lambda x_t, out, axis: x_t - sum(exp(out) * x_t, axis=axis, keepdims=True),
     doc="The logarithm of ``softmax``, without its loss of precision.",
 )  # fmt: skip
 

@@ -25,29 +25,29 @@ def derivative(trial: Trial, wide_device: str) -> Iterator[str]:
 
     Where the dtype under test has fewer digits, its gradient is compared with the one in float64 as well.
     """
-    places = [k for k, a in enumerate(trial.arrays) if _inexact(a)]
+    places = [k for k, a in enumerate(trial.arrays) if is_inexact(a)]
     if not places or not any(a.size for a in trial.arrays):
         return
     if not any(d.is_inexact for d in trial.bind(trial.tensors()).outs):
         return
-    given = [wide(a) if _inexact(a) else a for a in trial.arrays]
-    outs = _values(trial, given, wide_device)
+    given = [wide(a) if is_inexact(a) else a for a in trial.arrays]
+    outs = values_of(trial, given, wide_device)
     rng = np.random.default_rng(crc32(f"{trial.op.name} {trial.place} derivative".encode()))
-    seeds = [_direction(rng, o) if _inexact(o) else None for o in outs]
+    seeds = [direction(rng, o) if is_inexact(o) else None for o in outs]
 
     def first(values: Values) -> list[Array]:
-        return _gradients(trial, values, places, seeds, wide_device)[0]
+        return gradients_of(trial, values, places, seeds, wide_device)[0]
 
     def total(values: Values) -> float:
-        found = _values(trial, values, wide_device)
-        return sum(_dot(s, o) for s, o in zip(seeds, found, strict=True) if s is not None)
+        found = values_of(trial, values, wide_device)
+        return sum(dot(s, o) for s, o in zip(seeds, found, strict=True) if s is not None)
 
     gradients = first(given)
     yield from _compare("gradient", given, places, gradients, total, rng)
-    weights = [_direction(rng, given[k]) for k in places]
+    weights = [direction(rng, given[k]) for k in places]
 
     def slope(values: Values) -> float:
-        return sum(_dot(w, g) for w, g in zip(weights, first(values), strict=True))
+        return sum(dot(w, g) for w, g in zip(weights, first(values), strict=True))
 
     second = _second(trial, given, places, seeds, weights, wide_device)
     yield from _compare("second derivative", given, places, second, slope, rng)
@@ -58,7 +58,7 @@ def _own_gradient(
     trial: Trial, places: list[int], seeds: Sequence[Array | None], wanted: list[Array]
 ) -> Iterator[str]:
     """Compare the gradient in the dtype under test, on the device under test."""
-    found = _gradients(trial, trial.arrays, places, seeds, trial.device)[0]
+    found = gradients_of(trial, trial.arrays, places, seeds, trial.device)[0]
     for place, got, want in zip(places, found, wanted, strict=True):
         eps = float(np.finfo(trial.arrays[place].dtype).eps)
         limit = GRADIENT_ULPS * eps * max(float(np.max(np.abs(want), initial=0.0)), 1.0)
@@ -67,20 +67,24 @@ def _own_gradient(
             yield f"gradient of operand {place} in {trial.dtype}: off by {error:.3g}, allowed {limit:.3g}"
 
 
-def _inexact(a: Array) -> bool:
+def is_inexact(a: Array) -> bool:
+    """Return whether derivatives are taken with respect to an array."""
     return a.dtype.kind in "fc" or a.dtype.name.startswith(("bfloat", "float8"))
 
 
-def _direction(rng: np.random.Generator, like: Array) -> Array:
+def direction(rng: np.random.Generator, like: Array) -> Array:
+    """Return random numbers of the shape of an array, complex for a complex one."""
     drawn: Any = np.asarray(rng.uniform(-1, 1, like.shape))
     return np.asarray(drawn + 1j * rng.uniform(-1, 1, like.shape)) if like.dtype.kind == "c" else drawn
 
 
-def _dot(a: Any, b: Any) -> float:
+def dot(a: Any, b: Any) -> float:
+    """Return the real inner product of two arrays."""
     return float(np.sum(np.conj(a) * b).real)
 
 
-def _values(trial: Trial, values: Values, device: str) -> list[Array]:
+def values_of(trial: Trial, values: Values, device: str) -> list[Array]:
+    """Return the results of a call of these arrays."""
     return [x.numpy() for x in trial.run([asarray(v, device=device) for v in values], device)]
 
 
@@ -89,7 +93,7 @@ def _cotangents(outs: Sequence[Tensor], seeds: Sequence[Array | None]) -> tuple[
     return [o for o, _ in chosen], [asarray(s, device=o.device, dtype=o.dtype) for o, s in chosen]
 
 
-def _gradients(
+def gradients_of(
     trial: Trial, values: Values, places: list[int], seeds: Sequence[Array | None], device: str
 ) -> tuple[list[Array], list[Tensor | None], list[Tensor]]:
     """Return the gradients as arrays (zeros for None) and as tensors, and the tensors they belong to."""
@@ -113,7 +117,7 @@ def _second(
     weights: Values,
     device: str,
 ) -> list[Array]:
-    _, found, leaves = _gradients(trial, values, places, seeds, device)
+    _, found, leaves = gradients_of(trial, values, places, seeds, device)
     chosen = [(g, w) for g, w in zip(found, weights, strict=True) if g is not None and g.requires_grad]
     if not chosen:
         return [np.zeros(x.shape) for x in leaves]
@@ -133,14 +137,14 @@ def _compare(
         if slope.shape != given[place].shape:
             yield f"{what} of operand {place} has shape {slope.shape}, expected {given[place].shape}"
             continue
-        direction = _direction(rng, given[place])
+        towards = direction(rng, given[place])
 
-        def at(t: float, k: int = place, d: Array = direction) -> float:
+        def at(t: float, k: int = place, d: Array = towards) -> float:
             return function([np.asarray(v + t * d) if j == k else v for j, v in enumerate(given)])
 
         near, far = at(STEP) - at(-STEP), at(2 * STEP) - at(-2 * STEP)
         measured = (8 * near - far) / (12 * STEP)
-        computed = _dot(slope, direction)
-        size = float(np.sum(np.abs(slope * direction))) + abs(measured) + 1e-3 * (1 + abs(at(0.0)))
+        computed = dot(slope, towards)
+        size = float(np.sum(np.abs(slope * towards))) + abs(measured) + 1e-3 * (1 + abs(at(0.0)))
         if not abs(measured - computed) <= DIFFERENCE_TOLERANCE * size:
             yield f"{what} of operand {place}: {computed:.8g} along a line, by differences {measured:.8g}"
