@@ -33,7 +33,7 @@ _alias: Final[Any] = Op(
 _plans: Final[dict[Any, Plan]] = new_cache()
 
 
-class Recording:
+class ReverseRun:
     """One run of a function, recorded from its arguments on; ``with`` runs what is inside of it so.
 
     ``outside`` tells whether what lies outside records: results have the history that they would have there.
@@ -46,7 +46,7 @@ class Recording:
         self.ends: dict[int, Any] = {}
         self._mode = GradMode(True)
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> ReverseRun:
         self._mode.__enter__()
         return self
 
@@ -263,19 +263,19 @@ def _value_and_gradient(
 ) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Any, Any, Any]]:
     def run(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         places = chosen(who, args, argnums)
-        recording = Recording()
+        reverse = ReverseRun()
         own, given = [*args], [args[k] for k in places]
-        with recording:
+        with reverse:
             for k in places:
-                own[k] = tree_map(lambda x: recording.variable(who, x), args[k])
+                own[k] = tree_map(lambda x: reverse.variable(who, x), args[k])
             variables = [(x._node, x) for x in leaves([own[k] for k in places])]
             variables = [(node, wrap(x._value, x._vtype)) for node, x in variables]
             output, aux = with_aux(who, function(*own, **kwargs), has_aux)
         _check_scalar(who, output)
-        grads = recording.gradients([output], [ones_like(output).detach()], variables, retain=False)
+        grads = reverse.gradients([output], [ones_like(output).detach()], variables, retain=False)
         tree = unflatten(given, grads)
         returned = tuple(tree) if isinstance(argnums, (tuple, list)) else tree[0]
-        return returned, recording.result(output), recording.result(aux)
+        return returned, reverse.result(output), reverse.result(aux)
 
     return run
 
@@ -311,20 +311,20 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> t
     [2.0, 40.0]
     """
     check_function("vjp", function)
-    recording = Recording()
-    with recording:
-        own = tree_map(lambda x: recording.variable("vjp", x), list(primals))
+    reverse = ReverseRun()
+    with reverse:
+        own = tree_map(lambda x: reverse.variable("vjp", x), list(primals))
         variables = [(x._node, wrap(x._value, x._vtype)) for x in leaves(own)]
         output, aux = with_aux("vjp", function(*own), has_aux)
     outs = [x._alias() for x in tensor_leaves("vjp", output)]
-    result = recording.result(output)
+    result = reverse.result(output)
 
     def vjp_fn(cotangents: Any) -> tuple[Any, ...]:
         seeds = _matching("vjp_fn: cotangents", cotangents, output)
-        grads = recording.gradients(outs, seeds, variables, retain=True)
+        grads = reverse.gradients(outs, seeds, variables, retain=True)
         return tuple(unflatten(list(primals), grads))
 
-    return (result, vjp_fn, recording.result(aux)) if has_aux else (result, vjp_fn)
+    return (result, vjp_fn, reverse.result(aux)) if has_aux else (result, vjp_fn)
 
 
 def _matching(what: str, tree: Any, like: Any) -> list[Any]:
