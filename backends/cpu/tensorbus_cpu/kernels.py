@@ -13,6 +13,7 @@ from tensorbus.backend_api import Kernel, KernelTable, linalg_from_namespace
 
 from .convolution.kernels_convolution import convolution_kernels
 from .eager.candidates import retried
+from .eager.fused_programs import fusible
 from .eager.kernels_composite import composite_kernels
 from .eager.kernels_elementwise import elementwise_kernels
 from .eager.kernels_indexing import indexing_kernels
@@ -44,7 +45,10 @@ def _table() -> KernelTable:
             assert op not in candidates, f"two groups have kernels for {op}"
             candidates[op] = (entry,) if isinstance(entry, Kernel) else entry
     rest = {op: (kernel,) for op, kernel in numpy.items() if op not in candidates}
-    table = {op: tuple(map(retried, kernels)) for op, kernels in (candidates | rest).items()}
+    table = {
+        op: tuple([fusible(op, retried(kernel)) for kernel in kernels])
+        for op, kernels in (candidates | rest).items()
+    }
     return {**table, **linalg_from_namespace(np, quiet)}
 
 

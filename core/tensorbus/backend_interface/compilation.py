@@ -17,6 +17,11 @@ from .spec import Spec
 class FusedKernels(Protocol):
     """What makes a kernel of a few ops at once: a derivative, or a function such as a loss."""
 
+    @property
+    def least(self) -> int:
+        """How many elements the largest operand has where a program is worth making; 0: any number."""
+        ...
+
     def keeps(self, op: str, index: int) -> bool:
         """Return whether ``op`` may be part of a program; else one with a decomposition is taken apart."""
         ...

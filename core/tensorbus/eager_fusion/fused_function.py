@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
 from ..autograd import engine
@@ -57,6 +58,13 @@ def programs_on(device: Device) -> FusedKernels | None:
     return None if is_value_mode(device.type) else fused_kernels(device.type)
 
 
+def is_small(device: Device, values: Sequence[Any]) -> bool:
+    """Return whether no operand has as many elements as a program on a device is worth making for."""
+    maker = fused_kernels(device.type)
+    least = 0 if maker is None else maker.least
+    return least > 0 and all(prod(value.shape) < least for value in values)
+
+
 def call_fused(
     function: Callable[..., Any], known: dict[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
@@ -77,7 +85,7 @@ def call_fused(
             kinds.append(repr(x))
         else:
             return function(*args, **kwargs)
-    if kernel_preference.active():
+    if kernel_preference.active() or not tensors or is_small(tensors[0].device, [x._value for x in tensors]):
         return function(*args, **kwargs)
     key = tuple(kinds), tuple(numbers)
     program = known.get(key)

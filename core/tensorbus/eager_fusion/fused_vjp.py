@@ -21,7 +21,7 @@ from ..errors import TensorbusError
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue
-from .fused_function import FusedProgram, Run, compile_program, memoize
+from .fused_function import FusedProgram, Run, compile_program, is_small, memoize
 
 
 def derivative(node: engine.Node, g: Any) -> list[Any] | None:
@@ -52,7 +52,7 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
             values.append(value)
     if plan.keeps_out:
         values += node.out if plan.op.results else [node.out]
-    if any(type(value) is LazyValue for value in values):
+    if any(type(value) is LazyValue for value in values) or is_small(device, values):
         return None
     key = tuple(kinds), tuple(numbers)
     program = plan.backward_programs.get(key)

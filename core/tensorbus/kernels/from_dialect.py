@@ -202,6 +202,8 @@ def _lies(values: Sequence[Any]) -> tuple[Any, ...]:
 class GeneratedPrograms:
     """Kernels of several ops: see ``compilation.FusedKernels``."""
 
+    least: Final = 0
+
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from math import prod
@@ -46,6 +46,13 @@ def combining(op: str) -> str:
 def is_covered(call: Call) -> bool:
     """Return whether C has all dtypes of a call."""
     return _COVERED.issuperset((*call.dtypes, call.out_dtype))
+
+
+def has_types(types: Iterable[DType]) -> bool:
+    """Return whether C has all of these dtypes here."""
+    own = {*types}
+    compiler = NATIVE.compiler() if own <= _COVERED else None
+    return compiler is not None and (compiler.has_half or dtypes.float16 not in own)
 
 
 @cache

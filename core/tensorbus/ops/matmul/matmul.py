@@ -45,10 +45,13 @@ def matrix_transpose(x: Any, /) -> Any:
 
 
 def _vjp(g: Any, x: Any, y: Any, wanted: tuple[bool, bool]) -> tuple[Any, ...]:
-    return (
-        sum_to(product(g, conj(matrix_transpose(y))), x.shape) if wanted[0] else None,
-        sum_to(product(conj(matrix_transpose(x)), g), y.shape) if wanted[1] else None,
-    )
+    dx = sum_to(product(g, conj(matrix_transpose(y))), x.shape) if wanted[0] else None
+    if not wanted[1]:
+        return dx, None
+    if len(y.shape) == 2 < len(x.shape):  # one product over all rows, not one for each matrix and their sum
+        rows = prod(x.shape[:-1])
+        x, g = reshape(x, (rows, x.shape[-1])), reshape(g, (rows, g.shape[-1]))
+    return dx, sum_to(product(conj(matrix_transpose(x)), g), y.shape)
 
 
 def _arguments(x: Operand, y: Operand, /) -> tuple[tuple[Operand, ...], dict[str, Any]]:

@@ -1,0 +1,106 @@
+"""Functions and derivatives of many elements are one program each, which gives what ops one by one give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import Tensor
+from tensorbus.eager_fusion import fused_function, fused_vjp
+from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.eager.fused_programs import PROGRAMS
+
+F: Any = tb.nn.functional
+RNG = np.random.default_rng(5)
+
+
+def drawn(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype("f4")
+
+
+X, Y, IMAGE, C = drawn(40, 256), drawn(40, 256), drawn(4, 6, 17, 33), drawn(6)
+TARGET = RNG.integers(0, 256, 40)
+
+# A function, its operands, and whether calls of it are a program too.
+CASES: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...], bool]] = {
+    "relu": (F.relu, (X,), False),
+    "gelu": (F.gelu, (X,), False),
+    "softmax": (lambda x: tb.softmax(x, axis=-1), (X,), False),
+    "mse_loss": (F.mse_loss, (X, Y), True),
+    "cross_entropy": (lambda x: tb.cross_entropy(x, tb.asarray(TARGET)), (X,), True),
+    "layer_norm": (lambda x, w: tb.layer_norm(x, 256, w[0], w[1]), (X, Y), True),
+    "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), (IMAGE, C, C[::-1]), True),
+    "a product and a bias": (
+        lambda x, w, b: x @ w + b[0], (drawn(2, 20, 256), drawn(256, 33), Y[:, :33]), False,
+    ),
+    "attention": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        tuple(drawn(2, 3, 65, 32) for _ in range(3)), False,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the programs that were made."""
+    if NATIVE.compiler() is None:
+        pytest.skip("there is no compiler here")
+    names: list[str] = []
+    prepare = type(PROGRAMS).prepare
+
+    def noted(self: Any, name: str, graph: Any, index: int) -> Any:
+        names.append(name)
+        return prepare(self, name, graph, index)
+
+    monkeypatch.setattr(type(PROGRAMS), "prepare", noted)
+    tb.dispatch.plan.invalidate()
+    return names
+
+
+def gradients(function: Callable[..., Tensor], xs: Sequence[Tensor]) -> list[Any]:
+    out = function(*xs)
+    seed = tb.reshape(tb.cos(tb.arange(out.size, dtype=out.dtype)), out.shape)
+    return [out, *tb.grad(out, xs, seed)]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["packed", "strided"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", *[pytest.param(d, marks=pytest.mark.full) for d in ("float64", "bfloat16")]]
+)
+@pytest.mark.parametrize("name", CASES)
+def test_a_program_gives_what_ops_give(
+    name: str, dtype: str, turned: bool, programs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function, arrays, whole = CASES[name]
+
+    def leaves() -> list[Tensor]:
+        found = []
+        for a in arrays:
+            x = tb.asarray(np.ascontiguousarray(np.swapaxes(a, 0, -1)) if turned else a).to(dtype)
+            found.append(
+                tb.permute_dims(x, (a.ndim - 1, *range(1, a.ndim - 1), 0)) if turned and a.ndim > 1 else x
+            )
+        return [x.requires_grad_() for x in found]
+
+    got = gradients(function, leaves())
+    assert any(n.startswith("derivative of ") for n in programs)
+    assert not whole or any(not n.startswith("derivative of ") for n in programs)
+    made = len(programs)
+    for module in (fused_function, fused_vjp):
+        monkeypatch.setattr(module, "is_small", lambda *_: True)
+    wanted = gradients(function, leaves())
+    assert len(programs) == made
+    tolerance = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 5e-2}[dtype]
+    for one, other in zip(got, wanted, strict=True):
+        assert one.dtype is other.dtype
+        one, other = (x.to("float64").numpy() for x in (one, other))
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
+
+
+def test_few_elements_make_no_program(programs: list[str]) -> None:
+    x = tb.asarray(X[:2, :16]).requires_grad_()
+    F.mse_loss(F.gelu(x), x * 2).backward()
+    assert programs == []
