@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 
+from error_bounds import assert_as_exact_as_eager, assert_within, of_sum
+
 F = tb.nn.functional
 MOVES: dict[str, Callable[[Any], Any]] = {
     "flip": lambda v: tb.flip(v, axis=0),
@@ -26,11 +28,17 @@ def drawn(*shape: int) -> Any:
     return np.random.default_rng(len(shape)).uniform(0.5, 1.5, shape).astype("f4")
 
 
-def agree(function: Callable[..., Any], *given: Any, device: str, rtol: float = 1e-4) -> None:
+def wide(x: Any) -> Any:
+    return x.astype("f8") if x.dtype == "f4" else x
+
+
+def agree(function: Callable[..., Any], *given: Any, device: str, dtype: str = "float32") -> None:
     operands = [tb.asarray(x, device=device) for x in given]
-    wanted, compiled = function(*operands), tb.compile(function)
+    eager, exact = function(*operands), function(*[tb.asarray(wide(x), device=device) for x in given])
+    compiled, roundings = tb.compile(function), max(x.size for x in given) + 8
     for _ in range(2):  # a second run finds other things in the memory of the first
-        np.testing.assert_allclose(compiled(*operands).numpy(), wanted.numpy(), rtol=rtol, atol=1e-5)
+        found = compiled(*operands)
+        assert_as_exact_as_eager(found.numpy(), eager.numpy(), exact.numpy(), roundings, dtype)
 
 
 @moves
@@ -57,6 +65,7 @@ def test_state_that_takes_the_place_of_what_it_was_made_of(
     )  # fmt: skip
     for update in updates:
         held, known = (tb.asarray(drawn(*shape), device=device) for _ in range(2))
+        exact = known.to("float64")
         x = tb.ones(shape, device=device)
 
         @tb.compile
@@ -66,7 +75,8 @@ def test_state_that_takes_the_place_of_what_it_was_made_of(
         for _ in range(3):
             step(x)
             known[...] = update(known, x)
-            np.testing.assert_allclose(held.numpy(), known.numpy(), rtol=1e-5, atol=1e-5)
+            exact[...] = update(exact, x)
+            assert_as_exact_as_eager(held.numpy(), known.numpy(), exact.numpy(), 16, "float32")
 
 
 def test_state_a_part_of_which_is_written_over_another(device: str) -> None:
@@ -83,6 +93,7 @@ def test_state_a_part_of_which_is_written_over_another(device: str) -> None:
 
     for change in (shifted, front, back):
         held, known = (tb.asarray(drawn(40, 3), device=device) for _ in range(2))
+        exact = known.to("float64")
         x = tb.ones((40, 3), device=device)
 
         @tb.compile
@@ -92,7 +103,8 @@ def test_state_a_part_of_which_is_written_over_another(device: str) -> None:
         for _ in range(3):
             step(x)
             change(known, x)
-            np.testing.assert_allclose(held.numpy(), known.numpy(), rtol=1e-5)
+            change(exact, x.to("float64"))
+            assert_as_exact_as_eager(held.numpy(), known.numpy(), exact.numpy(), 8, "float32")
 
 
 @moves
@@ -148,10 +160,11 @@ def test_reductions_of_nothing(device: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(7, 1), (1, 7), (1, 1)], ids=str)
 def test_sums_of_sums_of_halves_over_one_element(device: str, dtype: str, shape: tuple[int, int]) -> None:
     def spread(x: Any) -> Any:
-        v = tb.logsumexp(tb.cast(x, dtype), axis=1)
-        return tb.cast(tb.concat([v, tb.var(v, axis=0, keepdims=True)]), tb.float32)
+        v = tb.logsumexp(x if x.dtype is tb.float64 else tb.cast(x, dtype), axis=1)
+        both = tb.concat([v, tb.var(v, axis=0, keepdims=True)])
+        return both if x.dtype is tb.float64 else tb.cast(both, tb.float32)
 
-    agree(spread, drawn(*shape), device=device, rtol=2e-2)
+    agree(spread, drawn(*shape), device=device, dtype=dtype)
 
 
 def test_elements_chosen_of_rows_that_columns_are_normalized_of(device: str) -> None:
@@ -177,5 +190,6 @@ def test_sums_of_negatives(device: str) -> None:
         x = drawn(*shape)
         for negative in (lambda v: -v, lambda v: v * -2.0, lambda v: 0.5 - v, lambda v: -v * v):
             found = tb.compile(lambda v, f=negative: tb.sum(f(v), axis=1))(tb.asarray(x, device=device))
-            np.testing.assert_allclose(found.numpy(), negative(x).sum(1), rtol=1e-4, atol=1e-4)
+            terms = negative(wide(x))
+            assert_within(found.numpy(), terms.sum(1), of_sum(terms, 1, "float32"))
         agree(lambda a, b: tb.sum(-(a - b) * tb.cos(a - b), axis=1), x[0], x[:, :1], device=device)

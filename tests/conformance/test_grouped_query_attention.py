@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import tensorbus as tb
 
+from error_bounds import assert_as_exact_as_eager
+
 attend = tb.nn.functional.scaled_dot_product_attention
 GROUPED = [
     ((2, 8, 5, 4), (2, 2, 7, 4), (2, 2, 7, 3)),
@@ -49,19 +51,28 @@ def test_heads_that_share_keys(device: str, shapes: tuple[tuple[int, ...], ...],
 
     grouped = shapes in GROUPED
     given = [drawn(*s).requires_grad_() for s in shapes]
-    right = repeated(*given, None)
-    mask = drawn(*right.shape[:-1], shapes[1][-2]) if masked else None
-    right, weight = repeated(*given, mask), drawn(*right.shape)
-    gradients = tb.grad((right * weight).sum(), given)
+    shape = repeated(*given, None).shape
+    mask = drawn(*shape[:-1], shapes[1][-2]) if masked else None
+    weight = drawn(*shape)
+    roundings = shapes[0][-1] + shapes[1][-2] + 8
+
+    def with_gradients(function: Any, dtype: str) -> list[Any]:
+        operands = [x.detach().to(dtype).requires_grad_() for x in given]
+        more = [] if mask is None else [mask.to(dtype)]
+        out = function(*operands, *more)
+        return [out.detach().numpy(), *[g.numpy() for g in tb.grad((out * weight).sum(), operands)]]
+
+    eager, exact = (
+        with_gradients(lambda *x: repeated(*x, *[None] * (4 - len(x))), dtype)
+        for dtype in ("float32", "float64")
+    )
 
     def ours(*given: Any) -> Any:
         return attend(*given, enable_gqa=grouped)
 
     for run in (ours, tb.compile(ours), tb.compile(ours, dynamic=True)):
-        found = run(*given) if mask is None else run(*given, mask)
-        np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-4, atol=1e-5)
-        for a, b in zip(tb.grad((found * weight).sum(), given), gradients, strict=True):
-            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-3, atol=1e-5)
+        for found, other, right in zip(with_gradients(run, "float32"), eager, exact, strict=True):
+            assert_as_exact_as_eager(found, other, right, roundings, "float32")
 
 
 def test_heads_that_do_not_fit_are_refused_with_dropout_as_well(device: str) -> None:

@@ -18,6 +18,8 @@ from tensorbus_cpu.eager import eager_launch as launches
 from tensorbus_cpu.eager.eager_launch import Launch, Launches, slots
 from tensorbus_cpu.eager.kernels_reduction import fold
 
+from error_bounds import assert_within, gamma, of_sum
+
 pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")
 
 _SOURCE = """
@@ -189,7 +191,7 @@ def test_reductions_are_the_same_either_way(way: str, axis: tuple[int, ...]) -> 
     call = _call("sum", (a.shape,), kept, axis=axis, keepdims=False)
     for given in (a, np.asfortranarray(a), a.transpose(1, 0, 2).copy().transpose(1, 0, 2)):
         found = fold(call, _refuse)(given)
-        np.testing.assert_allclose(found, a.sum(axis, dtype=np.float64), rtol=1e-5, atol=1e-3)
+        assert_within(found, a.sum(axis, dtype=np.float64), of_sum(a, axis, "float32"))
         assert found.shape == kept
 
 
@@ -202,7 +204,8 @@ def test_convolutions_are_the_same_either_way(way: str, channels: int) -> None:
     found = PREPARE["conv"](_call("conv", (x.shape, weight.shape), (2, 44, 13, 15), **attrs))(x, weight)
     seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
     right = np.einsum("bcyxij,rcij->bryx", seen.astype("f8"), weight, optimize=True)
-    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-3)
+    size = np.einsum("bcyxij,rcij->bryx", abs(seen.astype("f8")), abs(weight), optimize=True)
+    assert_within(found, right, gamma(channels * 9 + 2, "float32") * size)
 
 
 def test_large_results_come_from_the_pool() -> None:

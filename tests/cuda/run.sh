@@ -3,18 +3,22 @@
 #
 #   tests/cuda/run.sh [FOLDER]
 #
-# Run it where tensorbus is installed: `make install`, then `.venv/bin/pip install -e 'backends/cuda[cuda13,cudnn13]'`,
-# and PyTorch and others to compare with, as far as they are wanted; or any Python with the packages of this
-# repository on its path, as PYTHON=... Nothing is installed or downloaded. FOLDER (benchmarks/gpu) gets
-# <date>-<card>.log with all that was said, .table.md with the figures and .json with the kit's report; each part has
-# a time limit, and one that fails does not stop the next. QUICK=1 takes fewer dtypes. JOBS (one for each processor,
-# as long as each has 2 GiB of the card) is how many processes share the card. PARTS names some of: versions tests
-# kit programs demo figures opencl (the same card through its OpenCL, which has to be installed).
+# It installs tensorbus into .venv first, with CuPy and cuDNN for the driver's CUDA (CUDA=12 or 13 says which). PyTorch
+# and others are compared with where they are installed there. PYTHON=... names a Python with all of that instead:
+# nothing is installed then. FOLDER, seen from the repository's root (benchmarks/gpu), gets <date>-<card>.log with all
+# that was said, .table.md with the figures and .json with the kit's report; each part has a time limit, and one that
+# fails does not stop the next. QUICK=1 takes fewer dtypes. JOBS (one for each processor, as long as each has 2 GiB of
+# the card) is how many processes share the card. PARTS names some of: versions tests kit programs demo figures opencl
+# (the same card through its OpenCL, which has to be installed).
 set -u -o pipefail
 cd "$(dirname "$0")/../.."
 if [ -z "${PYTHON:-}" ]; then
-  PYTHON=python3
-  [ -x .venv/bin/python ] && PYTHON=.venv/bin/python
+  cuda=${CUDA:-$(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[^:|]*Version: *\([0-9]*\).*/\1/p' | head -n 1)}
+  [ "${cuda:-0}" -ge 12 ] || { echo "nvidia-smi shows no driver for CUDA 12 or later" >&2; exit 1; }
+  [ "$cuda" -le 13 ] || cuda=13
+  make install && .venv/bin/python -m pip install --disable-pip-version-check --quiet \
+    -e "backends/cuda[cuda$cuda,cudnn$cuda]" || exit 1
+  PYTHON=.venv/bin/python
 fi
 folder=${1:-benchmarks/gpu}
 parts=${PARTS:-versions tests kit programs demo figures}
@@ -63,7 +67,7 @@ for name in ("numpy", "torch", "jax", "nvidia-cudnn-frontend", "triton"):
     except PackageNotFoundError:
         print(name, "is not installed")
 '
-part tests 600 "${pytest[@]}" tests/cuda -m cuda
+part tests 900 "${pytest[@]}" tests/cuda -m cuda
 part kit 900 "${pytest[@]}" "${workers[@]}" --pyargs tensorbus_conformance --device cuda "${quick[@]}" \
   --report "$folder/$name.json"
 part programs 900 "${pytest[@]}" "${workers[@]}" tests/programs --device cuda
