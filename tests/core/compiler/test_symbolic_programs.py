@@ -54,9 +54,10 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("device", ["cpu", "opencl"])
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__.strip("_<>"))
-def test_one_program_serves_sizes_that_it_has_not_seen(function: Callable[[Any], Any]) -> None:
-    with tb.device("cpu"):
+def test_one_program_serves_sizes_that_it_has_not_seen(device: str, function: Callable[[Any], Any]) -> None:
+    with tb.device(device):
         compiled = tb.compile(function, dynamic=True)
         for n in (5, 9, 2, 33, 64, 65, 130, 1, 17, 33):
             x = tb.asarray(np.random.default_rng(n).standard_normal((n, 8)).astype("f"))

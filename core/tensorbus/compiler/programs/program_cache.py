@@ -30,6 +30,8 @@ EAGERLY_COMPILED_SIZES: Final = 64
 """The number of sets of sizes that are compiled when first met, whatever that takes."""
 MAX_PLANS: Final = 32
 """The number of plans of one trace: for sizes below and above what decides how it is computed."""
+MAX_SPECIAL_PLANS: Final = 4
+"""The number of plans that needed a length as an integer, and serve that one."""
 MAX_REMEMBERED_SIZES: Final = 4096
 """The number of sets of sizes whose seconds in Python are remembered."""
 COMPILE_SINGLE_USE_ELEMENTS: Final = 1 << 26
@@ -64,6 +66,7 @@ class ShapeSpecializations:
         self._last_request: tuple[int, ...] = ()
         self._plans: list[SymbolicPlan] = []
         self._plans_made = True
+        self._special = 0
         self._plan_seconds = self._unplanned_seconds = 0.0
 
     def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
@@ -102,9 +105,11 @@ class ShapeSpecializations:
             return None
         start = perf_counter()
         plan = symbolic_plan(self.trace, self.outputs, self.inputs, self.reused_inputs, self.mode, sizes)
-        self._plans_made = plan is not None and len(self._plans) + 1 < MAX_PLANS
         if plan is None:
+            self._plans_made = False
             return None
+        self._special += plan.is_special
+        self._plans_made = len(self._plans) + 1 < MAX_PLANS and self._special < MAX_SPECIAL_PLANS
         self._plans.insert(0, plan)
         program = self._planned(key, sizes)
         self._plan_seconds = perf_counter() - start
@@ -151,10 +156,15 @@ class ShapeSpecializations:
 
 
 class SymbolicPlan:
-    """A trace that was lowered once for many sizes: see ``backend_interface.compilation.SymbolicProgram``."""
+    """A trace that was lowered once for many sizes: see ``backend_interface.compilation.SymbolicProgram``.
 
-    def __init__(self, plan: SymbolicProgram, order: CompileRequest, device: Device) -> None:
-        self._plan, self._order, self._device = plan, order, device
+    ``is_special``: lowering needed a length as an integer.
+    """
+
+    def __init__(
+        self, plan: SymbolicProgram, order: CompileRequest, device: Device, is_special: bool
+    ) -> None:  # fmt: skip
+        self._plan, self._order, self._device, self.is_special = plan, order, device, is_special
         self._examined = False
 
     def at(self, sizes: Mapping[str, int]) -> CompiledProgram | None:
@@ -187,7 +197,7 @@ def symbolic_plan(
             calls=called(graph, device),
         )  # fmt: skip
         plan = make(order, plan_env)
-    return None if plan is None else SymbolicPlan(plan, order, device)
+    return None if plan is None else SymbolicPlan(plan, order, device, bool(plan_env.specialized))
 
 
 def compile_program(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from math import prod
 from typing import Any
 
 from ...backend_interface.compilation import ProgramPart
 from ...dtypes.definition import DType
+from ...ops.definition import Spec
 from ..heuristics import Heuristics
+from ..ir.builder import RuntimeArg
 from ..ir.kernel_task import COUNTS_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from ..ir.loop_ir import INDEX, Apply, Kernel
@@ -71,6 +73,51 @@ class Program:
         over = {out: f" over %{k}" for out, k in self.replaceable.items()}
         given = [f"{_layout_text(x)}{over.get(k, '')}" for k, x in enumerate(self.outputs)]
         return "\n".join([*lines, f"return {', '.join(given)}", "", *(f"{k}\n" for k in self.kernels())])
+
+
+def sized(program: Program, close: Callable[[Any], Any]) -> Program:
+    """Return a program whose lengths are symbolic for some sizes: ``close`` gives what holds its lengths.
+
+    Its kernels are the same objects, for any sizes.
+    """
+    return replace(
+        program,
+        steps=tuple([_sized_item(item, close) for item in program.steps]),
+        sizes={slot: (close(size), dtype) for slot, (size, dtype) in program.sizes.items()},
+        outputs=tuple([_sized_operand(x, close) for x in program.outputs]),
+    )
+
+
+def _sized_item(item: Item, close: Callable[[Any], Any]) -> Item:
+    if isinstance(item, KernelLaunch):
+        return _sized_launch(item, close)
+    if isinstance(item, ParallelBatch):
+        return replace(item, steps=tuple([_sized_launch(step, close) for step in item.steps]))
+    return replace(
+        item, attrs=close(dict(item.attrs)), inputs=tuple([_sized_operand(x, close) for x in item.inputs]),
+        specs=_sized_specs(item.specs, close), out_specs=_sized_specs(item.out_specs, close),
+        row_stride=close(item.row_stride), layouts=tuple([_sized_operand(x, close) for x in item.layouts]),
+        side_size=close(item.side_size),
+    )  # fmt: skip
+
+
+def _sized_launch(step: KernelLaunch, close: Callable[[Any], Any]) -> KernelLaunch:
+    launch = step.launch
+    values = tuple([_sized_operand(x, close) for x in launch.values])
+    now = replace(launch, values=values, grid=close(launch.grid), fills=close(launch.fills))
+    return replace(step, launch=now)
+
+
+def _sized_operand(x: Any, close: Callable[[Any], Any]) -> Any:
+    if isinstance(x, RuntimeArg):
+        return replace(x, plus=close(x.plus))
+    if isinstance(x, Layout):
+        return Layout(x.slot, close(x.shape), close(x.strides), close(x.offset), x.late)
+    return close(x)
+
+
+def _sized_specs(specs: tuple[Spec, ...], close: Callable[[Any], Any]) -> tuple[Spec, ...]:
+    return tuple([Spec(close(x.shape), x.dtype) for x in specs])
 
 
 def steps_of(item: Item) -> tuple[KernelLaunch, ...]:
