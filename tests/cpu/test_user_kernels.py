@@ -177,7 +177,8 @@ def test_a_length_may_be_a_scalar_of_an_open_program() -> None:
 
 def test_vmap_runs_one_example_after_another() -> None:
     x = tb.arange(12, dtype=tb.float32).reshape(3, 4)
-    found = tb.vmap(lambda row, y: scaled()(row, 2.0) + y, in_dims=(0, None))(x, tb.ones(4))
+    with pytest.warns(tb.func.LoopWarning, match="has no batching rule, so it runs once for each example"):
+        found = tb.vmap(lambda row, y: scaled()(row, 2.0) + y, in_dims=(0, None))(x, tb.ones(4))
     np.testing.assert_array_equal(found.numpy(), x.numpy() * 2 + 1)
 
 

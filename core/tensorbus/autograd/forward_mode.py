@@ -19,6 +19,7 @@ from ..dispatch.modes import detached_value, register_value_mode
 from ..errors import AutogradError, DeviceError
 from ..ops.definition import Op, Shape, table
 from ..tensor.tensor import Tensor, wrap
+from . import function
 from .forward_rules import tangents_of
 from .view_changes import lent_memory
 from .views import members
@@ -60,6 +61,24 @@ class ForwardLevel(Level):
             return x, None
         value: Dual = x._value
         return value.primal, value.tangent if value.level is self else None
+
+    def call_function(self, cls: Any, ctx: Any, args: Sequence[Any], recorded: bool) -> Any:
+        """Run it on the primals, in the modes below, and its forward derivative on the tangents."""
+        parts = [self.parts_of(x) if isinstance(x, Tensor) else (x, None) for x in args]
+        primals, tangents = [p for p, _ in parts], [t for _, t in parts]
+        moves = [t is not None for t in tangents]
+        with below_level(self.device.index):
+            output, inside, saved = function.call(cls, primals, moves)
+            results = list(output) if isinstance(output, (tuple, list)) else [output]
+            moved: list[Tensor | None] = [None] * len(results)
+            if any(moves):
+                moved = function.tangents_of_function(cls, inside, primals, output, saved, tangents)
+        duals = [self.dual(x, t) if isinstance(x, Tensor) else x for x, t in zip(results, moved, strict=True)]
+        out = tuple(duals) if isinstance(output, (tuple, list)) else duals[0]
+        ctx._constant.update(id(d) for d, x in zip(duals, results, strict=True) if id(x) in inside._constant)
+        if recorded:
+            function.fill_context(cls, ctx, args, out, inside, function.places_of(saved, primals, output))
+        return out
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..dispatch.modes import inner_device
+from ..dispatch.levels import Level, levels
+from ..dispatch.modes import has_history, value_modes
 from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.creation.creation import full
 from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Tensor, wrap, wrap_settled
+from ..tracing.active_modes import active_modes
 from . import engine
+from .forward_rules import transpose
 from .gradient_shape import checked_gradient
 
 _CUSTOM: Final = -1
@@ -28,6 +31,7 @@ class Context:
     def __init__(self, needs: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs
         self._given: tuple[Tensor | None, ...] = ()
+        self._forward: tuple[Tensor | None, ...] = ()
         self._saved: tuple[Any, ...] | None = ()
         self._unpacked: tuple[Tensor | None, ...] | None = None
         self._constant: set[int] = set()
@@ -42,6 +46,10 @@ class Context:
                     " ctx."
                 )
         self._given = tensors
+
+    def save_for_forward(self, *tensors: Tensor | None) -> None:
+        """Keep tensors for ``jvp``, where those are others than ``backward`` needs."""
+        self._forward = tensors
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
@@ -109,7 +117,7 @@ class _Node(engine.Node):
     def release(self) -> None:
         """Let go what was saved."""
         super().release()
-        self.context._given = ()
+        self.context._given = self.context._forward = ()
 
 
 class Function:
@@ -117,7 +125,10 @@ class Function:
 
     ``forward(ctx, *args)`` computes, unrecorded; ``backward(ctx, *grads)`` gets the gradients of the results
     and returns those of the arguments. In place of the former there may be ``forward(*args)`` and
-    ``setup_context(ctx, inputs, output)``. Written in ops, ``backward`` is differentiated again.
+    ``setup_context(ctx, inputs, output)``. All transforms take it, nested ones too; ``jvp`` and ``vmap`` may
+    be written where there is better than what they make of ``backward`` and ``forward``. Written in ops,
+    ``backward`` is differentiated again; nested transforms ask that ``forward`` saves arguments and
+    results only, or that there is a ``setup_context``.
     A compiled function that calls ``backward()`` too takes all of it in; one that returns such a result is
     run by Python.
 
@@ -152,41 +163,62 @@ class Function:
         """Return a gradient, or None, for each argument of ``apply``. Subclasses supply it."""
         raise NotImplementedError("this Function has no backward(ctx, ...); write its derivative.")
 
+    @staticmethod
+    def jvp(ctx: Context, *tangents: Any) -> Any:
+        """Return the tangents of the results, given those of the arguments of ``apply``: forward mode.
+
+        ``ctx.saved_tensors`` are those of ``save_for_forward``, else of ``save_for_backward``. Without it
+        ``backward``, which is linear in the gradients, is transposed.
+        """
+        raise NotImplementedError("this Function has no jvp(ctx, ...).")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+        """Return ``(output, out_dims)`` of ``info.batch_size`` examples at once: the batching rule.
+
+        ``in_dims`` has the axis of examples, 0, or None for each argument. Without it ``forward`` and
+        ``backward`` run inside of ``vmap``.
+        """
+        raise NotImplementedError("this Function has no vmap(info, in_dims, ...).")
+
+    generate_vmap_rule: bool = False
+    """Whether there is no ``vmap``: then ``forward`` and ``backward`` run inside of it, said or not."""
+
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run ``forward``, and record ``backward`` as its derivative.
+        """Run ``forward``, and record ``backward`` as its derivative."""
+        return call(cls, args)[0]
 
-        Raises ``AutogradError`` inside of ``vmap`` for tensors that require a gradient outside of it.
-        """
-        on = grad_enabled.get()
-        nodes = tuple([x._node if on and isinstance(x, Tensor) else None for x in args])
-        ctx = Context(tuple([node is not None for node in nodes]))
-        if on and any(isinstance(x, Tensor) and _hides_history(x) for x in args):
-            raise AutogradError(
-                f"{cls.__name__}: inside of vmap its backward() is not known to gradients that are taken"
-                " outside; write it in ops, or take the gradient inside too."
-            )
-        with GradMode(False):
-            if cls.setup_context is Function.setup_context:
-                output = cls.forward(ctx, *args)
-            else:
-                output = cls.forward(*args)
-                cls.setup_context(ctx, args, output)
-        if not any(ctx.needs_input_grad):
-            return output
-        several = isinstance(output, (tuple, list))
-        results = list(output) if several else [output]
-        outputs = [x._alias() if isinstance(x, Tensor) else x for x in results]
-        carried = [
-            k for k, x in enumerate(results)
-            if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant
-        ]  # fmt: skip
-        for k, x in enumerate(outputs):
-            if isinstance(x, Tensor):
-                outputs[k] = wrap(x._value, x._vtype)
-        if carried:
-            _attach(cls, ctx, args, nodes, results, [outputs[k] for k in carried], carried)
-        return tuple(outputs) if several else outputs[0]
+
+def call(cls: type[Function], args: Sequence[Any], moved: Sequence[bool] = ()) -> tuple[Any, Context, Any]:
+    """Return what a function returns, its context, and what it saved: arguments, results, other tensors.
+
+    ``moved`` are the arguments whose derivative is asked for although they have no history.
+    """
+    on = grad_enabled.get()
+    nodes = tuple([x._node if on and isinstance(x, Tensor) else None for x in args])
+    needs = [node is not None for node in nodes]
+    ctx = Context(tuple([a or b for a, b in zip(needs, moved or needs, strict=True)]))
+    level = _level_of(args)
+    if level is None:
+        output = run_forward(cls, ctx, args)
+    else:
+        output = level.call_function(cls, ctx, args, any(ctx.needs_input_grad))
+    several = isinstance(output, (tuple, list))
+    results = list(output) if several else [output]
+    outputs = [wrap(x._value, x._vtype) if isinstance(x, Tensor) else x for x in map(_alias_of, results)]
+    own = {id(x): y for x, y in zip(results, outputs, strict=True)}
+    argument_ids = {id(x) for x in args}
+    saved = [x if id(x) in argument_ids else own.get(id(x), x) for x in ctx._forward or ctx._given]
+    carried = [
+        k for k, x in enumerate(results)
+        if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant
+    ]  # fmt: skip
+    if not any(needs):
+        return output, ctx, list(ctx._forward or ctx._given)
+    if carried:
+        _attach(cls, ctx, args, nodes, results, [outputs[k] for k in carried], carried)
+    return tuple(outputs) if several else outputs[0], ctx, saved
 
 
 def _attach(
@@ -216,7 +248,7 @@ def _attach(
             for x in ctx._given
         ]
     )  # fmt: skip
-    ctx._given = ()
+    ctx._given = ctx._forward = ()
     if len(outs) == 1:
         outs[0]._node = node
         return
@@ -229,11 +261,112 @@ def _as_it_is(g: Any) -> None:
     """Change no gradient."""
 
 
-def _hides_history(x: Tensor) -> bool:
-    """Return whether a tensor inside of ``vmap`` stands for one with a history."""
-    inner: Any = x
-    while inner_device(inner.device) is not None:
-        inner = inner._value.tensor
-        if inner._node is not None:
-            return True
-    return False
+def _alias_of(x: Any) -> Any:
+    return x._alias() if isinstance(x, Tensor) else x
+
+
+def run_forward(cls: type[Function], ctx: Context, args: Sequence[Any]) -> Any:
+    """Run ``forward``, unrecorded, and fill the context."""
+    with GradMode(False):
+        if cls.setup_context is Function.setup_context:
+            return cls.forward(ctx, *args)
+        output = cls.forward(*args)
+        cls.setup_context(ctx, tuple(args), output)
+        return output
+
+
+def fill_context(
+    cls: type[Function], ctx: Context, args: Sequence[Any], output: Any, inside: Context, saved: Sequence[Any]
+) -> None:
+    """Fill the context of a call at a level from that of the call inside, ``inside``, which ran instead.
+
+    ``saved`` says what that one saved: the place of an argument, or of a result as ``~place``, else a tensor.
+    Raises ``AutogradError`` where the latter's derivatives are not known.
+    """
+    if cls.setup_context is not Function.setup_context:
+        cls.setup_context(ctx, tuple(args), output)
+        return
+    results = list(output) if isinstance(output, (tuple, list)) else [output]
+    ctx.__dict__.update(
+        {k: v for k, v in vars(inside).items() if not k.startswith("_") and k != "needs_input_grad"}
+    )
+    ctx._fills = inside._fills
+    given: list[Any] = []
+    for place in saved:
+        if isinstance(place, int):
+            given.append(args[place] if place >= 0 else results[~place])
+        elif place is None:
+            given.append(None)
+        else:
+            raise AutogradError(
+                f"{cls.__name__}: forward saved what is neither an argument nor a result, and transforms are"
+                f" nested around it; write setup_context(ctx, inputs, output), and return what it saves."
+            )
+    ctx._given = tuple(given)
+
+
+def places_of(saved: Sequence[Any], args: Sequence[Any], output: Any) -> list[Any]:
+    """Return the place of each saved tensor among arguments, or among results as ``~place``, else itself."""
+    results = list(output) if isinstance(output, (tuple, list)) else [output]
+    known = {id(x): ~k for k, x in enumerate(results)} | {id(x): k for k, x in enumerate(args)}
+    return [None if x is None else known.get(id(x), x) for x in saved]
+
+
+def tangents_of_function(
+    cls: type[Function], ctx: Context, args: Sequence[Any], output: Any, saved: Sequence[Any],
+    tangents: Sequence[Tensor | None],
+) -> list[Tensor | None]:  # fmt: skip
+    """Return the tangents of the results, by ``jvp``, or by ``backward`` transposed."""
+    results = list(output) if isinstance(output, (tuple, list)) else [output]
+    outs = [x for x in results if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant]
+    ctx._unpacked = tuple(saved)
+    try:
+        if cls.jvp is not Function.jvp:
+            directions = [
+                full(x.shape, 0, dtype=x.dtype, device=x.device)
+                if t is None and ctx._fills and isinstance(x, Tensor) and x.dtype.is_inexact
+                else t
+                for x, t in zip(args, tangents, strict=True)
+            ]
+            returned = cls.jvp(ctx, *directions)
+            several = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+            if len(several) != len(results):
+                raise AutogradError(
+                    f"{cls.__name__}.jvp returned {len(several)} tangent(s); one for each of the"
+                    f" {len(results)} result(s) is needed, None where there is none."
+                )
+            return [
+                None if t is None
+                else checked_gradient(t, x.shape, x._vtype.materialized, f"{cls.__name__}.jvp", k)
+                for k, (t, x) in enumerate(zip(several, results, strict=True))
+            ]  # fmt: skip
+
+        def pull(seeds: list[Tensor]) -> list[Tensor | None]:
+            backs = cls.backward(ctx, *seeds)
+            grads = list(backs) if isinstance(backs, (tuple, list)) else [backs]
+            return [
+                None if t is None or g is None
+                else checked_gradient(g, x.shape, x._vtype.materialized, f"{cls.__name__}.backward", k)
+                for k, (g, t, x) in enumerate(zip(grads, tangents, args, strict=True))
+            ]  # fmt: skip
+
+        record = grad_enabled.get() and any(
+            has_history(x) for x in (*args, *tangents) if isinstance(x, Tensor)
+        )
+        found = iter(transpose(pull, outs, tangents, record))
+        ids = {id(x) for x in outs}
+        return [next(found) if id(x) in ids else None for x in results]
+    finally:
+        ctx._unpacked = None
+
+
+def _level_of(args: Sequence[Any]) -> Level | None:
+    """Return the innermost level that one of the arguments is of."""
+    if not active_modes:
+        return None
+    here = levels()
+    indices = [
+        x._vtype.device.index for x in args if isinstance(x, Tensor) and x._vtype.device.type in value_modes
+    ]
+    index = max(indices, default=-1)
+    return here[index] if 0 <= index < len(here) else None

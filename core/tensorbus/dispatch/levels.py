@@ -41,6 +41,13 @@ class Level(Mode):
         """Return a tensor of this level that stands for the values along axis 0 of ``x``."""
         raise NotImplementedError
 
+    def call_function(self, cls: Any, ctx: Any, args: Sequence[Any], recorded: bool) -> Any:
+        """Run an ``autograd.Function`` whose arguments are of this level; fill its context.
+
+        ``recorded``: the context is that of a derivative, which is taken at this level.
+        """
+        raise NotImplementedError
+
     def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Run an op of values of this level or of those above."""
         devices = [x._vtype.device for x in operands if isinstance(x, Tensor)]

@@ -1,6 +1,7 @@
 """Transforms: functions that take a function and return another; and modes, which programs define.
 
-In order: ``vectorize``, ``derivatives``, ``jacobians``, ``module_state``, ``checkpoint``, ``pytree``.
+In order: ``vectorize``, ``vectorized_function``, ``derivatives``, ``jacobians``, ``module_state``,
+``checkpoint``, ``pytree``.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ..dispatch.modes import Mode as Mode
+from ..ops.batching_rules import LoopWarning as LoopWarning
 from ..system.lazy_import import lazy_exports
 from .vectorize import vmap as vmap
 

@@ -7,7 +7,7 @@ tensors inside: so gradients may be taken inside and outside, on every device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Final
 
@@ -48,6 +48,12 @@ class Vmap(Level):
     def of_each(self, x: Tensor) -> Tensor:
         """Return a tensor that differs between the examples, which are along axis 0 of ``x``."""
         return wrap(Batched(x, True), ValueType.of(x.dtype, self.device))
+
+    def call_function(self, cls: Any, ctx: Any, args: Sequence[Any], recorded: bool) -> Any:
+        """Run it inside of the level; by its rule, or as a function of all examples, where more is asked."""
+        from .vectorized_function import call_vectorized
+
+        return call_vectorized(self, cls, ctx, args, recorded)
 
 
 class _Rules:

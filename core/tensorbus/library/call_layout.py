@@ -15,7 +15,9 @@ from ..tensor.tensor import Tensor
 from .schema import Parameter, Schema, scalar
 
 ABSENT: Final = -1
-_RESERVED: Final = frozenset({"g", "out", "wanted", "tensors", "tensors_shape", "layout", "device"})
+_RESERVED: Final = frozenset(
+    {"g", "out", "wanted", "tensors", "tensors_shape", "tensors_t", "layout", "device"}
+)
 
 
 def attribute(parameter: Parameter) -> str:

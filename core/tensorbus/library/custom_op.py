@@ -29,7 +29,7 @@ from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import DEFERRED_CODE
 from .call_codegen import arguments_function, call_function, has_short_way, short_key
 from .call_layout import mutated_places, split
-from .rules import Definition, VmapInfo, batch_of, infer, preparing, vjp_of
+from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, preparing, vjp_of
 from .schema import Schema, schema_of
 
 __all__ = ["CustomOp", "VmapInfo", "custom_op", "custom_op_names", "definition_of", "get_op", "unregister"]
@@ -75,11 +75,21 @@ class CustomOp(Protocol):
         """
         ...
 
+    def register_jvp(self, jvp: Function, *, setup_context: Function | None = None) -> Function:
+        """Register the forward derivative: ``jvp(ctx, *tangents)``, the tangent of the result, or a tuple.
+
+        It gets a tangent for each argument, zeros where there is none (``ctx.set_materialize_grads``), a list
+        for a list, None for what is no floating tensor.
+        ``setup_context`` is that of ``register_autograd`` where none is given. An op that has a derivative
+        and no ``jvp`` has its backward transposed. Raises ``ArgumentError`` for an op that mutates.
+        """
+        ...
+
     def register_vmap(self, function: Function) -> Function:
         """Register the batching rule: ``function(info, in_dims, *args)`` returns ``(outputs, out_dims)``.
 
         ``info.batch_size`` is the number of examples; ``in_dims`` holds 0 or None for each argument, a list
-        for a list. Without one, examples run one after the other.
+        for a list. Without one, examples run one after the other, with a ``LoopWarning``.
         """
         ...
 
@@ -260,14 +270,15 @@ def _publish(definition: Definition, function: Any) -> None:
     op: Op[...] = Op(
         name=name, family=USER, operands=("*tensors",), results=() if schema.single else ("*results",),
         arguments=arguments_function(schema, lambda values: split(schema, values)), infer=shape_rule,
-        vjp=vjp_of(definition), batch=batch_of(definition), autocast=definition.autocast, dtypes=dt.ALL,
-        method=False, doc=definition.function.__doc__ or f"The custom op {schema}.",
+        vjp=vjp_of(definition), jvp=jvp_of(definition), batch=batch_of(definition),
+        autocast=definition.autocast, dtypes=dt.ALL, method=False,
+        doc=definition.function.__doc__ or f"The custom op {schema}.",
     )  # fmt: skip
     register_program_kernels(name, _Kernels(definition))
     table.add_unlisted(op)
     rules = (
         definition.function, *definition.kernels.values(), definition.fake, definition.backward,
-        definition.setup_context, definition.vmap,
+        definition.setup_context, definition.vmap, definition.jvp, definition.jvp_context,
     )  # fmt: skip
     vars(function)[DEFERRED_CODE] = tuple(dict.fromkeys(f for f in rules if f is not None))
     if again:
@@ -368,6 +379,19 @@ def _attach(made: Any, definition: Definition) -> None:
         _publish(definition, made)
         return backward
 
+    def register_jvp(jvp: Function, *, setup_context: Function | None = None) -> Function:
+        _check_callable(definition, "register_jvp", jvp)
+        if setup_context is not None:
+            _check_callable(definition, "register_jvp", setup_context)
+        if definition.schema.mutated:
+            raise ArgumentError(
+                f"{definition.name}: an op that mutates its arguments has no derivative of its own. Make one"
+                f" that returns the new value, and assign it: x[...] = op(x)."
+            )
+        definition.jvp, definition.jvp_context = jvp, setup_context
+        _publish(definition, made)
+        return jvp
+
     def register_vmap(function: Function) -> Function:
         _check_callable(definition, "register_vmap", function)
         definition.vmap = function
@@ -384,7 +408,14 @@ def _attach(made: Any, definition: Definition) -> None:
         definition.autocast = cast_inputs
         _publish(definition, made)
 
-    registering = (register_kernel, register_fake, register_autograd, register_vmap, register_autocast)
+    registering = (
+        register_kernel,
+        register_fake,
+        register_autograd,
+        register_jvp,
+        register_vmap,
+        register_autocast,
+    )
     for method in registering:
         method.__doc__ = getattr(CustomOp, method.__name__).__doc__
         setattr(made, method.__name__, method)

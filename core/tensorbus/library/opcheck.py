@@ -19,6 +19,7 @@ from ..dtypes.info import finfo
 from ..eager.functions import concat, flip, reshape
 from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
 from ..func.vectorize import vmap
+from ..ops.batching_rules import loops_expected
 from ..ops.definition import Spec
 from ..ops.elementwise.isclose import allclose
 from ..ops.elementwise.where_cast import cast
@@ -248,7 +249,11 @@ def _batching(case: _Case) -> Iterator[str]:
     for places in which:
         dims = tuple([0 if k in places else None for k in range(len(batches))])
         given = [b if d == 0 else x for b, d, x in zip(batches, dims, case.operands, strict=True)]
-        together = vmap(lambda *operands: tuple(case.run(case.op, operands)), in_dims=dims)(*given)
+        token = loops_expected.set(True)
+        try:
+            together = vmap(lambda *operands: tuple(case.run(case.op, operands)), in_dims=dims)(*given)
+        finally:
+            loops_expected.reset(token)
         apart = [
             case.run(case.op, [one[k] if k in places else x for k, x in enumerate(case.operands)])
             for one in examples

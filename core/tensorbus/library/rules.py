@@ -59,6 +59,8 @@ class Definition:
     backward: Callable[..., Any] | None = None
     setup_context: Callable[..., Any] | None = None
     vmap: Callable[..., Any] | None = None
+    jvp: Callable[..., Any] | None = None
+    jvp_context: Callable[..., Any] | None = None
     autocast: Any = None
 
     @property
@@ -242,6 +244,38 @@ def vjp_of(definition: Definition) -> Callable[..., Any] | None:
 
     parameters = ["g", "layout", "wanted", *names, *(["tensors", "out"] if setup is not None else [])]
     return named("vjp", parameters, derivative)
+
+
+def jvp_of(definition: Definition) -> Callable[..., Any] | None:
+    """Return the forward derivative as a function that names what it needs; None where there is none."""
+    schema, rule = definition.schema, definition.jvp
+    setup = definition.jvp_context or definition.setup_context
+    if rule is None:
+        return None
+    names = [attribute(p) for p in schema.scalars]
+
+    def derivative(tangents: Any, layout: Any, *rest: Any) -> Any:
+        attrs = {"layout": layout, **dict(zip(names, rest, strict=False))}
+        operands, out = rest[len(names) :]
+        moved = arguments_of(schema, tangents, attrs)
+        pairs = [*zip(schema.parameters, moved, strict=True)]
+        ctx = Context(tuple([p.is_tensor and t is not None for p, t in pairs]))
+        if setup is not None:
+            output = out
+            if schema.returns != "tensor":
+                output = list(out) if schema.returns == "list" else tuple(out)
+            setup(ctx, tuple(arguments_of(schema, operands, attrs)), output)
+        if ctx._fills:
+            tangents = [
+                full(x.shape, 0, dtype=x.dtype, device=x.device) if t is None and x.dtype.is_inexact else t
+                for x, t in zip(operands, tangents, strict=True)
+            ]
+        values = zip(schema.parameters, arguments_of(schema, tangents, attrs), strict=True)
+        own = [t if p.is_tensor else None for p, t in values]
+        answer = rule(ctx, *own)
+        return answer if schema.returns == "tensor" else [*answer]
+
+    return named("jvp", ["tensors_t", "layout", *names, "tensors", "out"], derivative)
 
 
 def _gradients(schema: Schema, returned: Any, layout: Sequence[int]) -> tuple[Any, ...]:

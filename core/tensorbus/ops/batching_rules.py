@@ -6,13 +6,26 @@ examples; the others are the same for every example. It returns the result with 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from math import prod
-from typing import Any
+from typing import Any, Final
 
+from ..system.user_frame import user_frame
 from .definition import Shape, Spec, table
 
 Rule = Callable[..., Any]
+_looped: Final[dict[str, object]] = {}
+"""The ops that a warning has told of, by name."""
+
+
+loops_expected: Final[ContextVar[bool]] = ContextVar("tensorbus_loops_expected", default=False)
+"""Whether a loop over examples is no surprise here."""
+
+
+class LoopWarning(UserWarning):
+    """An op without a batching rule ran once for each example inside of ``vmap``."""
 
 
 def examples(operands: Sequence[Any], batched: Sequence[bool]) -> int:
@@ -83,12 +96,19 @@ def prefixed(name: str, **fronts: int | None) -> Rule:
 
 
 def looped(name: str) -> Rule:
-    """The rule that always holds: one example after the other."""
+    """The rule that always holds: one example after the other. A warning tells of it, once for each op."""
 
     def rule(operands: Sequence[Any], batched: Sequence[bool], **attrs: Any) -> Any:
         op, runs = table[name], []
         if not examples(operands, batched):
             return _no_examples(name, operands, batched, attrs)
+        if _looped.get(name) is not op and not loops_expected.get():
+            _looped[name] = op
+            warnings.warn(
+                f"vmap: {name} has no batching rule, so it runs once for each example, one after the other."
+                f" Give a custom op one with register_vmap, a kernel a default.",
+                LoopWarning, stacklevel=user_frame()[1],
+            )  # fmt: skip
         for k in range(examples(operands, batched)):
             own = [_example(x, k) if b else x for x, b in zip(operands, batched, strict=True)]
             runs.append(table.run(name, own, attrs))

@@ -171,20 +171,33 @@ def named(name: str, parameters: Sequence[str], target: Callable[..., Any]) -> C
     return function
 
 
-def checked_vjp(kernel: Definition, vjp: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``vjp``, with the same parameters, held to a gradient or None for each operand."""
-    code = getattr(vjp, "__code__", None)
+def _parameters(
+    kernel: Definition, what: str, function: Callable[..., Any], more: Sequence[str]
+) -> tuple[str, ...]:
+    """Return what a derivative asks for; it may ask for ``more``, operands, their shapes and scalars."""
+    code = getattr(function, "__code__", None)
     if code is None:
-        raise ArgumentError(f"kernel {kernel.name!r}: vjp must be a Python function, got {vjp!r}.")
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    shapes = [f"{key}_shape" for key in kernel.tensors]
-    known = ["g", "out", "wanted", *kernel.tensors, *shapes, *kernel.scalars]
+        raise ArgumentError(f"kernel {kernel.name!r}: {what} must be a Python function, got {function!r}.")
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    known = [*more, *kernel.tensors, *[f"{key}_shape" for key in kernel.tensors], *kernel.scalars]
     for key in names:
         if key not in known:
             raise ArgumentError(
-                f"kernel {kernel.name!r}: the vjp asks for {key!r}; it may ask for {', '.join(known)}."
+                f"kernel {kernel.name!r}: the {what} asks for {key!r}; it may ask for {', '.join(known)}."
                 f"{suggest(key, known)}"
             )
+    return names
+
+
+def checked_jvp(kernel: Definition, jvp: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``jvp``, with the same parameters in order."""
+    names = _parameters(kernel, "jvp", jvp, ["out", *[f"{key}_t" for key in kernel.tensors]])
+    return named("jvp", names, lambda *arguments: jvp(**dict(zip(names, arguments, strict=True))))
+
+
+def checked_vjp(kernel: Definition, vjp: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``vjp``, with the same parameters, held to a gradient or None for each operand."""
+    names = _parameters(kernel, "vjp", vjp, ["g", "out", "wanted"])
 
     def checked(*arguments: Any) -> tuple[Any, ...]:
         backs = vjp(**dict(zip(names, arguments, strict=True)))

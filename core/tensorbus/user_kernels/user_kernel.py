@@ -22,7 +22,7 @@ from ..ops.definition import USER, Op, Spec, table
 from ..plugins.manifest import is_type_name
 from ..system import fork_safe_locks
 from ..tracing.active_tracer import DEFERRED_CODE
-from .definition import Definition, Rule, checked_default, checked_vjp, defined, named
+from .definition import Definition, Rule, checked_default, checked_jvp, checked_vjp, defined, named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,7 @@ def kernel(
     grid: Rule | None = None,
     sizes: Rule | None = None,
     vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
     default: Callable[..., Any] | None = None,
     doc: str = "",
 ) -> Callable[..., Any]:
@@ -75,8 +76,11 @@ def kernel(
     result. ``sizes``: integers that the source needs to know; without it the lengths of that grid.
     ``vjp``: the derivative, a function whose parameters are among ``g`` (the gradient of the result),
     ``out``, the names of operands and scalars, and ``x_shape`` for an operand ``x``; it returns a tuple with
-    a gradient or None for each operand. ``default``: the kernel written in tensor functions, for devices
-    without source, and for gradients where there is no ``vjp``.
+    a gradient or None for each operand. ``jvp``: the forward derivative, a function whose parameters are
+    among those and ``x_t``, the tangent of an operand ``x`` or None for zero; it returns the tangent of the
+    result, or a tuple. Without it the ``vjp`` is transposed, which takes one of what it calls. ``default``:
+    the kernel written in tensor functions, for devices without source, and for derivatives where there is
+    no ``vjp``.
 
     The function in the source has these arguments, in this order:
 
@@ -118,10 +122,10 @@ def kernel(
         for kind, kernel_source in sources.items()
     }
     with _lock:
-        op = _op(definition, vjp, default, doc)
+        op = _op(definition, vjp, jvp, default, doc)
         register_program_kernels(op.name, kernels)
         function = table.add_unlisted(op).function
-        vars(function)[DEFERRED_CODE] = tuple(f for f in (vjp, default) if f is not None)
+        vars(function)[DEFERRED_CODE] = tuple(f for f in (vjp, jvp, default) if f is not None)
         return function
 
 
@@ -129,7 +133,7 @@ _lock = fork_safe_locks.simple()
 _names: Final = itertools.count(2)
 
 
-def _op(definition: Definition, vjp: Any, default: Any, doc: str) -> Op[...]:
+def _op(definition: Definition, vjp: Any, jvp: Any, default: Any, doc: str) -> Op[...]:
     name, own = definition.name, f"kernel_{definition.name}"
     while own in table:
         own = f"kernel_{name}_{next(_names)}"
@@ -142,6 +146,7 @@ def _op(definition: Definition, vjp: Any, default: Any, doc: str) -> Op[...]:
         results=definition.results if definition.several else (),
         decompose=None if default is None else checked_default(definition, default),
         vjp=None if vjp is None else checked_vjp(definition, vjp),
+        jvp=None if jvp is None else checked_jvp(definition, jvp),
         batch=looped(own) if default is None else None,
         dtypes=tuple(dict.fromkeys(d for allowed in definition.tensors.values() for d in allowed)),
         doc=doc or f"The kernel {name!r} of this program.",
