@@ -133,14 +133,14 @@ class _Preparer:
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
 
-    def __call__(self, call: Call) -> Callable[..., StridedArray]:
+    def __call__(self, call: Call) -> Callable[..., Any]:
         compiler, index = self.compiler, call.index
         _check_dtypes(compiler, call)
         if call.op == "concat" and len(call.dtypes) > MAX_CONCAT_OPERANDS:
             return self._in_groups(call)
         known: dict[Any, _Generated] = {}
 
-        def run(*values: Any) -> StridedArray:
+        def kernel_of(values: Sequence[Any]) -> _Generated:
             key = _lies(values)
             kernel = known.get(key)
             if kernel is None:
@@ -149,9 +149,11 @@ class _Preparer:
                 kernel = known[key] = _Generated(
                     compiler, call.op, _graph(call, values, compiler.dialect(index)), values, index
                 )
-            return kernel.run(values)
+            return kernel
 
-        return run
+        if call.op in table and table[call.op].results:
+            return lambda *values: tuple(kernel_of(values).every(values))
+        return lambda *values: kernel_of(values).run(values)
 
     def over(self, call: Call, place: int) -> Callable[..., bool] | None:
         """Return what writes the result of an elementwise op over an operand that lies packed."""
@@ -188,7 +190,7 @@ class _Preparer:
         parts = [self(part) for part in group_calls]
         whole = self(_concat_call(call, tuple(part.out_shape or () for part in group_calls)))
 
-        def run(*values: Any) -> StridedArray:
+        def run(*values: Any) -> Any:
             return whole(*[part(*values[group]) for part, group in zip(parts, groups, strict=True)])
 
         return run
@@ -261,7 +263,11 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
         inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
         shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
         out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))
-        return Graph(inputs=inputs, outputs=(out,))
+        if not (call.op in table and table[call.op].results):
+            return Graph(inputs=inputs, outputs=(out,))
+        parts = enumerate(table[call.op].specs(tuple(specs), call.attrs))
+        outs = tuple(Node(op="result", inputs=(out,), attrs={"index": k}, spec=s) for k, s in parts)
+        return Graph(inputs=inputs, outputs=outs)
     from ..decompose.tracer import trace
 
     return trace(call.op, specs, call.attrs)

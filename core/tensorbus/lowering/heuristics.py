@@ -166,6 +166,10 @@ class Heuristics:
     """The longest rows that are kept in registers: several workgroups then have room beside each other."""
     matmul_min_part: int = 512
     """The shortest piece of an inner axis that is cut."""
+    attention_rows: int = 96
+    """How many keys a task has the scores of at a time: their rows stay in the nearest cache."""
+    attention_rows_gpu: int = 16
+    """How many keys a work-item has the scores of at a time, in memory of its own."""
     matmul_computed_ahead: int = 64
     """How many elements of a row of a computed left operand are computed before they are used."""
     scan_min_chunk: int = 1024

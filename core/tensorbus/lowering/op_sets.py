@@ -36,7 +36,9 @@ SCANS: Final = {
 }  # fmt: skip
 """Each scan, and the reduction whose states it keeps."""
 SORTS: Final = frozenset({"sort", "argsort"})
-SCHEDULED: Final = REDUCTIONS | frozenset(SCANS) | SORTS | {"matmul", "scatter"}
+ATTENTION: Final = frozenset({"flex_attention"})
+"""Attention by tiles: of several results, and with operands that lie in buffers."""
+SCHEDULED: Final = REDUCTIONS | frozenset(SCANS) | SORTS | ATTENTION | {"matmul", "scatter"}
 """The ops that schedules of their own are written for."""
 INSIDE: Final = "inside"
 """The attribute by which a fused update has its decomposition with it: a graph. One without is a call."""

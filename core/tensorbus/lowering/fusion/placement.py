@@ -18,7 +18,7 @@ from ...dtypes.definition import DType
 from ...ops.definition import table
 from ..ir.layout import Layout, ordered, packed, view
 from ..library import Calls, Library, is_call
-from ..op_sets import ELEMENTWISE
+from ..op_sets import ATTENTION, ELEMENTWISE
 from ..target import Target
 from .concat_in_place import Join, joins
 from .materialize import choose_buffers, fused_operands
@@ -144,7 +144,7 @@ def _wanted(asked: LoweringInput) -> set[int]:
         asked.graph, asked.nodes, asked.calls, asked.target.heuristics, whole=asked.whole,
         buffers=asked.target.max_buffers, within=within,
     )  # fmt: skip
-    products = [n for n in asked.nodes if n.op == "matmul" or n in asked.calls]
+    products = [n for n in asked.nodes if n.op == "matmul" or n.op in ATTENTION or n in asked.calls]
     wanted |= {id(x) for n in products for x in n.inputs if x not in within}
     return wanted | {id(n) for n in asked.graph.outputs}
 

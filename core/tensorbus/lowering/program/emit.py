@@ -6,7 +6,7 @@ Groups of equal structure are scheduled once: see ``fusion.kernel_cache``.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ...backend_interface.graph import Node
@@ -21,7 +21,7 @@ from ..ir.builder import RuntimeArg
 from ..ir.kernel_task import LaunchList, LibraryCall
 from ..ir.layout import Layout, packed
 from ..library import Library
-from ..op_sets import INLINED, SCHEDULED
+from ..op_sets import ATTENTION, INLINED, SCHEDULED
 from ..schedules.choose import build
 from ..schedules.pointwise.pointwise import lower_map
 from ..schedules.schedule import ScheduleRequest, carve
@@ -58,6 +58,8 @@ def emit(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGrou
             _emit_call(asked, placement, node, uses, launches)
         elif node.op == "result":
             continue
+        elif node.op in ATTENTION:
+            _emit_several(asked, placement, group, launches)
         elif id(node) in updates:
             _emit_update(asked, placement, group, updates[id(node)], keys, launches)
         elif node.op in INLINED or node.op in SCHEDULED:
@@ -119,6 +121,30 @@ def _emit_group(
     insert(key, launches, before, first)
 
 
+def _emit_several(
+    asked: LoweringInput, placement: Placement, group: FusionGroup, launches: LaunchList
+) -> None:
+    """Append the launches of an op of several results, in buffers of their own."""
+    (root,) = group.roots.values()
+    layouts = _result_layouts(asked, root.node, placement.where, launches)
+    request = _request(asked, placement, group, placement.where, {}, launches)
+    build(replace(request, results=tuple([x.slot for x in layouts])), launches)
+
+
+def _result_layouts(
+    asked: LoweringInput, node: Node, where: Mapping[int, Layout], launches: LaunchList
+) -> list[Layout]:
+    """Return where each of the results of a node lies; those that nobody reads in a buffer all the same."""
+    specs = table[node.op].specs(tuple(x.spec for x in node.inputs), node.attrs)
+    parts = {n.attrs["index"]: n for n in asked.nodes if n.op == "result" and n.inputs[0] is node}
+    launches.sizes.pop(where[id(node)].slot, None)
+    return [
+        where[id(parts[k])] if k in parts and id(parts[k]) in where
+        else packed(launches.temporary(prod(s.shape), s.dtype), s.shape)
+        for k, s in enumerate(specs)
+    ]  # fmt: skip
+
+
 def _emit_update(
     asked: LoweringInput, placement: Placement, group: FusionGroup, parts: Sequence[Node], keys: KernelKeys,
     launches: LaunchList,
@@ -159,13 +185,7 @@ def _emit_call(
     specs = table[node.op].specs(tuple(x.spec for x in node.inputs), node.attrs)
     layouts = [where[id(node)]]
     if table[node.op].results:
-        parts = {n.attrs["index"]: n for n in asked.nodes if n.op == "result" and n.inputs[0] is node}
-        layouts = [
-            where[id(parts[k])] if k in parts and id(parts[k]) in where
-            else packed(launches.temporary(prod(s.shape), s.dtype), s.shape)
-            for k, s in enumerate(specs)
-        ]  # fmt: skip
-        launches.sizes.pop(where[id(node)].slot, None)
+        layouts = _result_layouts(asked, node, where, launches)
     anywhere = result_orders(asked, node, where) is not None
     free = anywhere and not all(x.is_contiguous and not x.offset for x in layouts)
     filled, taken = _side_slots(asked, node, uses, launches)

@@ -30,6 +30,7 @@ class _Entry:
 
 TABLE: Final = (
     _Entry("matmul", "matmul", "TILED_MATMUL"),
+    _Entry("attention", "attention.forward", "FLEX_ATTENTION"),
     # Scatters: sums add up in the order of the indices, so that they never depend on timing.
     _Entry("scatter", "scatter.scatter_row_gpu", "ROW_PER_WORKGROUP"),
     _Entry("scatter", "scatter.scatter", "COPY_ONLY"),

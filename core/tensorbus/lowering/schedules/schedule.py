@@ -15,7 +15,7 @@ from ..fusion.collapse_dims import collapse
 from ..fusion.fusion_groups import FusionGroup, reduced_axes_last
 from ..ir.kernel_task import KernelTask, LaunchList
 from ..ir.layout import Layout, Shape
-from ..op_sets import REDUCTIONS, SCANS, SORTS
+from ..op_sets import ATTENTION, REDUCTIONS, SCANS, SORTS
 from ..target import Target
 
 T = TypeVar("T")
@@ -28,15 +28,17 @@ class ScheduleRequest:
     """A fusion group that wants a schedule, and where its operands and results lie.
 
     ``where`` has the layout of each buffer by the id of its node, ``scalars`` the inputs that are Python
-    numbers, ``stored`` the slot of each root that other kernels read. ``own_slots`` are those whose buffers
-    the program makes: what lies there between rows is its own too. ``whole`` says that the group is of a
-    program whose device has calls of its own, ``reuses`` that it matters which buffers may become one.
+    numbers, ``stored`` the slot of each root that other kernels read, ``results`` those of an op that has
+    several. ``own_slots`` are those whose buffers the program makes: what lies there between rows is its own
+    too. ``whole`` says that the group is of a program whose device has calls of its own, ``reuses`` that it
+    matters which buffers may become one.
     """
 
     group: FusionGroup
     where: Mapping[int, Layout]
     scalars: Mapping[int, int]
     stored: Mapping[int, int]
+    results: tuple[int, ...] = ()
     sized: bool = False
     whole: bool = False
     reuses: bool = False
@@ -57,13 +59,15 @@ class ScheduleRequest:
 
     @cached_property
     def kind(self) -> str:
-        """``matmul``, ``scatter``, ``sort``, ``scan``, ``reduction`` or ``pointwise``.
+        """``matmul``, ``attention``, ``scatter``, ``sort``, ``scan``, ``reduction`` or ``pointwise``.
 
         A group that reduces on the way to what it stores, such as a softmax, is a ``reduction``.
         """
         op = self.root.op if len(self.group.roots) == 1 else ""
         if op in ("matmul", "scatter"):
             return op
+        if op in ATTENTION:
+            return "attention"
         if op in SORTS:
             return "sort"
         if op in SCANS:

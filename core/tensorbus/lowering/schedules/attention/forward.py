@@ -1,0 +1,190 @@
+"""The schedule of ``flex_attention``: a tile of queries goes over its keys, and has its softmax with it.
+
+The online softmax of Milakov and Gimelshein (2018), by tiles as of Dao et al. (2022): scores are made in
+registers, changed and masked where they lie, and used at once. Blocks that the mask says are empty are not
+looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ....backend_interface.graph import Node
+from ....dtypes.definition import DType, bool_
+from ....ops.nn.attention_blocks import Attrs
+from ...ir import index_expr as ix
+from ...ir.builder import Builder, literal
+from ...ir.index_expr import ONE, ZERO, const
+from ...ir.kernel_task import LaunchList
+from ...ir.layout import Layout
+from ...ir.loop_ir import INDEX, Apply, Expr, Select, Var
+from ...op_sets import accumulator
+from ...target import Target
+from ..schedule import Schedule, ScheduleRequest, Verdict
+from .score_code import BlockWalk, Numbers, ScoreCode, Side, negative_infinity
+from .tile import Operand, TileCode, cast, tile_shape
+
+
+class Problem:
+    """A call of attention: its operands, where they lie, and the lengths that kernels are made of."""
+
+    def __init__(self, request: ScheduleRequest, operands: Sequence[Node], attrs: Attrs) -> None:
+        self.attrs = attrs
+        self.where = request.where
+        self.query, self.key, self.value, *extra = operands
+        self.states = extra[0] if attrs.block_size is not None else None
+        self.captured = [(x, self.layout(x)) for x in (extra if attrs.block_size is None else extra[1:])]
+        self.batch, self.heads, self.queries, self.width = self.query.spec.shape
+        self.own_batch, self.own_heads, self.keys, _ = self.key.spec.shape
+        self.deep = self.value.spec.shape[3]
+        self.dtype: DType = accumulator(self.query.spec.dtype)
+        self.blocks = attrs.block_size or (0, 0)
+
+    def layout(self, node: Node) -> Layout:
+        """Return where a value lies."""
+        return self.where[id(node)]
+
+    def operand(self, b: Builder, name: str, node: Node, lead: Sequence[Expr]) -> Operand:
+        """Return an operand of a kernel: the rows of a batch and a head."""
+        return Operand(b, name, node, self.layout(node), lead)
+
+    def own_head(self, b: Builder, head: Expr) -> Expr:
+        """Return which head of keys a head of queries has."""
+        share = self.heads // self.own_heads if self.own_heads else 1
+        return head if share == 1 else b.let(ix.quotient(head, b.size("heads_share", share)), "own")
+
+
+def tiles_of(length: int, block: int, wide: int) -> tuple[int, int]:
+    """Return how many tiles there are along one side, and how many of them in a block of the mask.
+
+    No tile reaches over the end of a block: one state is that of all of it.
+    """
+    if not block:
+        return -(-length // wide), 0
+    each = -(-min(block, max(length, 1)) // wide)
+    whole, rest = divmod(length, block)
+    return whole * each + -(-rest // wide), each
+
+
+def tile_range(
+    b: Builder, tile: Expr, each: int, block: int, wide: int, limit: Expr
+) -> tuple[Expr, Expr, Expr]:  # fmt: skip
+    """Return the first lane's place, where those of its block end, and the number of the block."""
+    if not block:
+        first = b.let(ix.multiply(tile, const(wide)), "first")
+        return first, limit, ZERO
+    number = b.let(ix.quotient(tile, b.size("tiles_each", each)), "block")
+    within = ix.modulo(tile, b.size("tiles_each", each))
+    begin = ix.multiply(number, b.size("block_size", block))
+    first = b.let(ix.add(begin, ix.multiply(within, const(wide))), "first")
+    stop = b.let(ix.minimum(ix.add(begin, b.size("block_size", block)), limit), "stop")
+    return first, stop, number
+
+
+def _forward(request: ScheduleRequest, launches: LaunchList) -> None:
+    root = request.root
+    p = Problem(request, root.inputs, Attrs(**root.attrs))
+    out, lse = request.results
+    shape = tile_shape(p.dtype, launches.target)
+    b = Builder(f"tb_attention_{p.width}_{p.deep}_{shape.wide}x{shape.deep}")
+    code = TileCode(b, shape, p.dtype)
+    tile, head, batch = (Var(f"i{k}", INDEX) for k in range(3))
+    count, each = tiles_of(p.queries, p.blocks[0], shape.wide)
+    if not count * p.heads * p.batch:
+        return
+    own = p.own_head(b, head)
+    query = p.operand(b, "query", p.query, (batch, head))
+    key, value = (p.operand(b, n, x, (batch, own)) for n, x in (("key", p.key), ("value", p.value)))
+    states = None if p.states is None else p.operand(b, "states", p.states, (batch, head))
+    limit = b.size("queries", p.queries)
+    first, stop, block = tile_range(b, tile, each, p.blocks[0], shape.wide, limit)
+    lines, result, scores = code.lines(p.width), code.lines(p.deep), b.array(p.dtype, shape.size)
+    highest, total, fade = code.lines(1), code.lines(1), code.lines(1)
+    scale = b.param("scale", p.dtype, p.attrs.scale)
+    code.transpose(lines, p.width, query, first, limit, scale)
+    code.fill(result, p.deep, 0.0)
+    code.fill(total, 1, 0.0)
+    code.fill(highest, 1, float("-inf"))
+    program = ScoreCode(b, p.attrs, p.captured)
+    none, zero = negative_infinity(p.dtype), literal(0, p.dtype)
+
+    def numbers(start: Expr, j: Expr, u: Expr) -> Numbers:
+        place = ix.minimum(ix.add(first, u), ix.subtract(limit, ONE))
+        return Numbers(batch, head, place, ix.add(start, j))
+
+    def tile_of_keys(start: Expr, rows: Expr, partial: Expr | None) -> None:
+        keys = b.size("keys", p.keys)
+        code.products(scores, lines, p.width, key, start, rows, keys)
+        if program.changes:
+            with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
+                old = b.let(code.get(scores, j, u), "s")
+                code.put(scores, j, u, program.score(old, numbers(start, j, u)))
+        if partial is not None:
+            with b.when(partial), b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
+                old = b.let(code.get(scores, j, u), "s")
+                kept = program.counts(old, numbers(start, j, u))
+                code.put(scores, j, u, Select(kept, old, none, p.dtype))
+        peak, top = code.lines(1), code.lines(1)
+        with code.lane() as u:
+            code.put(peak, ZERO, u, code.get(highest, ZERO, u))
+        with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
+            both = (code.get(peak, ZERO, u), code.get(scores, j, u))
+            code.put(peak, ZERO, u, Apply("maximum", both, p.dtype))
+        with code.lane() as u:
+            high = b.let(code.get(peak, ZERO, u), "high")
+            base = b.let(Select(Apply("equal", (high, none), bool_), zero, high, p.dtype), "top")
+            code.put(top, ZERO, u, base)
+            less = b.let(Apply("subtract", (code.get(highest, ZERO, u), base), p.dtype), "less")
+            share = b.let(Apply("exp", (less,), p.dtype), "fade")
+            code.put(fade, ZERO, u, share)
+            code.put(total, ZERO, u, Apply("multiply", (code.get(total, ZERO, u), share), p.dtype))
+            code.put(highest, ZERO, u, high)
+        with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
+            less = b.let(Apply("subtract", (code.get(scores, j, u), code.get(top, ZERO, u)), p.dtype), "less")
+            share = b.let(Apply("exp", (less,), p.dtype), "share")
+            code.put(scores, j, u, share)
+            code.put(total, ZERO, u, Apply("add", (code.get(total, ZERO, u), share), p.dtype))
+        code.accumulate(result, p.deep, scores, value, start, rows, fade)
+
+    def run_of_keys(start: Expr, end: Expr, partial: Expr | None) -> None:
+        with b.loop(start, end, step=shape.deep, prefix="key") as k:
+            rows = b.let(ix.minimum(ix.subtract(end, k), const(shape.deep)), "rows")
+            tile_of_keys(k, rows, partial)
+
+    walk = BlockWalk(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
+    walk.walk(block, False, run_of_keys)
+    b.buffer("out", p.query.spec.dtype, writes=True)
+    b.buffer("lse", p.dtype, writes=True)
+    with b.loop(ZERO, const(shape.wide), prefix="u") as u:
+        place = b.let(ix.add(first, u), "place")
+        with b.when(ix.less(place, stop)):
+            line = ix.add(ix.multiply(batch, b.size("heads", p.heads)), head)
+            at = b.let(ix.add(ix.multiply(line, limit), place), "line")
+            sum_ = b.let(code.get(total, ZERO, u), "sum")
+            dead = b.let(Apply("equal", (sum_, zero), bool_), "dead")
+            by = b.let(Select(dead, literal(1, p.dtype), sum_, p.dtype), "by")
+            with b.loop(ZERO, const(p.deep), prefix="d") as d:
+                share = Apply("divide", (code.get(result, d, u), by), p.dtype)
+                to = ix.add(ix.multiply(at, const(p.deep)), d)
+                b.store("out", to, cast(share, p.query.spec.dtype))
+            logs = Apply("add", (code.get(highest, ZERO, u), Apply("log", (by,), p.dtype)), p.dtype)
+            b.store("lse", at, Select(dead, none, b.let(logs, "log"), p.dtype))
+    loops = [
+        (tile, b.size("tiles", count), count), (head, b.size("heads", p.heads), p.heads),
+        (batch, b.size("batch", p.batch), p.batch),
+    ]  # fmt: skip
+    slots = {o.name: o.slot for o in (query, key, value, states) if o is not None}
+    launch = b.finish(loops, task=launches.target.row_per_task)
+    launches.add(launch, {**slots, **program.used(), "out": out, "lse": lse})
+
+
+def _applies(request: ScheduleRequest, target: Target) -> Verdict:
+    return True if request.root.op == "flex_attention" else "it is the derivative"
+
+
+FLEX_ATTENTION: Final = Schedule(
+    name="online softmax by tiles",
+    about="a tile of queries for each task or work-item, which goes over the blocks of keys that count",
+    kinds=frozenset({"attention"}), applies=_applies, build=_forward,
+)  # fmt: skip
