@@ -374,6 +374,7 @@ if TYPE_CHECKING:
     from .func import vmap as vmap
     from . import distributions as distributions
     from . import fft as fft
+    from . import distributed as distributed
     from . import library as library
     from . import linalg as linalg
     from . import special as special
@@ -492,7 +493,7 @@ _LATER: Final = {
     "user_kernels": "KernelSource kernel",
 }
 _find, _names, _OFFERED = lazy_exports(
-    __name__, _LATER, "distributions fft library linalg nn optim random special"
+    __name__, _LATER, "distributed distributions fft library linalg nn optim random special"
 )
 
 

@@ -23,6 +23,11 @@ from .backend_interface.capabilities import SupportsPinnedMemory as SupportsPinn
 from .backend_interface.capabilities import SupportsStreams as SupportsStreams
 from .backend_interface.capabilities import SupportsThreads as SupportsThreads
 from .backend_interface.capabilities import SupportsUserKernels as SupportsUserKernels
+from .backend_interface.communication import REDUCTIONS as REDUCTIONS
+from .backend_interface.communication import Communicator as Communicator
+from .backend_interface.communication import CommunicatorFactory as CommunicatorFactory
+from .backend_interface.communication import Rendezvous as Rendezvous
+from .backend_interface.communication import Store as Store
 from .backend_interface.compilation import CompileRequest as CompileRequest
 from .backend_interface.compilation import Executable as Executable
 from .backend_interface.compilation import Knob as Knob

@@ -77,6 +77,14 @@ class DeviceUnavailableError(DeviceError):
     """A device type cannot be used here. Says whether it is installed, its version, why, what to do."""
 
 
+class DistributedError(TensorbusError, RuntimeError):
+    """Ranks do not fit together, one of them failed, or what connects them did."""
+
+
+class DistributedTimeoutError(DistributedError, TimeoutError):
+    """Another rank did not do in time what this one waits for."""
+
+
 class OutOfMemoryError(DeviceError, MemoryError):
     """A device has no room for the value asked for. Every existing tensor is still valid."""
 

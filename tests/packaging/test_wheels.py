@@ -11,8 +11,9 @@ import pytest
 
 NAMES = [
     "tensorbus", "tensorbus-conformance", "tensorbus-core", "tensorbus-cpu", "tensorbus-cuda",
-    "tensorbus-metal", "tensorbus-opencl", "tensorbus-refdev",
+    "tensorbus-metal", "tensorbus-opencl", "tensorbus-refdev", "tensorbus-threads",
 ]  # fmt: skip
+COMMUNICATORS = ["tensorbus-threads"]
 
 
 def _files(built: Any) -> dict[str, str]:
@@ -59,13 +60,15 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
     assert all(".dist-info/" in path for path in files)
     metadata = _metadata(files)
     required = metadata.get_all("Requires-Dist")
-    assert {r.split("==")[0] for r in required if ";" not in r} == {"tensorbus-core", "tensorbus-cpu"}
+    assert {r.split("==")[0] for r in required if ";" not in r} == {
+        "tensorbus-core", "tensorbus-cpu", "tensorbus-threads",
+    }  # fmt: skip
     assert set(metadata.get_all("Provides-Extra")) == {
         "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "dev",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES[3:])
+@pytest.mark.parametrize("name", [name for name in NAMES[3:] if name not in COMMUNICATORS])
 def test_a_device_has_an_entry_point_and_a_manifest_that_agree(built, name):
     files = _files(built[name])
     device = name.removeprefix("tensorbus-")
@@ -77,6 +80,19 @@ def test_a_device_has_an_entry_point_and_a_manifest_that_agree(built, name):
     assert manifest["device"]["requires"]
     assert name in manifest["device"]["install"]
     assert f"tensorbus_{device}/extension.py" in files
+
+
+@pytest.mark.parametrize("name", COMMUNICATORS)
+def test_a_communicator_has_an_entry_point_and_a_manifest_that_agree(built, name):
+    files = _files(built[name])
+    short = name.removeprefix("tensorbus-")
+    entry_points = next(text for path, text in files.items() if path.endswith("entry_points.txt"))
+    assert entry_points.split() == [
+        "[tensorbus.communicators]", short, "=", f"tensorbus_{short}.extension",
+    ]  # fmt: skip
+    manifest = tomllib.loads(files[f"tensorbus_{short}/manifest.toml"])
+    assert manifest["plugin"]["name"] == name
+    assert f"tensorbus_{short}/extension.py" in files
 
 
 def test_the_conformance_kit_is_a_pytest_plugin_and_holds_its_tests(built):

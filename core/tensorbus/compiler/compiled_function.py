@@ -24,6 +24,7 @@ from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..system import fork_safe_locks
 from ..system.garbage_collection import without_collections
+from ..system.rank_of_thread import rank_of_thread
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue, wait_for_copies
@@ -67,8 +68,8 @@ class CompiledFunction(Generic[P, R]):
 
     __slots__ = (
         "__dict__", "__weakref__", "_all_attributes", "_axes", "_extra_code", "_failed_captures", "_function",
-        "_lock", "_python_only", "_refilled", "_root", "_unsettled_captures", "_varying", "breaks", "dynamic",
-        "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
+        "_lock", "_python_only", "_ranks", "_refilled", "_root", "_unsettled_captures", "_varying", "breaks",
+        "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
     )  # fmt: skip
 
     def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
@@ -90,6 +91,7 @@ class CompiledFunction(Generic[P, R]):
         self._varying = VaryingInputs()
         self._failed_captures = self._unsettled_captures = 0
         self._lock = fork_safe_locks.reentrant()
+        self._ranks: WeakKeyDictionary[Any, CompiledFunction[P, R]] | None = None
         _all[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -146,6 +148,11 @@ class CompiledFunction(Generic[P, R]):
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         if _is_transformed(args, kwargs):
             return self._function(*args, **kwargs)
+        if (rank := rank_of_thread()) is not None:
+            return self._of_rank(rank)(*args, **kwargs)  # type: ignore[no-any-return]
+        return self._capture_missed(args, kwargs)
+
+    def _capture_missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         wait_for_copies()  # guards know values that are there
         with self._lock:
             if self._python_only:
@@ -178,6 +185,16 @@ class CompiledFunction(Generic[P, R]):
                     )
                     return self._run(args, kwargs)
             return self._capture(args, kwargs)
+
+    def _of_rank(self, rank: Any) -> Any:
+        """Return what was captured for one of the ranks that are threads; ``rank`` keeps it alive."""
+        with self._lock:
+            if self._ranks is None:
+                self._ranks = WeakKeyDictionary()
+            mine = self._ranks.get(rank)
+            if mine is None:
+                mine = self._ranks[rank] = _OfRank(self._function, **self.options)
+            return mine
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, which compiles what lies between graph breaks."""
@@ -324,6 +341,13 @@ class CompiledFunction(Generic[P, R]):
         if unknown:
             raise Uncapturable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
         return codegen.emit(out)
+
+
+class _OfRank(CompiledFunction[P, R]):
+    """What one rank captured, where ranks are threads: they wait for each other, so they share no lock."""
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        return self._capture_missed(args, kwargs)
 
 
 def _drop_old_values(reach: ReachableState) -> None:

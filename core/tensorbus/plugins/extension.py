@@ -23,6 +23,7 @@ from .plugin_code import run_plugin_code
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
+    from ..backend_interface.communication import CommunicatorFactory
     from ..backend_interface.compilation import Lowering
     from ..backend_interface.protocols import Runtime
 
@@ -31,11 +32,13 @@ IMPORT: Final = "importing it"
 PROBE: Final = "its probe"
 KERNELS: Final = "handing over its kernels"
 OPS: Final = "handing over its ops"
+COMMUNICATOR: Final = "handing over its communicator"
 REQUESTS: Final = {
     "tensorbus_device": PROBE,
     "tensorbus_kernels": KERNELS,
     "tensorbus_lowering": "handing over its lowering",
     "tensorbus_ops": OPS,
+    "tensorbus_communicator": COMMUNICATOR,
 }
 """What a plugin is asked for by each hook, as errors and notes name it."""
 
@@ -177,6 +180,17 @@ class Extension:
                 collected += ops
             self._ops = collected
         return self._ops
+
+    def communicator(self) -> CommunicatorFactory:
+        """Call ``tensorbus_communicator``. Raises ``PluginError`` where the result makes no communicators."""
+        factory = self._call("tensorbus_communicator", name=self.name)
+        if not callable(getattr(factory, "connect", None)) or not callable(getattr(factory, "verdict", None)):
+            raise PluginError(
+                f"tensorbus_communicator of {self.owner} returned {type(factory).__qualname__!r} for"
+                f" {self.name!r}; it must return an object with methods verdict(device_type, rendezvous) and"
+                f" connect(rendezvous)."
+            )
+        return factory  # type: ignore[no-any-return]
 
     def _call(self, hook: str, **arguments: object) -> Any:
         assert self._hooks is not None, "load() comes first"

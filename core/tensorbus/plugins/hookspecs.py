@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
+    from ..backend_interface.communication import CommunicatorFactory
     from ..backend_interface.compilation import Lowering
     from ..backend_interface.protocols import KernelTable, Runtime
 
@@ -112,4 +113,25 @@ def tensorbus_ops() -> Iterable[object] | None:
         def tensorbus_ops():
             from .ops import OPS
             return OPS
+    """
+
+
+@hookspec(firstresult=True)
+def tensorbus_communicator(name: str) -> CommunicatorFactory | None:
+    """Return what connects the ranks of a group: an object with ``verdict`` and ``connect``.
+
+    Called once, when a group of ranks first communicates. ``name`` is the entry point's, in the group
+    ``tensorbus.communicators``. A complete extension::
+
+        from tensorbus.backend_api import hookimpl
+
+        @hookimpl
+        def tensorbus_communicator(name):
+            from .communicator import Factory
+            return Factory()
+
+    found through these lines of its ``pyproject.toml``::
+
+        [project.entry-points."tensorbus.communicators"]
+        sockets = "tensorbus_sockets.extension"
     """

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Final
 
@@ -14,11 +15,12 @@ from ..system import env
 from . import allow_block
 from .addon import Addon, announce
 from .backend import Backend, Failure, State
-from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
-from .extension import KERNELS, OPS, Extension
+from .discovery import COMMUNICATORS, DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
+from .extension import COMMUNICATOR, KERNELS, OPS, Extension
 from .manifest import Manifest, is_type_name
 
 if TYPE_CHECKING:
+    from ..backend_interface.communication import CommunicatorFactory
     from .plugin_status import PluginStatus
 
 
@@ -33,6 +35,7 @@ class Registry:
         self._late: dict[str, Backend] = {}
         self._found: dict[EntryPoint | None, Backend] = {}
         self._addons: dict[str | EntryPoint, Addon] = {}
+        self._communicators: dict[str | EntryPoint, Addon] = {}
         self._removed: set[str] = set()
         self._installed: Installed | None = None
         self._callbacks: list[Callable[[], None]] = []
@@ -263,6 +266,44 @@ class Registry:
         announce(addons)
         return offered
 
+    def communicators(self) -> dict[str, CommunicatorFactory]:
+        """Return what connects ranks, by name; what was registered comes first.
+
+        Those that fail are left out with a warning, and their failure is kept.
+        """
+        with self._lock:
+            for claim in self._group(COMMUNICATORS):
+                if allow_block.refusal(claim) is None and claim not in self._communicators:
+                    self._communicators[claim] = Addon(Extension(claim.name, claim))
+            addons = [*self._communicators.values()]
+        offered: dict[str, CommunicatorFactory] = {}
+        for addon in sorted(addons, key=lambda addon: addon.extension.entry_point is not None):
+            for factory in addon.attempt(COMMUNICATOR, partial(_communicator_of, addon)):
+                offered.setdefault(addon.extension.name, factory)
+        announce(addons)
+        return offered
+
+    def register_communicator(self, name: str, extension: object) -> None:
+        """Add a communicator while the program runs; ``extension`` has the hook ``tensorbus_communicator``.
+
+        Raises ``PluginError`` where the name is taken, or where it fails.
+        """
+        addon = Addon(_extension(name, extension, None, Manifest(name=name)))
+        if name in self.communicators():
+            raise PluginError(f"communicator {name!r} is already there; choose another name.")
+        addon.attempt(COMMUNICATOR, partial(_communicator_of, addon))
+        if addon.failure is not None:
+            reason = f"communicator {name!r} cannot be used: {addon.failure.reason}"
+            raise PluginError(reason) from addon.failure.error
+        with self._lock:
+            self._communicators[name] = addon
+
+    def unregister_communicator(self, name: str) -> None:
+        """Take out a communicator that was added by ``register_communicator``."""
+        with self._lock:
+            if self._communicators.pop(name, None) is None:
+                raise PluginError(f"no communicator {name!r} was registered.")
+
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever what a device offers may have changed; return what cancels that.
 
@@ -285,8 +326,18 @@ class Registry:
             late = list(self._late.values())
         statuses = [snapshot(b.type, "device", b.extension, b.state, b.failure, b.device_count) for b in late]
         statuses += [self._claim_status(claim) for claim in claims]
-        for addon in self._all_addons():
+        with self._lock:
+            known = {addon.extension.entry_point for addon in self._communicators.values()}
+            claims = [claim for claim in self._group(COMMUNICATORS) if claim not in known]
+            communicators = [
+                *self._communicators.values(), *(Addon(Extension(claim.name, claim)) for claim in claims)
+            ]  # fmt: skip
+        for addon in communicators:
             state: State = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
+            name = addon.extension.name
+            statuses.append(snapshot(name, "communicator", addon.extension, state, addon.failure))
+        for addon in self._all_addons():
+            state = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
             statuses.append(snapshot(addon.extension.name, "plugin", addon.extension, state, addon.failure))
         return sorted(statuses, key=lambda status: (status.kind, status.name, status.dist))
 
@@ -420,6 +471,10 @@ class Registry:
             self._ready.pop(backend.type, None)
         if lost:
             self._changed()
+
+
+def _communicator_of(addon: Addon) -> list[CommunicatorFactory]:
+    return [addon.extension.communicator()]
 
 
 def _failed_ops(owner: str, error: BaseException) -> PluginError:

@@ -1,0 +1,131 @@
+"""What connects ranks: the protocol of communicators, of what makes them, and of the store where ranks meet.
+
+A communicator is a plugin as a device is. Its methods take and return tensors without history, block until
+the result may be used as any other tensor, and are called by all ranks of the group in the same order; core
+gives them their order, handles, time records and derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+REDUCTIONS: Final = ("sum", "product", "min", "max", "bitwise_and", "bitwise_or", "bitwise_xor")
+"""What communicators combine the ranks' values by. Averages are core's affair."""
+
+Shape = tuple[int, ...]
+T = TypeVar("T")
+"""A tensor. This module lies below them."""
+
+
+class Store(Protocol):
+    """A small table of bytes that all ranks see. Keys are text; waiting has a limit in seconds."""
+
+    def set(self, key: str, value: bytes) -> None:
+        """Put ``value`` under ``key``, in the place of what was there."""
+        ...
+
+    def get(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait until ``key`` is there and return its value. Raises ``DistributedTimeoutError``."""
+        ...
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number under ``key``, 0 where there is none, and return the sum: one step for all."""
+        ...
+
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
+        """Wait until all keys are there. Raises ``DistributedTimeoutError`` naming those that are not."""
+        ...
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys are there now."""
+        ...
+
+    def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
+        """Put ``value`` where ``expected`` is there (b"": nothing is), and return what is there then."""
+        ...
+
+    def delete_key(self, key: str) -> bool:
+        """Take the key out; return whether it was there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Who meets: the group's ``name``, unique in the program; its ``ranks``; the place of this one."""
+
+    name: str
+    ranks: tuple[int, ...]
+    rank: int
+    """The place of this rank in the group: ``ranks[rank]`` is its number in the program."""
+    store: Store
+    timeout: float
+    """Seconds that a collective waits for the other ranks."""
+    threads: bool = False
+    """Whether the ranks are threads of this process."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks the group has."""
+        return len(self.ranks)
+
+
+class Communicator(Protocol[T]):
+    """One rank's end of a group. Results are tensors of its own, on the device of what it was given.
+
+    Each method raises ``DistributedTimeoutError`` where a rank does not come in time, ``DistributedError``
+    where ranks ask for different things (as far as it can tell), or where the group was aborted.
+    """
+
+    def all_reduce(self, x: T, reduction: str) -> T:
+        """Return the combination of all ranks' ``x``; ``reduction`` is one of ``REDUCTIONS``."""
+        ...
+
+    def all_gather(self, x: T, shapes: Sequence[Shape]) -> list[T]:
+        """Return every rank's tensor; ``shapes`` are theirs in order of rank."""
+        ...
+
+    def reduce_scatter(self, xs: Sequence[T], reduction: str) -> T:
+        """Return the combination of what all ranks have at this rank's place of ``xs``."""
+        ...
+
+    def all_to_all(self, xs: Sequence[T], shapes: Sequence[Shape]) -> list[T]:
+        """Send ``xs[k]`` to rank k and return what each rank sent here, whose shapes are ``shapes``."""
+        ...
+
+    def broadcast(self, x: T, root: int) -> T:
+        """Return rank ``root``'s ``x``; on other ranks ``x`` says shape, dtype and device only."""
+        ...
+
+    def send(self, x: T, to: int) -> None:
+        """Send ``x``; it may be changed when this returns."""
+        ...
+
+    def receive(self, like: T, source: int) -> T:
+        """Return what rank ``source`` sends next; ``like`` says shape, dtype and device."""
+        ...
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """End what waits, with ``DistributedError`` saying ``reason``; called from another thread."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds. Nothing is called afterwards."""
+        ...
+
+
+class CommunicatorFactory(Protocol):
+    """What the hook ``tensorbus_communicator`` returns."""
+
+    def verdict(self, device_type: str, rendezvous: Rendezvous) -> bool | str:
+        """Return True where it connects tensors of the device type for these ranks, else the reason."""
+        ...
+
+    def connect(self, rendezvous: Rendezvous) -> Communicator[Any]:
+        """Return this rank's end. All ranks of the group call it; raises ``DistributedError``."""
+        ...

@@ -1,0 +1,359 @@
+"""Collectives that put their results into tensors that exist, with the names and arguments of PyTorch's.
+
+Every one is called by all ranks of ``group`` (None: all ranks of the program), in the same order; ranks in
+arguments, such as ``src``, are numbers in the program. With ``async_op=True`` each returns a ``Work``, and
+its results are right once ``wait()`` has returned; else None.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import plugins
+from ..autograd.engine import no_grad
+from ..errors import ArgumentError, DistributedError, ShapeError
+from ..interchange.host_array import asarray
+from ..ops.creation.creation import empty
+from ..tensor.tensor import Tensor
+from . import functional
+from .functional import _check_reduction
+from .group import ProcessGroup, get_group
+from .work import Work
+from .world import current
+
+_SHORT = {"avg": "average", "prod": "product", "mean": "average", "band": "bitwise_and", "bor": "bitwise_or",
+          "bxor": "bitwise_xor"}  # fmt: skip
+
+
+class ReduceOp:
+    """PyTorch's names of reductions, each the text that collectives take."""
+
+    SUM, AVG, PRODUCT, MIN, MAX = "sum", "average", "product", "min", "max"
+    BAND, BOR, BXOR = "bitwise_and", "bitwise_or", "bitwise_xor"
+
+
+def all_reduce(
+    tensor: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
+    """Put the combination of all ranks' ``tensor`` into it. ``op`` is as for ``functional.all_reduce``."""
+    op = _SHORT.get(op, op)
+    _check_reduction("all_reduce", op, tensor)
+    return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
+
+
+def reduce(
+    tensor: Tensor, dst: int = 0, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
+    """Put the combination of all ranks' ``tensor`` into that of rank ``dst``; others' stay as they are."""
+    op = _SHORT.get(op, op)
+    _check_reduction("reduce", op, tensor)
+    ranks = _group(group)
+    root = _place("reduce", ranks, dst)
+    target = tensor if ranks.rank == root else None
+    return _do(ranks, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), target, async_op)
+
+
+def broadcast(
+    tensor: Tensor, src: int = 0, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
+    """Put the ``tensor`` of rank ``src`` into that of every rank; shapes and dtypes are the same."""
+    ranks = _group(group)
+    root = _place("broadcast", ranks, src)
+    return _do(ranks, [tensor], lambda g: functional.broadcast(tensor.detach(), root, g), tensor, async_op)
+
+
+def all_gather(
+    tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
+    """Put every rank's ``tensor`` into ``tensor_list``, whose shapes say theirs: they may differ."""
+    ranks = _group(group)
+    _one_each("all_gather", ranks, tensor_list)
+    shapes = [x.shape for x in tensor_list]
+    if shapes[ranks.rank] != tensor.shape:
+        raise ShapeError(
+            f"all_gather: rank {ranks.rank}'s tensor has shape {tensor.shape}, but its place in tensor_list"
+            f" {shapes[ranks.rank]}."
+        )
+    return _raw(ranks, "all_gather", [tensor], lambda c, x: c.all_gather(x[0], shapes), tensor_list, async_op)
+
+
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
+    """Put all ranks' ``input_tensor`` into ``output_tensor``, one after the other along axis 0."""
+    ranks = _group(group)
+    _same_size("all_gather_into_tensor", output_tensor, input_tensor.size * ranks.size)
+    shape = output_tensor.shape
+
+    def gather(g: ProcessGroup) -> Tensor:
+        x = input_tensor.detach()
+        return functional.all_gather(x.reshape((1,)) if not x.ndim else x, group=g).reshape(shape)
+
+    return _do(ranks, [input_tensor], gather, output_tensor, async_op)
+
+
+def reduce_scatter(
+    output: Tensor, input_list: Sequence[Tensor], op: str = "sum", group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Combine the ranks' lists place by place, and put this rank's place into ``output``."""
+    op = _SHORT.get(op, op)
+    ranks = _group(group)
+    _one_each("reduce_scatter", ranks, input_list)
+    _check_reduction("reduce_scatter", op, output)
+    share = 1 / ranks.size if op == "average" else None
+
+    def combine(communicator: Any, parts: list[Tensor]) -> list[Tensor]:
+        part = communicator.reduce_scatter(parts, "sum" if share else op) if ranks.size > 1 else parts[0]
+        return [part * share if share else part]
+
+    return _raw(ranks, "reduce_scatter", input_list, combine, [output], async_op)
+
+
+def reduce_scatter_tensor(
+    output: Tensor, input: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
+) -> Work | None:
+    """Combine the ranks' ``input`` and put this rank's part of axis 0 into ``output``."""
+    op = _SHORT.get(op, op)
+    ranks = _group(group)
+    _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
+    _check_reduction("reduce_scatter_tensor", op, input)
+    shape = output.shape
+    return _do(
+        ranks, [input], lambda g: functional.reduce_scatter(input.detach(), op, group=g).reshape(shape),
+        output, async_op,
+    )  # fmt: skip
+
+
+def all_to_all(
+    output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor],
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Send one tensor to each rank, and put what each sent here into ``output_tensor_list``."""
+    ranks = _group(group)
+    _one_each("all_to_all", ranks, input_tensor_list)
+    _one_each("all_to_all", ranks, output_tensor_list)
+    shapes = [x.shape for x in output_tensor_list]
+    return _raw(
+        ranks,
+        "all_to_all",
+        input_tensor_list,
+        lambda c, x: c.all_to_all(x, shapes),
+        output_tensor_list,
+        async_op,
+    )
+
+
+def all_to_all_single(
+    output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None, group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Send a part of axis 0 to each rank, and put what comes into ``output``, joined along axis 0."""
+    ranks = _group(group)
+    receive = output_split_sizes
+    if receive is None and output.ndim:
+        receive = functional._lengths("all_to_all_single", None, ranks.size, output.shape[0])
+    return _do(
+        ranks, [input],
+        lambda g: functional.all_to_all(input.detach(), 0, 0, input_split_sizes, receive, g),
+        output, async_op,
+    )  # fmt: skip
+
+
+def gather(
+    tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0,
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Put every rank's ``tensor`` into ``gather_list`` of rank ``dst``; the others give none."""
+    ranks = _group(group)
+    root = _place("gather", ranks, dst)
+    if (ranks.rank == root) == (gather_list is None):
+        raise ArgumentError("gather: gather_list must be given on rank dst, and nowhere else.")
+
+    def collect(communicator: Any, x: list[Tensor]) -> list[Tensor]:
+        if ranks.rank != root:
+            communicator.send(x[0], root)
+            return []
+        return [
+            x[0] if rank == root else communicator.receive(like, rank)
+            for rank, like in enumerate(gather_list or ())
+        ]
+
+    if gather_list is not None:
+        _one_each("gather", ranks, gather_list)
+    return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op)
+
+
+def scatter(
+    tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0,
+    group: ProcessGroup | None = None, async_op: bool = False,
+) -> Work | None:  # fmt: skip
+    """Put the tensor that rank ``src`` has in ``scatter_list`` for this rank into ``tensor``."""
+    ranks = _group(group)
+    root = _place("scatter", ranks, src)
+    if (ranks.rank == root) == (scatter_list is None):
+        raise ArgumentError("scatter: scatter_list must be given on rank src, and nowhere else.")
+    if scatter_list is not None:
+        _one_each("scatter", ranks, scatter_list)
+
+    def hand_out(communicator: Any, x: list[Tensor]) -> list[Tensor]:
+        if ranks.rank != root:
+            return [communicator.receive(tensor, root)]
+        for rank, part in enumerate(x):
+            if rank != root:
+                communicator.send(part, rank)
+        return [x[root]]
+
+    given = [tensor] if scatter_list is None else scatter_list
+    return _raw(ranks, "scatter", given, hand_out, [tensor], async_op)
+
+
+def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> None:
+    """Send ``tensor`` to rank ``dst``, which calls ``recv``; it may be changed afterwards."""
+    isend(tensor, dst, group).wait()
+
+
+def recv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> int:
+    """Put what rank ``src`` sends next into ``tensor``, which has its shape and dtype; return ``src``."""
+    irecv(tensor, src, group).wait()
+    return src
+
+
+def isend(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> Work:
+    """Send ``tensor`` to rank ``dst`` beside the program; it is not changed before ``wait()`` returns."""
+    ranks = _group(group)
+    to = _other("send", ranks, dst)
+    x = tensor.detach()
+    return ranks.submit("send", [x], lambda c: c.send(x, to))
+
+
+def irecv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Work:
+    """Receive from rank ``src`` beside the program; ``wait()`` puts it into ``tensor``."""
+    ranks = _group(group)
+    source = _other("recv", ranks, src)
+    x = tensor.detach()
+    return ranks.submit("recv", [x], lambda c: c.receive(x, source), lambda value: _put(tensor, value))
+
+
+def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
+    """Wait until all ranks of the group are here."""
+    ranks = _group(group)
+    if async_op:
+        return ranks.submit("barrier", [], lambda c: c.barrier())
+    if ranks.size > 1:
+        ranks.run("barrier", [], lambda c: c.barrier())
+    return None
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
+    """Put every rank's ``obj`` into ``object_list``, whose length is the number of ranks.
+
+    They travel by ``pickle``: ranks trust each other.
+    """
+    ranks = _group(group)
+    if len(object_list) != ranks.size:
+        raise ArgumentError(
+            f"all_gather_object: object_list needs {ranks.size} places, one a rank, got {len(object_list)}."
+        )
+    data = _bytes_tensor(pickle.dumps(obj))
+    lengths = functional.all_gather(asarray([data.size], device=data.device), group=ranks).tolist()
+    joined = bytes(functional.all_gather(data, lengths=lengths, group=ranks).numpy())
+    start = 0
+    for place, length in enumerate(lengths):
+        object_list[place] = pickle.loads(joined[start : start + length])
+        start += length
+
+
+def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None) -> None:
+    """Put the objects of rank ``src`` into every rank's ``object_list``; they travel by ``pickle``."""
+    ranks = _group(group)
+    root = _place("broadcast_object_list", ranks, src)
+    data = _bytes_tensor(pickle.dumps(object_list) if ranks.rank == root else b"")
+    length = asarray([data.size], device=data.device)
+    size = functional.broadcast(length, root, ranks).tolist()[0]
+    if ranks.rank != root:
+        data = empty((size,), dtype="uint8", device=data.device)
+    object_list[:] = pickle.loads(bytes(functional.broadcast(data, root, ranks).numpy()))
+
+
+def _bytes_tensor(data: bytes) -> Tensor:
+    import array  # not NumPy: core needs none
+
+    return asarray(memoryview(array.array("B", data)), dtype="uint8", device=plugins.host_type())
+
+
+def _group(group: ProcessGroup | None) -> ProcessGroup:
+    functional._name(group)
+    if group is None:
+        return get_group()
+    if group.world is not current():
+        raise DistributedError(f"distributed: {group!r} belongs to another rank; each makes its own.")
+    return group
+
+
+def _place(name: str, group: ProcessGroup, rank: int) -> int:
+    if rank not in group.ranks:
+        raise ArgumentError(f"{name}: rank {rank!r} is not in the group, whose ranks are {[*group.ranks]}.")
+    return group.ranks.index(rank)
+
+
+def _other(name: str, group: ProcessGroup, rank: int) -> int:
+    place = _place(name, group, rank)
+    if place == group.rank:
+        raise ArgumentError(f"{name}: rank {rank} would send to itself.")
+    return place
+
+
+def _one_each(name: str, group: ProcessGroup, tensors: Sequence[Tensor]) -> None:
+    if len(tensors) != group.size:
+        raise ArgumentError(f"{name}: {group.size} tensors are needed, one a rank, got {len(tensors)}.")
+
+
+def _same_size(name: str, tensor: Tensor, size: int) -> None:
+    if tensor.size != size:
+        raise ShapeError(f"{name}: the output must have {size} elements, but its shape is {tensor.shape}.")
+
+
+def _put(target: Tensor, value: Tensor) -> None:
+    with no_grad():
+        target.copy_(value)
+
+
+def _do(
+    group: ProcessGroup | None, tensors: Sequence[Tensor], call: Callable[[ProcessGroup], Tensor],
+    target: Tensor | None, async_op: bool,
+) -> Work | None:  # fmt: skip
+    """Run an op of ``functional`` now, or in the group's queue, and put its result into ``target``."""
+    ranks = _group(group)
+
+    def finish(value: Tensor) -> None:
+        if target is not None:
+            _put(target, value)
+
+    if async_op:
+        return ranks.queue(lambda: call(ranks), finish)
+    with no_grad():
+        finish(call(ranks))
+    return None
+
+
+def _raw(
+    group: ProcessGroup, name: str, tensors: Sequence[Tensor],
+    call: Callable[[Any, list[Tensor]], Sequence[Tensor]], targets: Sequence[Tensor], async_op: bool,
+) -> Work | None:  # fmt: skip
+    """Run a collective of lists of tensors by the communicator itself."""
+    given = [x.detach() for x in tensors]
+
+    def finish(values: Sequence[Tensor]) -> None:
+        for target, value in zip(targets, values, strict=True):
+            _put(target, value)
+
+    if group.size == 1:
+        finish(given if targets else [])
+        return group.queue(lambda: None) if async_op else None
+    if async_op:
+        return group.submit(name, given, lambda c: call(c, given), finish)
+    finish(group.run(name, given, lambda c: call(c, given)))
+    return None

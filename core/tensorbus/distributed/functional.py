@@ -1,0 +1,332 @@
+"""Collectives as ops: of a tensor a new one, with derivatives, and nodes of compiled programs.
+
+All ranks of the group call each, in the same order. ``group`` is a ``ProcessGroup`` or None: all ranks.
+Sizes per rank are ``lengths`` along an axis; None says that all ranks have the same.
+
+The derivative of each is that of the sum of all ranks' results: what ranks send forward comes back summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..backend_interface.communication import REDUCTIONS
+from ..eager.functions import concat
+from ..errors import ArgumentError, AutogradError, AxisError, DtypeError, ShapeError
+from ..library import custom_op
+from ..tensor.tensor import Tensor
+from .group import ProcessGroup, get_group
+
+Lengths = Sequence[int] | None
+
+
+def all_reduce(x: Tensor, reduction: str = "sum", group: ProcessGroup | None = None) -> Tensor:
+    """Return the combination of all ranks' ``x``, the same on each: of the shape and dtype of ``x``.
+
+    ``reduction`` is ``"sum"``, ``"average"``, ``"product"``, ``"min"``, ``"max"``, ``"bitwise_and"``,
+    ``"bitwise_or"`` or ``"bitwise_xor"``; sums and averages have derivatives.
+
+    Raises ``ArgumentError``, ``DtypeError``, ``DistributedError`` and ``DistributedTimeoutError``.
+
+    >>> import tensorbus as tb
+    >>> def rank() -> list[float]:
+    ...     x = tb.ones(2, device="cpu") * tb.distributed.get_rank()
+    ...     return tb.distributed.functional.all_reduce(x).tolist()
+    >>> tb.distributed.run_ranks(rank, 3)
+    [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
+    """
+    _check_reduction("all_reduce", reduction, x)
+    result: Tensor = _all_reduce(x, reduction, _name(group))
+    return result
+
+
+def all_gather(
+    x: Tensor, axis: int = 0, lengths: Lengths = None, group: ProcessGroup | None = None
+) -> Tensor:
+    """Return all ranks' ``x`` joined along ``axis`` in order of rank.
+
+    ``lengths`` are the ranks' lengths along ``axis``. Raises as ``all_reduce`` does, and ``ShapeError``.
+
+    >>> import tensorbus as tb
+    >>> def rank() -> list[int]:
+    ...     x = tb.full((1,), tb.distributed.get_rank(), device="cpu", dtype="int64")
+    ...     return tb.distributed.functional.all_gather(x).tolist()
+    >>> tb.distributed.run_ranks(rank, 2)
+    [[0, 1], [0, 1]]
+    """
+    name = _name(group)
+    axis = _axis("all_gather", x, axis)
+    ranks = get_group(name)
+    sizes = _lengths("all_gather", lengths, ranks.size, x.shape[axis] * ranks.size)
+    if sizes[ranks.rank] != x.shape[axis]:
+        raise ShapeError(
+            f"all_gather: lengths {sizes} give rank {ranks.rank} {sizes[ranks.rank]} along axis {axis}, but"
+            f" its tensor has shape {x.shape}."
+        )
+    result: Tensor = _all_gather(x, axis, sizes, name)
+    return result
+
+
+def reduce_scatter(
+    x: Tensor, reduction: str = "sum", axis: int = 0, lengths: Lengths = None,
+    group: ProcessGroup | None = None,
+) -> Tensor:  # fmt: skip
+    """Combine all ranks' ``x``, and return this rank's part along ``axis``.
+
+    ``lengths`` are the parts' lengths; None: the length of the axis divided by the number of ranks. Raises as
+    ``all_reduce`` does, and ``ShapeError`` where the parts do not make up the axis.
+    """
+    _check_reduction("reduce_scatter", reduction, x)
+    name = _name(group)
+    axis = _axis("reduce_scatter", x, axis)
+    sizes = _lengths("reduce_scatter", lengths, get_group(name).size, x.shape[axis])
+    result: Tensor = _reduce_scatter(x, reduction, axis, sizes, name)
+    return result
+
+
+def all_to_all(
+    x: Tensor, split_axis: int = 0, concat_axis: int = 0, send_lengths: Lengths = None,
+    receive_lengths: Lengths = None, group: ProcessGroup | None = None,
+) -> Tensor:  # fmt: skip
+    """Split ``x`` along ``split_axis``, send a part to each rank, and join what comes along ``concat_axis``.
+
+    ``send_lengths`` are the parts' lengths, ``receive_lengths`` the lengths along ``concat_axis`` of what
+    each rank sends here. Raises as ``all_gather`` does.
+    """
+    name = _name(group)
+    split_axis, concat_axis = _axis("all_to_all", x, split_axis), _axis("all_to_all", x, concat_axis)
+    ranks = get_group(name)
+    send = _lengths("all_to_all", send_lengths, ranks.size, x.shape[split_axis])
+    if sum(send) != x.shape[split_axis]:
+        raise ShapeError(
+            f"all_to_all: send_lengths {send} must add up to {x.shape[split_axis]}, the length of axis"
+            f" {split_axis}."
+        )
+    if receive_lengths is None and split_axis == concat_axis:
+        receive = (send[ranks.rank],) * ranks.size
+    else:
+        receive = _lengths("all_to_all", receive_lengths, ranks.size, x.shape[concat_axis] * ranks.size)
+    result: Tensor = _all_to_all(x, split_axis, concat_axis, send, receive, name)
+    return result
+
+
+def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None) -> Tensor:
+    """Return the ``x`` of rank ``root`` of the group; on other ranks ``x`` says shape, dtype and device.
+
+    Raises as ``all_reduce`` does.
+    """
+    name = _name(group)
+    size = get_group(name).size
+    if not 0 <= root < size:
+        raise ArgumentError(f"broadcast: root must be a rank of the group, 0 to {size - 1}, got {root!r}.")
+    result: Tensor = _broadcast(x, root, name)
+    return result
+
+
+def _name(group: ProcessGroup | None) -> str:
+    if group is None:
+        return get_group().name
+    if not isinstance(group, ProcessGroup):
+        raise ArgumentError(f"distributed: group must be a ProcessGroup or None, got {type(group).__name__}.")
+    return group.name
+
+
+def _axis(name: str, x: Tensor, axis: int) -> int:
+    if not -x.ndim <= axis < x.ndim:
+        raise AxisError(f"{name}: axis {axis} was asked of a tensor of shape {x.shape}.")
+    return axis % x.ndim
+
+
+def _lengths(name: str, lengths: Lengths, size: int, total: int) -> tuple[int, ...]:
+    if lengths is None:
+        if total % size:
+            raise ShapeError(
+                f"{name}: a length of {total} is not divisible by {size} ranks; say each rank's in lengths."
+            )
+        return (total // size,) * size
+    if len(lengths) != size or any(n < 0 for n in lengths):
+        raise ShapeError(f"{name}: {size} lengths >= 0 are needed, one a rank, got {[*lengths]}.")
+    return tuple(lengths)
+
+
+def _check_reduction(name: str, reduction: str, x: Tensor) -> None:
+    if reduction not in (*REDUCTIONS, "average"):
+        raise ArgumentError(
+            f"{name}: reduction must be one of {', '.join((*REDUCTIONS, 'average'))}, got {reduction!r}."
+        )
+    dtype = x.dtype
+    if reduction.startswith("bitwise"):
+        defined = dtype.is_integer or dtype.kind == "bool"
+    elif reduction in ("min", "max"):
+        defined = dtype.kind != "bool" and not dtype.is_complex
+    elif reduction == "average":
+        defined = dtype.is_floating or dtype.is_complex
+    else:
+        defined = dtype.kind != "bool"
+    if not defined:
+        raise DtypeError(f"{name}: {reduction!r} is not defined for {dtype}.")
+
+
+def _parts(x: Tensor, axis: int, lengths: Sequence[int]) -> list[Tensor]:
+    parts, start = [], 0
+    for length in lengths:
+        index = (slice(None),) * axis + (slice(start, start + length),)
+        parts.append(x[index])
+        start += length
+    return parts
+
+
+def _resized(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
+    return (*shape[:axis], length, *shape[axis + 1 :])
+
+
+def _summed(reduction: str) -> str:
+    return "sum" if reduction == "average" else reduction
+
+
+@custom_op("distributed::all_reduce")
+def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
+    ranks = get_group(group)
+    if ranks.size == 1:
+        return x.clone()
+    total = ranks.run("all_reduce", [x], lambda c: c.all_reduce(x, _summed(reduction)))
+    result: Tensor = total / ranks.size if reduction == "average" else total
+    return result
+
+
+@custom_op("distributed::all_gather")
+def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
+    ranks = get_group(group)
+    if ranks.size == 1:
+        return x.clone()
+    shapes = [_resized(x.shape, axis, length) for length in lengths]
+    return concat(ranks.run("all_gather", [x], lambda c: c.all_gather(x, shapes)), axis=axis)
+
+
+@custom_op("distributed::reduce_scatter")
+def _reduce_scatter(x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
+    ranks = get_group(group)
+    if ranks.size == 1:
+        return x.clone()
+    parts = _parts(x, axis, lengths)
+    part = ranks.run("reduce_scatter", parts, lambda c: c.reduce_scatter(parts, _summed(reduction)))
+    result: Tensor = part / ranks.size if reduction == "average" else part
+    return result
+
+
+@custom_op("distributed::all_to_all")
+def _all_to_all(
+    x: Tensor, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...], group: str
+) -> Tensor:
+    ranks = get_group(group)
+    if ranks.size == 1:
+        return x.clone()
+    parts = _parts(x, split_axis, send)
+    mine = parts[ranks.rank].shape
+    shapes = [_resized(mine, concat_axis, length) for length in receive]
+    return concat(ranks.run("all_to_all", parts, lambda c: c.all_to_all(parts, shapes)), axis=concat_axis)
+
+
+@custom_op("distributed::broadcast")
+def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
+    ranks = get_group(group)
+    if ranks.size == 1:
+        return x.clone()
+    result: Tensor = ranks.run("broadcast", [x], lambda c: c.broadcast(x, root))
+    return result
+
+
+@_all_reduce.register_fake
+def _(x: Any, reduction: str, group: str) -> Any:
+    return x.shape, x.dtype
+
+
+@_broadcast.register_fake
+def _(x: Any, root: int, group: str) -> Any:
+    return x.shape, x.dtype
+
+
+@_all_gather.register_fake
+def _(x: Any, axis: int, lengths: tuple[int, ...], group: str) -> Any:
+    return _resized(x.shape, axis, sum(lengths)), x.dtype
+
+
+@_reduce_scatter.register_fake
+def _(x: Any, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Any:
+    if sum(lengths) != x.shape[axis]:
+        raise ShapeError(
+            f"reduce_scatter: lengths {lengths} must add up to {x.shape[axis]}, the length of axis {axis}."
+        )
+    return _resized(x.shape, axis, lengths[get_group(group).rank]), x.dtype
+
+
+@_all_to_all.register_fake
+def _(
+    x: Any, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...], group: str
+) -> Any:
+    shape = _resized(x.shape, split_axis, send[get_group(group).rank])
+    return _resized(shape, concat_axis, sum(receive)), x.dtype
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.arguments = inputs[1:]
+
+
+def _all_reduce_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    reduction, group = ctx.arguments
+    return _all_reduce(g, _differentiable("all_reduce", reduction), group), None, None
+
+
+def _all_gather_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    axis, lengths, group = ctx.arguments
+    return _reduce_scatter(g, "sum", axis, lengths, group), None, None, None
+
+
+def _reduce_scatter_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    reduction, axis, lengths, group = ctx.arguments
+    whole = _all_gather(g, axis, lengths, group)
+    if _differentiable("reduce_scatter", reduction) == "average":
+        whole = whole / len(lengths)
+    return whole, None, None, None, None
+
+
+def _all_to_all_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    split_axis, concat_axis, send, receive, group = ctx.arguments
+    return _all_to_all(g, concat_axis, split_axis, receive, send, group), None, None, None, None, None
+
+
+def _broadcast_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    root, group = ctx.arguments
+    total = _all_reduce(g, "sum", group)
+    return total if get_group(group).rank == root else total * 0, None, None
+
+
+def _differentiable(name: str, reduction: str) -> str:
+    if reduction not in ("sum", "average"):
+        raise AutogradError(f"{name}: {reduction!r} has no derivative; sums and averages have one.")
+    return reduction
+
+
+_all_reduce.register_autograd(_all_reduce_backward, setup_context=_keep)
+_all_gather.register_autograd(_all_gather_backward, setup_context=_keep)
+_reduce_scatter.register_autograd(_reduce_scatter_backward, setup_context=_keep)
+_all_to_all.register_autograd(_all_to_all_backward, setup_context=_keep)
+_broadcast.register_autograd(_broadcast_backward, setup_context=_keep)
+
+
+def _batched(op: Callable[..., Tensor], *axes: int) -> Callable[..., tuple[Tensor, int]]:
+    """Return the batching rule: examples lie along a new first axis, so ``axes`` of the arguments move up."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], x: Tensor, *arguments: Any) -> tuple[Tensor, int]:
+        values = [value + 1 if place in axes else value for place, value in enumerate(arguments)]
+        return op(x, *values), 0
+
+    return rule
+
+
+_all_reduce.register_vmap(_batched(_all_reduce))
+_all_gather.register_vmap(_batched(_all_gather, 0))
+_reduce_scatter.register_vmap(_batched(_reduce_scatter, 1))
+_all_to_all.register_vmap(_batched(_all_to_all, 0, 1))
+_broadcast.register_vmap(_batched(_broadcast))

@@ -1,0 +1,102 @@
+"""``init``: reads which rank this process is from what started it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ..backend_interface.communication import Store
+from ..errors import ArgumentError, DistributedError
+from .memory_store import MemoryStore
+from .store_urls import open_store
+from .world import DEFAULT_TIMEOUT, World, set_process_world
+
+_LAUNCHERS: Final = (
+    # rank, size, rank on the machine
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),  # tensorbus run, torchrun
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),  # Open MPI
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),  # Slurm's srun
+)
+
+
+class Launched(NamedTuple):
+    """What a launcher says of this process."""
+
+    rank: int
+    size: int
+    local_rank: int
+    store: str
+
+
+def launched(environment: Mapping[str, str]) -> Launched | None:
+    """Return what the launcher put into the environment; None where the program was started alone.
+
+    Raises ``ArgumentError`` where a variable is no number.
+
+    >>> launched({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"})
+    Launched(rank=1, size=2, local_rank=1, store='tcp://node1:29500')
+    """
+    for names in _LAUNCHERS:
+        if names[0] in environment and names[1] in environment:
+            numbers = []
+            for name, default in zip(names, ("0", "1", environment[names[0]]), strict=True):
+                text = environment.get(name, default)
+                if not text.isdecimal():
+                    raise ArgumentError(
+                        f"distributed: {name} must be a number in the environment, got {text!r}."
+                    )
+                numbers.append(int(text))
+            return Launched(numbers[0], numbers[1], numbers[2], _store_url(environment))
+    return None
+
+
+def _store_url(environment: Mapping[str, str]) -> str:
+    url = environment.get("TENSORBUS_STORE", "")
+    if not url and "MASTER_ADDR" in environment:
+        url = f"tcp://{environment['MASTER_ADDR']}:{environment.get('MASTER_PORT', '29500')}"
+    return url
+
+
+def init(
+    *, rank: int | None = None, world_size: int | None = None, store: Store | str | None = None,
+    timeout: float = DEFAULT_TIMEOUT, prefer: str | None = None,
+) -> None:  # fmt: skip
+    """Make this process a rank of the program that it was started in.
+
+    Rank, number of ranks and store are read from what started the process: ``tensorbus run``, ``mpiexec``,
+    ``srun``, or ``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT`` as torchrun sets them;
+    arguments come before them. Alone it is rank 0 of 1. ``store`` is a ``Store`` or a URL of one. No backend
+    is named: what connects the ranks is chosen by the tensors' devices, ``prefer`` first. ``timeout`` is the
+    seconds that a collective waits for other ranks.
+
+    Raises ``DistributedError`` where the process is a rank already or the ranks cannot meet,
+    ``ArgumentError`` for numbers that do not fit.
+
+    >>> import tensorbus as tb
+    >>> tb.distributed.init()
+    >>> tb.distributed.get_rank(), tb.distributed.get_world_size()
+    (0, 1)
+    >>> tb.distributed.shutdown()
+    """
+    found = launched(os.environ) or Launched(0, 1, 0, _store_url(os.environ))
+    if (rank is None) != (world_size is None):
+        raise ArgumentError("distributed: rank and world_size are given together, or neither.")
+    number, size = found.rank if rank is None else rank, found.size if world_size is None else world_size
+    where = found.store if store is None else store
+    opened: Store
+    if not isinstance(where, str):
+        opened = where
+    elif size == 1 and not where:
+        opened = MemoryStore()
+    elif not where:
+        raise DistributedError(
+            f"distributed: rank {number} of {size} does not know where the ranks meet. Start the program by"
+            f" `tensorbus run`, set MASTER_ADDR and MASTER_PORT, or pass store='tcp://host:port'."
+        )
+    else:
+        opened = open_store(where)
+    set_process_world(
+        World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
+    )

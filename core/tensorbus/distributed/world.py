@@ -1,0 +1,134 @@
+"""Which rank the program is, of how many, its groups: one for a process, or for each thread of ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..backend_interface.communication import Store
+from ..errors import ArgumentError, DistributedError
+from ..system.rank_of_thread import rank_of_thread, set_rank_of_thread
+from .records import Record, Records
+
+if TYPE_CHECKING:
+    from .group import ProcessGroup
+
+DEFAULT_TIMEOUT = 600.0
+"""Seconds that a collective waits for other ranks."""
+
+
+class World:
+    """A rank's view of the program: its number, how many there are, where they meet, its groups."""
+
+    def __init__(
+        self, rank: int, size: int, store: Store, *, timeout: float = DEFAULT_TIMEOUT,
+        local_rank: int | None = None, prefer: str | None = None, threads: bool = False,
+    ) -> None:  # fmt: skip
+        if not isinstance(size, int) or size < 1 or not isinstance(rank, int) or not 0 <= rank < size:
+            raise ArgumentError(
+                f"distributed: rank {rank!r} of {size!r} ranks; it must be 0 to {size!r} - 1."
+            )
+        if not timeout > 0:
+            raise ArgumentError(f"distributed: timeout must be a number of seconds > 0, got {timeout!r}.")
+        self.rank, self.size, self.store = rank, size, store
+        self.local_rank = rank if local_rank is None else local_rank
+        self.timeout, self.prefer, self.threads = float(timeout), prefer, threads
+        self.token = f"@{next(_numbers)}.{rank}" if threads else ""
+        """What sets the names of this rank's groups apart from those of other threads; "" for processes."""
+        self.records = Records()
+        self.groups: dict[str, ProcessGroup] = {}
+        self.group_counts: dict[tuple[int, ...], int] = {}
+
+    def close(self, reason: str = "") -> None:
+        """Give back what the groups hold; a ``reason`` is the error of what waits in them."""
+        for group in list(self.groups.values()):
+            group.close(reason)
+
+
+_numbers = itertools.count(1)
+
+
+class _Local(threading.local):
+    world: World | None = None
+
+
+_local = _Local()
+_process: list[World] = []
+"""The world of the process: empty or one."""
+
+
+def current() -> World:
+    """Return the world of this thread, or of the process. Raises ``DistributedError`` where there is none."""
+    if _local.world is not None:
+        return _local.world
+    if _process:
+        return _process[0]
+    raise DistributedError(
+        "this program is no rank yet: call tensorbus.distributed.init() first, or run a function on ranks"
+        " that are threads by tensorbus.distributed.run_ranks(function, 4)."
+    )
+
+
+def is_initialized() -> bool:
+    """Return whether this thread, or the process, is a rank.
+
+    >>> is_initialized()
+    False
+    """
+    return _local.world is not None or bool(_process)
+
+
+def set_process_world(world: World) -> None:
+    """Make ``world`` that of the process. Raises ``DistributedError`` where there is one."""
+    if _process:
+        raise DistributedError(
+            f"distributed: this process is rank {_process[0].rank} of {_process[0].size} already; call"
+            f" tensorbus.distributed.shutdown() before another init()."
+        )
+    _process.append(world)
+
+
+def shutdown() -> None:
+    """Leave: close the groups of this rank. Without ranks nothing happens."""
+    if _local.world is not None:
+        _local.world.close()
+        _local.world = None
+    elif _process:
+        _process.pop().close()
+
+
+@contextlib.contextmanager
+def in_world(world: World) -> Iterator[None]:
+    """Be a rank of ``world`` in this thread, inside the block."""
+    before, _local.world = _local.world, world
+    rank = rank_of_thread()
+    if world.threads:
+        set_rank_of_thread(world)
+    try:
+        yield
+    finally:
+        _local.world = before
+        set_rank_of_thread(rank)
+
+
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """Return the number of this rank: in the program, or in a group."""
+    return current().rank if group is None else group.rank
+
+
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """Return how many ranks there are: in the program, or in a group."""
+    return current().size if group is None else group.size
+
+
+def get_local_rank() -> int:
+    """Return the number of this rank among those of its machine, which chooses its device."""
+    return current().local_rank
+
+
+def records() -> list[Record]:
+    """Return what this rank communicated last, oldest first: operation, shapes, state, times."""
+    return current().records.last()

@@ -1,0 +1,143 @@
+"""Collectives of threads, by the tensors' own operations: so on every device, and between devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Final
+
+import tensorbus as tb
+from tensorbus.backend_api import Rendezvous
+from tensorbus.errors import DistributedError
+
+from .meeting import Meeting, meeting_of
+
+_COMBINE: Final[dict[str, Callable[[tb.Tensor, tb.Tensor], tb.Tensor]]] = {
+    "sum": tb.add, "product": tb.multiply, "min": tb.minimum, "max": tb.maximum,
+    "bitwise_and": tb.bitwise_and, "bitwise_or": tb.bitwise_or, "bitwise_xor": tb.bitwise_xor,
+}  # fmt: skip
+Shape = tuple[int, ...]
+
+
+class Factory:
+    """Connects threads, whatever their device."""
+
+    def verdict(self, device_type: str, rendezvous: Rendezvous) -> bool | str:
+        """Return True for threads of one process."""
+        return rendezvous.threads or "its ranks are threads of one process"
+
+    def connect(self, rendezvous: Rendezvous) -> Communicator:
+        """Return a rank's end."""
+        return Communicator(meeting_of(rendezvous), rendezvous.rank, rendezvous.size)
+
+
+class Communicator:
+    """One thread's end of a group."""
+
+    def __init__(self, meeting: Meeting, rank: int, size: int) -> None:
+        self._meeting, self._rank, self._size = meeting, rank, size
+
+    def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
+        """Combine in order of rank, so that the result is the same in every run."""
+
+        def combine(xs: list[tb.Tensor]) -> list[tb.Tensor]:
+            total = _combined(xs, reduction)
+            return [_own(total, y) for y in xs]
+
+        asked = f"all_reduce {reduction} of {_spec(x)}"
+        return self._meeting.exchange(self._rank, asked, x, combine)  # type: ignore[no-any-return]
+
+    def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
+        """Copy every rank's tensor."""
+        asked = f"all_gather of {x.dtype} in shapes {[*shapes]}"
+        return self._meeting.exchange(  # type: ignore[no-any-return]
+            self._rank, asked, (x, shapes), lambda contributed: _gathered(contributed)
+        )
+
+    def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
+        """Combine place by place."""
+
+        def combine(contributed: list[Sequence[tb.Tensor]]) -> list[tb.Tensor]:
+            return [
+                _own(_combined([parts[rank] for parts in contributed], reduction), contributed[rank][rank])
+                for rank in range(self._size)
+            ]
+
+        asked = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
+        return self._meeting.exchange(self._rank, asked, xs, combine)  # type: ignore[no-any-return]
+
+    def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
+        """Transpose the ranks' lists."""
+
+        def combine(
+            contributed: list[tuple[Sequence[tb.Tensor], Sequence[Shape]]],
+        ) -> list[list[tb.Tensor]]:
+            results = []
+            for rank in range(self._size):
+                parts = [others[rank] for others, _ in contributed]
+                _check_shapes(rank, parts, contributed[rank][1])
+                results.append([_own(part, contributed[rank][0][0]) for part in parts])
+            return results
+
+        asked = f"all_to_all of {xs[0].dtype}"
+        return self._meeting.exchange(self._rank, asked, (xs, shapes), combine)  # type: ignore[no-any-return]
+
+    def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
+        """Copy the root's tensor."""
+        asked = f"broadcast of {_spec(x)} from place {root}"
+        return self._meeting.exchange(  # type: ignore[no-any-return]
+            self._rank, asked, x, lambda xs: [_own(xs[root], y) for y in xs]
+        )
+
+    def send(self, x: tb.Tensor, to: int) -> None:
+        """Leave a copy."""
+        self._meeting.post(self._rank, to, x.clone())
+
+    def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
+        """Take what the other left."""
+        x: tb.Tensor = self._meeting.take(source, self._rank)
+        if (x.shape, x.dtype) != (like.shape, like.dtype):
+            raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {_spec(x)}.")
+        return x.to(like.device)
+
+    def barrier(self) -> None:
+        """Wait for all."""
+        self._meeting.exchange(self._rank, "barrier", None, lambda contributed: contributed)
+
+    def abort(self, reason: str) -> None:
+        """End who waits."""
+        self._meeting.end(reason)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _spec(x: tb.Tensor) -> str:
+    return f"{x.dtype}{[*x.shape]}"
+
+
+def _own(x: tb.Tensor, like: tb.Tensor) -> tb.Tensor:
+    """Return a copy on the device of ``like``."""
+    return x.clone() if x.device == like.device else x.to(like.device)
+
+
+def _combined(xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
+    """Combine in order; halves in float32, as one sum of them would be."""
+    first = xs[0]
+    wide = first.dtype.is_floating and first.dtype.itemsize < 4 and reduction in ("sum", "product")
+    moved = [x.to(first.device) for x in xs]
+    if wide:
+        moved = [x.to("float32") for x in moved]
+    total = reduce(_COMBINE[reduction], moved)
+    return total.to(first.dtype) if wide or total.dtype != first.dtype else total
+
+
+def _gathered(contributed: list[tuple[tb.Tensor, Sequence[Shape]]]) -> list[list[tb.Tensor]]:
+    _check_shapes(0, [x for x, _ in contributed], contributed[0][1])
+    return [[_own(x, like) for x, _ in contributed] for like, _ in contributed]
+
+
+def _check_shapes(rank: int, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> None:
+    found = [x.shape for x in xs]
+    if found != [*map(tuple, shapes)]:
+        raise DistributedError(f"the ranks bring shapes {found}, but place {rank} was told {[*shapes]}.")

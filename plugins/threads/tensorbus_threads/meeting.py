@@ -1,0 +1,124 @@
+"""Where the threads of a group meet: each leaves what it has, and the last one to come computes for all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from tensorbus.backend_api import Rendezvous
+from tensorbus.errors import DistributedError, DistributedTimeoutError
+
+_meetings: Final[WeakKeyDictionary[Any, dict[str, Meeting]]] = WeakKeyDictionary()
+"""By store and name: the ranks of a program share its store."""
+_lock: Final = threading.Lock()
+
+
+class _Round:
+    """One collective: what the ranks ask for and bring, then what each gets."""
+
+    def __init__(self, size: int) -> None:
+        self.asked: list[str | None] = [None] * size
+        self.contributed: list[Any] = [None] * size
+        self.results: Sequence[Any] = ()
+        self.error: BaseException | None = None
+        self.over = False
+
+
+class Meeting:
+    """Shared by the ranks of a group."""
+
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self.name, self.ranks, self.timeout = rendezvous.name, rendezvous.ranks, rendezvous.timeout
+        self._round = _Round(len(self.ranks))
+        self._mail: dict[tuple[int, int], deque[Any]] = {}
+        self._changed = threading.Condition()
+        self._ended = ""
+
+    def exchange(
+        self, rank: int, asked: str, contributed: Any, combine: Callable[[list[Any]], Sequence[Any]]
+    ) -> Any:
+        """Bring something, wait for all, and return this rank's place of what ``combine`` makes of it all.
+
+        One thread combines, while the others wait. What it raises is raised on every rank.
+        """
+        with self._changed:
+            self._check(asked)
+            now = self._round
+            now.asked[rank], now.contributed[rank] = asked, contributed
+            last = all(a is not None for a in now.asked)
+            if not last:
+                self._wait(lambda: now.over, asked, lambda: self._absent(now))
+        if last:
+            self._finish(now, combine)
+        if now.error is not None:
+            text = str(now.error) if isinstance(now.error, DistributedError) else f"{asked}: {now.error}"
+            raise DistributedError(text) from now.error
+        return now.results[rank]
+
+    def _finish(self, now: _Round, combine: Callable[[list[Any]], Sequence[Any]]) -> None:
+        try:
+            if len(set(now.asked)) > 1:
+                calls = "; ".join(
+                    f"rank {rank}: {asked}" for rank, asked in zip(self.ranks, now.asked, strict=True)
+                )
+                raise DistributedError(f"the ranks ask for different things: {calls}.")
+            now.results = combine(now.contributed)
+        except BaseException as error:  # raised on every rank
+            now.error = error
+        finally:
+            with self._changed:
+                now.over = True
+                self._round = _Round(len(self.ranks))
+                self._changed.notify_all()
+
+    def post(self, source: int, to: int, item: Any) -> None:
+        """Leave something for one rank."""
+        with self._changed:
+            self._check("send")
+            self._mail.setdefault((source, to), deque()).append(item)
+            self._changed.notify_all()
+
+    def take(self, source: int, to: int) -> Any:
+        """Wait for what a rank left for this one."""
+        with self._changed:
+            box = self._mail.setdefault((source, to), deque())
+            self._wait(lambda: bool(box), "recv", lambda: [self.ranks[source]])
+            return box.popleft()
+
+    def end(self, reason: str) -> None:
+        """End all who wait."""
+        with self._changed:
+            self._ended = self._ended or reason
+            self._changed.notify_all()
+
+    def _absent(self, now: _Round) -> list[int]:
+        return [rank for rank, asked in zip(self.ranks, now.asked, strict=True) if asked is None]
+
+    def _check(self, asked: str) -> None:
+        if self._ended:
+            raise DistributedError(f"{asked}: the other ranks are gone: {self._ended}.")
+
+    def _wait(self, ready: Callable[[], bool], asked: str, absent: Callable[[], list[int]]) -> None:
+        end = time.monotonic() + self.timeout
+        while not ready():
+            self._check(asked)
+            left = end - time.monotonic()
+            if left <= 0:
+                ranks = ", ".join(map(str, absent()))
+                self.end(f"{asked} waited {self.timeout:g} seconds for rank {ranks}")
+                raise DistributedTimeoutError(
+                    f"{asked}: rank {ranks} did not come within {self.timeout:g} seconds. It works still,"
+                    f" waits elsewhere, or is gone; tensorbus.distributed.records() on each rank shows what"
+                    f" it did last."
+                )
+            self._changed.wait(left)
+
+
+def meeting_of(rendezvous: Rendezvous) -> Meeting:
+    """Return the meeting of a group: the same object on each of its ranks."""
+    with _lock:
+        return _meetings.setdefault(rendezvous.store, {}).setdefault(rendezvous.name, Meeting(rendezvous))
