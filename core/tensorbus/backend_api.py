@@ -35,6 +35,7 @@ from .backend_interface.compilation import Lowering as Lowering
 from .backend_interface.compilation import ProgramPart as ProgramPart
 from .backend_interface.compilation import SymbolicProgram as SymbolicProgram
 from .backend_interface.compilation import at_sizes as at_sizes
+from .backend_interface.foreign_finalizer import call_when_gone as call_when_gone
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
 from .backend_interface.handle_counter import HandleCounter as HandleCounter

@@ -15,6 +15,7 @@ from ..devices.device import ValueType
 from ..dispatch.modes import lift_to, wraps
 from ..dispatch.plan import Plan
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
+from ..ops.call_errors import with_signature
 from ..ops.creation.creation import full, ones_like
 from ..ops.definition import table
 from ..ops.elementwise.where_cast import cast
@@ -197,6 +198,7 @@ def backward(
                 hook.run()
 
 
+@with_signature
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],

@@ -19,7 +19,8 @@ from ..dispatch.modes import base_device, inner_device, lift_to, readable
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, check_scalar
 from ..errors import ArgumentError, DtypeError, TensorbusError
-from ..ops.call_errors import with_form
+from ..ops.argument_kinds import shown
+from ..ops.call_errors import flags, with_form
 from ..ops.definition import Shape, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import dlpack_types, host_backend
@@ -297,6 +298,10 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
     host = _host_arrays(x.device)
     if host is None:
         raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
+    if copy is not None:
+        copy = flags("__array__", copy=copy)["copy"]
+    if dtype is not None:
+        dtype = _array_dtype(host, dtype)
     array = lend(x) if copy is not True else None
     array = by_device(host.to_numpy, materialize(x)) if array is None else array
     if dtype is not None and array.dtype != dtype:
@@ -304,6 +309,17 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
             raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
         return array.astype(dtype)
     return array.copy() if copy else array
+
+
+def _array_dtype(host: Any, dtype: Any) -> Any:
+    """Return an array library's own dtype for a name of it. Raises ``DtypeError`` for what names none."""
+    empty = host.to_numpy(host.from_host(memoryview(b""), (0,), dt.uint8, 0))
+    try:
+        return empty.astype(dtype).dtype
+    except (TypeError, ValueError) as error:
+        raise DtypeError(
+            f"__array__: 'dtype' must be None or a dtype of NumPy's, got {shown(dtype)}: {error}."
+        ) from None
 
 
 def to_buffer(x: Tensor) -> memoryview:

@@ -9,6 +9,7 @@ from ..devices.device import device
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DtypeError
+from ..ops.call_errors import misfit
 from ..ops.creation.creation import empty
 from ..tensor.tensor import Tensor
 from .parameter import hold
@@ -20,7 +21,10 @@ def move(cells: Iterable[Tensor], *args: Any, non_blocking: bool = False, **kwar
 
     All values are made before the first is held: where one cannot move, none does.
     """
-    where, dtype = _target(*args, **kwargs)
+    try:
+        where, dtype = _target(*args, **kwargs)
+    except TypeError as error:
+        raise misfit(_target, "to", error) or error from None
     once = list({id(c): c for c in cells}.values())
     values = [
         empty((), device=where or c.device, dtype=dtype or c.dtype) if is_lazy(c)

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from ..autograd.engine import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
+from ..ops.call_errors import with_form_of_class
 from ..ops.creation.creation import zeros_like
 from ..ops.elementwise.complex import view_as_complex, view_as_real
 from ..tensor.leaf import HookHandle
@@ -75,6 +76,11 @@ class Optimizer:
     ``foreach``, ``fused`` and ``capturable`` choose an implementation in PyTorch: they change no result here.
     ``differentiable=True`` is refused, as steps record no history.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("tensorbus.") and "__init__" in vars(cls):
+            cls.__init__ = with_form_of_class(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self, params: Parameters, defaults: dict[str, Any], *, foreach: bool | None = None,
