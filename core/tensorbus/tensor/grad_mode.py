@@ -8,8 +8,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..ops.call_errors import flags
 from ..system.context_decorator import decorated
+from .flag import checked_flag
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -105,7 +105,7 @@ class set_grad_enabled(GradMode):  # noqa: N801 - PyTorch's name
     """
 
     def __init__(self, mode: bool) -> None:
-        super().__init__(flags("set_grad_enabled", mode=mode)["mode"])
+        super().__init__(checked_flag("set_grad_enabled", "mode", mode))
         self._before = grad_enabled.get()
         grad_enabled.set(self._on)
 

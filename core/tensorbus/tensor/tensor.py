@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ..devices.device import Device, ValueType
 from ..dtypes.definition import DType
 from ..errors import AutogradError, ShapeError
-from ..ops.call_errors import flags
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
 from ..tracing.lazy_value import LazyValue
 from . import leaf
 from .element_count import element_count
+from .flag import checked_flag
 from .leaf import HookHandle as HookHandle
 from .leaf import Leaf as Leaf
 from .leaf import report_gradient_use as report_gradient_use
@@ -169,7 +169,7 @@ class Tensor:
         Raises ``AutogradError`` for dtypes that have no derivative, and for the result of a recorded op.
         """
         if requires_grad is not True and requires_grad is not False:
-            requires_grad = flags("requires_grad_", requires_grad=requires_grad)["requires_grad"]
+            requires_grad = checked_flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and not self.dtype.is_inexact:
             raise AutogradError(
                 f"only floating-point and complex tensors have gradients, this one is {self.dtype}."
