@@ -25,7 +25,7 @@ from ..ops.movement.movement import permute_dims, reshape
 from ..system.late_binding import LateFunction
 from ..tensor.grad_mode import is_grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
-from ..tensor.tensor import Tensor, lent, wrap
+from ..tensor.tensor import Tensor, lent, unlent, wrap
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue
 
@@ -65,9 +65,7 @@ def detach(self: Tensor) -> Tensor:
 
 def _alias(self: Tensor) -> Tensor:
     value = self._value
-    if lent and (memory := view_changes.lent_memory(self)) is not None:
-        value = memory.copy(value)
-    return wrap(value, self._vtype, self._node)
+    return wrap(unlent(value) if lent else value, self._vtype, self._node)
 
 
 def clone(self: Tensor) -> Tensor:
@@ -132,7 +130,7 @@ def rebind(self: Tensor, other: Tensor) -> None:
         view_changes.check_write(self)
         if view_changes.change(self, other, history):
             return
-    self._set_value(other)
+    self._set_value(other._alias() if lent else other)
     if history:
         self._node = other._node
 

@@ -76,7 +76,7 @@ def asarray(
         moved = to(obj, None, want, device=device, copy=copy is True)
         if copy is False and moved._vtype is not obj._vtype:
             raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
-        return obj if copy is False else moved
+        return moved
     where = device_of(device)
     inner = inner_device(where)
     if inner is not None:
@@ -144,8 +144,7 @@ def astype(
     >>> tb.astype(tb.asarray([1.5, -2.5]), tb.int32).tolist()
     [1, -2]
     """
-    out = to(x, None, dtype, device=device, copy=copy)
-    return x if not copy and out._vtype is x._vtype else out
+    return to(x, None, dtype, device=device, copy=copy)
 
 
 @with_form
@@ -158,7 +157,9 @@ def tensor(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a new tensor with a copy of ``data``; PyTorch's name for ``asarray``."""
-    return asarray(data, dtype=dtype, device=device).detach().requires_grad_(requires_grad)
+    out = asarray(data, dtype=dtype, device=device, copy=True)
+    out = out if out._node is None else wrap(out._value, out._vtype)
+    return out.requires_grad_(requires_grad)
 
 
 def _from_sequence(obj: Any, want: DType | None, where: Device, fit: bool = False) -> Tensor:

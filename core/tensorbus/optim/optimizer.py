@@ -370,5 +370,5 @@ def _fitted(name: str, value: Any, parameter: Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
     if name == "step":
-        return value.detach().to(parameter.device)
-    return value.detach().to(parameter.device, parameter.dtype)
+        return value.detach().to(parameter.device, copy=True)
+    return value.detach().to(parameter.device, parameter.dtype, copy=True)

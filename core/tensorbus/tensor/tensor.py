@@ -27,6 +27,8 @@ from .leaf import report_gradient_use as report_gradient_use
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ..backend_interface.capabilities import SupportsLending
+
 Shape = tuple[int, ...]
 
 
@@ -65,19 +67,29 @@ def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
 class LentMemory:
     """Memory that a tensor has lent out: what changes the tensor is written there.
 
-    ``write(value, new)`` overwrites a value, ``copy(value)`` returns one of its own.
+    ``host`` is the device's runtime, which writes to it (``SupportsLending``).
     """
 
-    __slots__ = ("copy", "reference", "write")
+    __slots__ = ("host", "reference")
 
-    def __init__(self, x: Tensor, write: Callable[[Any, Any], None], copy: Callable[[Any], Any]) -> None:
+    def __init__(self, x: Tensor, host: SupportsLending) -> None:
         key = id(x)
         self.reference = weakref.ref(x, lambda _: lent.pop(key, None) and None)
-        self.write, self.copy = write, copy
+        self.host = host
 
 
 lent: Final[dict[int, LentMemory]] = {}
 """The tensors whose memory others may write to, by their ids."""
+
+
+def unlent(value: Any) -> Any:
+    """Return a value that nobody else writes to: a copy where it may lie in memory that was lent out."""
+    for memory in [*lent.values()]:
+        root = memory.reference()
+        own = None if root is None else root._value
+        if type(own) is type(value) and memory.host.shares(value, own):
+            return memory.host.copied(value)
+    return value
 
 
 class Tensor:
@@ -223,7 +235,7 @@ class Tensor:
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
         copied = object.__new__(type(self))
-        copied._set_value(self)
+        copied._set_value(self._alias())
         copied._node = None
         copied.requires_grad_(self.requires_grad)
         gradient = self.grad
