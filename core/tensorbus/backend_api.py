@@ -147,6 +147,7 @@ if TYPE_CHECKING:
     from .lowering.schedules.schedule import Schedule as Schedule
     from .lowering.schedules.schedule import ScheduleRequest as ScheduleRequest
     from .lowering.target import Target as Target
+    from .ops.fused_update import is_fused_update as is_fused_update
     from .system.build_folder import build_folder as build_folder
     from .system.build_folder import run_compiler as run_compiler
     from .system.private_folders import safe_by_path as safe_by_path
@@ -169,6 +170,7 @@ _LATER: Final = {
     "Queued": "executors.replay_interface",
     "Script": "executors.replay_interface",
     "is_generated": "executors.legalize",
+    "is_fused_update": "ops.fused_update",
     "prepared": "executors.legalize",
     "name_of": "graph.fingerprint",
     "from_dialect": "kernels.from_dialect",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..autograd.engine import enable_grad, no_grad
@@ -14,7 +14,9 @@ from ..ops.elementwise.complex import view_as_complex, view_as_real
 from ..tensor.leaf import HookHandle
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing import host_prologue
+from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
+from .fused_update import UpdateBatch
 from .step_hooks import StepHook, around
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -217,6 +219,18 @@ class Optimizer:
 
     def _change(self) -> None:
         host_prologue.note_optimizer_step(self.state)
+        if active_modes or not self._is_own() or self._has_complex():
+            self._rebind(self._changes())
+            return
+        with UpdateBatch():
+            changes = self._changes()
+        self._rebind(changes)
+
+    def _has_complex(self) -> bool:
+        return any(p.dtype.is_complex for group in self.param_groups for p in group["params"])
+
+    def _changes(self) -> list[tuple[Tensor, Tensor, State]]:
+        """Return each parameter that has a gradient, its next value, and its next state."""
         changes = []
         for group in self.param_groups:
             scheduled = [key for key in SCHEDULED if not isinstance(group.get(key), Tensor)]
@@ -232,6 +246,9 @@ class Optimizer:
                     if group.get("maximize"):
                         gradient = -gradient
                     changes.append((parameter, self._updated(parameter, gradient, state, settings), state))
+        return changes
+
+    def _rebind(self, changes: Sequence[tuple[Tensor, Tensor, State]]) -> None:
         for parameter, value, state in changes:
             parameter.rebind(value)
             _store(self.state.setdefault(parameter, {}), state)
