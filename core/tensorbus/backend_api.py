@@ -28,6 +28,7 @@ from .backend_interface.communication import Communicator as Communicator
 from .backend_interface.communication import CommunicatorFactory as CommunicatorFactory
 from .backend_interface.communication import Rendezvous as Rendezvous
 from .backend_interface.communication import Store as Store
+from .backend_interface.communication import StoreFactory as StoreFactory
 from .backend_interface.compilation import CompileRequest as CompileRequest
 from .backend_interface.compilation import Executable as Executable
 from .backend_interface.compilation import Knob as Knob
@@ -35,7 +36,6 @@ from .backend_interface.compilation import Lowering as Lowering
 from .backend_interface.compilation import ProgramPart as ProgramPart
 from .backend_interface.compilation import SymbolicProgram as SymbolicProgram
 from .backend_interface.compilation import at_sizes as at_sizes
-from .backend_interface.foreign_finalizer import call_when_gone as call_when_gone
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
 from .backend_interface.handle_counter import HandleCounter as HandleCounter
@@ -61,12 +61,15 @@ from .errors import TensorbusError as TensorbusError
 from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
 from .errors import ValuesError as ValuesError
+from .interchange.transfer import from_bytes as from_bytes
+from .interchange.transfer import to_bytes as to_bytes
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided_views import strided_views as strided_views
 from .ops.definition import Op as Op
 from .ops.elementwise.family import broadcast_shapes as broadcast_shapes
 from .ops.elementwise.family import elementwise_composites as elementwise_composites
 from .ops.elementwise.family import elementwise_op as elementwise  # noqa: F401 - plugins register theirs by a hook
+from .plugins import host_type as host_type
 from .plugins.api_version import API_VERSION as API_VERSION
 from .plugins.hookspecs import hookimpl as hookimpl
 from .system.disk_cache import cache_load as cache_load
@@ -147,7 +150,6 @@ if TYPE_CHECKING:
     from .lowering.schedules.schedule import Schedule as Schedule
     from .lowering.schedules.schedule import ScheduleRequest as ScheduleRequest
     from .lowering.target import Target as Target
-    from .ops.fused_update import is_fused_update as is_fused_update
     from .system.build_folder import build_folder as build_folder
     from .system.build_folder import run_compiler as run_compiler
     from .system.private_folders import safe_by_path as safe_by_path
@@ -170,7 +172,6 @@ _LATER: Final = {
     "Queued": "executors.replay_interface",
     "Script": "executors.replay_interface",
     "is_generated": "executors.legalize",
-    "is_fused_update": "ops.fused_update",
     "prepared": "executors.legalize",
     "name_of": "graph.fingerprint",
     "from_dialect": "kernels.from_dialect",

@@ -227,7 +227,8 @@ class CudaRuntime:
 
     def reset_peak_memory_stats(self, index: int) -> None:
         """Make the peak equal to what is allocated now."""
-        self.units[index].pool.used.reset_peak()
+        pool = self.units[index].pool
+        pool.peak = pool.allocated
 
     def empty_cache(self, index: int) -> None:
         """Give the memory that is kept for reuse back to the driver."""

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import pyopencl as cl
@@ -109,10 +109,8 @@ class Loaded:
 
 def _kernel(program: cl.Program, name: str) -> cl.Kernel:
     """Return a kernel. What PyOpenCL keeps on disk for it is left alone where that is damaged."""
-    # A ``Program`` in Python is asked for attributes by C++, which drops a Ctrl-C that arrives there.
-    own: Any = program._get_prg()
     try:
-        return cl.Kernel(own, name)
+        return cl.Kernel(program, name)
     except (cl.Error, MemoryError):
         raise
     except Exception as error:
@@ -125,4 +123,4 @@ def _kernel(program: cl.Program, name: str) -> cl.Kernel:
             stacklevel=2,
         )
         cl._PYOPENCL_NO_CACHE = True
-        return cl.Kernel(own, name)
+        return cl.Kernel(program, name)

@@ -129,3 +129,15 @@ class CommunicatorFactory(Protocol):
     def connect(self, rendezvous: Rendezvous) -> Communicator[Any]:
         """Return this rank's end. All ranks of the group call it; raises ``DistributedError``."""
         ...
+
+
+class StoreFactory(Protocol):
+    """What the hook ``tensorbus_store`` returns."""
+
+    def open(self, url: str, *, serve: bool, timeout: float) -> Store:
+        """Return the store of a URL. ``serve`` is True on one rank, which starts it where it needs a server.
+
+        Raises ``ArgumentError`` for a URL that is no such store, ``DistributedError`` where it cannot be
+        reached within ``timeout`` seconds.
+        """
+        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -163,3 +164,23 @@ def clear(
 def main() -> None:
     """Run the command line."""
     app()
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def run(
+    script: Annotated[str, typer.Argument(help="The script, or with -m the module.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What the script is given.")] = None,
+    ranks: Annotated[int, typer.Option("-n", "--ranks", min=1, help="How many ranks to start.")] = 1,
+    max_restarts: Annotated[
+        int, typer.Option(min=0, help="How many times to start all again when one fails.")
+    ] = 0,
+    store: Annotated[
+        str | None, typer.Option(help="Where the ranks meet; one of their own by default.")
+    ] = None,
+    module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
+) -> None:
+    """Run a program on several ranks of this machine: processes that communicate by tensorbus.distributed."""
+    from ..distributed import launcher
+
+    command = [sys.executable, *(["-m"] if module else []), script, *(arguments or ())]
+    raise typer.Exit(launcher.run(command, ranks, max_restarts=max_restarts, store=store))

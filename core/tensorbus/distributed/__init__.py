@@ -2,8 +2,8 @@
 
 Ranks are threads of a process (``run_ranks``) or processes (``init``). What connects them is a plugin, chosen
 by the tensors' device. In order: ``records``, ``work``, ``memory_store``,
-``file_store``, ``store_urls``, ``world``, ``group``, ``functional``,
-``collectives``, ``thread_ranks``, ``launch_environment``.
+``file_store``, ``world``, ``store_urls``, ``group``, ``functional``,
+``collectives``, ``thread_ranks``, ``launch_environment``, ``launcher``.
 """
 
 from ..errors import DistributedError as DistributedError

@@ -96,7 +96,9 @@ def init(
             f" `tensorbus run`, set MASTER_ADDR and MASTER_PORT, or pass store='tcp://host:port'."
         )
     else:
-        opened = open_store(where)
+        opened = open_store(
+            where, serve=number == 0 and "TENSORBUS_STORE_SERVED" not in os.environ, timeout=timeout
+        )
     set_process_world(
         World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
     )

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
+from .. import plugins
 from ..backend_interface.communication import Store
 from ..errors import ArgumentError
+from .world import DEFAULT_TIMEOUT
 
 
 def _file(url: str) -> Store:
@@ -25,16 +27,22 @@ def _memory(url: str) -> Store:
 _SCHEMES: Final[dict[str, Callable[[str], Store]]] = {"file": _file, "memory": _memory}
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, serve: bool = False, timeout: float = DEFAULT_TIMEOUT) -> Store:
     """Return the store of a URL: ``file:///a/path`` for processes, ``memory://`` for threads of one.
 
-    Raises ``ArgumentError`` for any other scheme.
+    Others come with packages: ``tcp://host:port`` with tensorbus-tcp. ``serve`` is True on the one rank that
+    starts a server, where there is one; ``timeout`` is how many seconds to wait for it.
+
+    Raises ``ArgumentError`` for any other scheme, ``DistributedError`` where the store cannot be opened.
 
     >>> open_store("memory://").add("n", 1)
     1
     """
     scheme = urlsplit(url).scheme
-    if scheme not in _SCHEMES:
-        known = ", ".join(f"{name}://" for name in _SCHEMES)
+    if scheme in _SCHEMES:
+        return _SCHEMES[scheme](url)
+    factory = plugins.store(scheme)
+    if factory is None:
+        known = ", ".join(f"{name}://" for name in (*_SCHEMES, *plugins.store_schemes()))
         raise ArgumentError(f"distributed: a store's URL begins with {known}; got {url!r}.")
-    return _SCHEMES[scheme](url)
+    return factory.open(url, serve=serve, timeout=timeout)

@@ -19,7 +19,8 @@ from ..errors import PluginError
 DEVICES: Final = "tensorbus.devices"
 PLUGINS: Final = "tensorbus.plugins"
 COMMUNICATORS: Final = "tensorbus.communicators"
-_GROUPS: Final = (DEVICES, PLUGINS, COMMUNICATORS)
+STORES: Final = "tensorbus.stores"
+_GROUPS: Final = (DEVICES, PLUGINS, COMMUNICATORS, STORES)
 # A folder written to this shortly before a scan may be written to again without a newer time stamp.
 _UNSTABLE_SECONDS: Final = 2.0
 

@@ -23,7 +23,7 @@ from .plugin_code import run_plugin_code
 if TYPE_CHECKING:
     from pluggy import PluginManager
 
-    from ..backend_interface.communication import CommunicatorFactory
+    from ..backend_interface.communication import CommunicatorFactory, StoreFactory
     from ..backend_interface.compilation import Lowering
     from ..backend_interface.protocols import Runtime
 
@@ -33,12 +33,14 @@ PROBE: Final = "its probe"
 KERNELS: Final = "handing over its kernels"
 OPS: Final = "handing over its ops"
 COMMUNICATOR: Final = "handing over its communicator"
+STORE: Final = "handing over its store"
 REQUESTS: Final = {
     "tensorbus_device": PROBE,
     "tensorbus_kernels": KERNELS,
     "tensorbus_lowering": "handing over its lowering",
     "tensorbus_ops": OPS,
     "tensorbus_communicator": COMMUNICATOR,
+    "tensorbus_store": STORE,
 }
 """What a plugin is asked for by each hook, as errors and notes name it."""
 
@@ -189,6 +191,16 @@ class Extension:
                 f"tensorbus_communicator of {self.owner} returned {type(factory).__qualname__!r} for"
                 f" {self.name!r}; it must return an object with methods verdict(device_type, rendezvous) and"
                 f" connect(rendezvous)."
+            )
+        return factory  # type: ignore[no-any-return]
+
+    def store(self) -> StoreFactory:
+        """Call ``tensorbus_store``. Raises ``PluginError`` where the result opens no stores."""
+        factory = self._call("tensorbus_store", scheme=self.name)
+        if not callable(getattr(factory, "open", None)):
+            raise PluginError(
+                f"tensorbus_store of {self.owner} returned {type(factory).__qualname__!r} for {self.name!r};"
+                f" it must return an object with a method open(url, serve, timeout)."
             )
         return factory  # type: ignore[no-any-return]
 

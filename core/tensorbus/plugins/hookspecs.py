@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pluggy import HookimplMarker, HookspecMarker
 
 if TYPE_CHECKING:
-    from ..backend_interface.communication import CommunicatorFactory
+    from ..backend_interface.communication import CommunicatorFactory, StoreFactory
     from ..backend_interface.compilation import Lowering
     from ..backend_interface.protocols import KernelTable, Runtime
 
@@ -134,4 +134,13 @@ def tensorbus_communicator(name: str) -> CommunicatorFactory | None:
 
         [project.entry-points."tensorbus.communicators"]
         sockets = "tensorbus_sockets.extension"
+    """
+
+
+@hookspec(firstresult=True)
+def tensorbus_store(scheme: str) -> StoreFactory | None:
+    """Return what opens the stores whose URLs begin with ``scheme``: an object with ``open``.
+
+    Called once, when such a store is first opened. ``scheme`` is the entry point's name, in the group
+    ``tensorbus.stores``.
     """

@@ -17,7 +17,7 @@ class PluginStatus:
     """A snapshot of one plugin. ``broken`` says that it should work and does not: it is itself wrong."""
 
     name: str
-    kind: Literal["device", "plugin", "communicator"]
+    kind: Literal["device", "plugin", "communicator", "store"]
     dist: str
     version: str
     entry_point: str
@@ -33,7 +33,7 @@ class PluginStatus:
 
 def snapshot(
     name: str,
-    kind: Literal["device", "plugin", "communicator"],
+    kind: Literal["device", "plugin", "communicator", "store"],
     extension: Extension,
     state: State | Stopped,
     failure: Failure | None,

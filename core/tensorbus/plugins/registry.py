@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ..errors import DeviceUnavailableError, PluginError, TensorbusError
 from ..system import env
 from . import allow_block
 from .addon import Addon, announce
 from .backend import Backend, Failure, State
-from .discovery import COMMUNICATORS, DEVICES, PLUGINS, EntryPoint, Installed, manifest_path, scan
-from .extension import COMMUNICATOR, KERNELS, OPS, Extension
+from .discovery import COMMUNICATORS, DEVICES, PLUGINS, STORES, EntryPoint, Installed, manifest_path, scan
+from .extension import COMMUNICATOR, KERNELS, OPS, STORE, Extension
 from .manifest import Manifest, is_type_name
 
 if TYPE_CHECKING:
-    from ..backend_interface.communication import CommunicatorFactory
+    from ..backend_interface.communication import CommunicatorFactory, StoreFactory
     from .plugin_status import PluginStatus
 
 
@@ -35,7 +35,7 @@ class Registry:
         self._late: dict[str, Backend] = {}
         self._found: dict[EntryPoint | None, Backend] = {}
         self._addons: dict[str | EntryPoint, Addon] = {}
-        self._communicators: dict[str | EntryPoint, Addon] = {}
+        self._connectors: dict[str | EntryPoint, Addon] = {}
         self._removed: set[str] = set()
         self._installed: Installed | None = None
         self._callbacks: list[Callable[[], None]] = []
@@ -271,17 +271,40 @@ class Registry:
 
         Those that fail are left out with a warning, and their failure is kept.
         """
-        with self._lock:
-            for claim in self._group(COMMUNICATORS):
-                if allow_block.refusal(claim) is None and claim not in self._communicators:
-                    self._communicators[claim] = Addon(Extension(claim.name, claim))
-            addons = [*self._communicators.values()]
+        addons = self._connectors_of(COMMUNICATORS)
         offered: dict[str, CommunicatorFactory] = {}
         for addon in sorted(addons, key=lambda addon: addon.extension.entry_point is not None):
             for factory in addon.attempt(COMMUNICATOR, partial(_communicator_of, addon)):
                 offered.setdefault(addon.extension.name, factory)
         announce(addons)
         return offered
+
+    def store(self, scheme: str) -> StoreFactory | None:
+        """Return what opens stores of a URL scheme; None where no package does.
+
+        Raises ``PluginError`` where the package that does cannot be used.
+        """
+        for addon in self._connectors_of(STORES):
+            if addon.extension.name == scheme:
+                offered: list[StoreFactory] = addon.attempt(STORE, partial(_store_of, addon))
+                if offered:
+                    return offered[0]
+                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
+                raise PluginError(f"stores {scheme}:// of {addon.extension.owner} cannot be used: {reason}")
+        return None
+
+    def store_schemes(self) -> list[str]:
+        """Return the URL schemes that packages open stores of; imports none of them."""
+        return sorted({addon.extension.name for addon in self._connectors_of(STORES)})
+
+    def _connectors_of(self, group: str) -> list[Addon]:
+        """Return the plugins of a group that connects ranks, and what was registered to connect them."""
+        with self._lock:
+            for claim in self._group(group):
+                if allow_block.refusal(claim) is None and claim not in self._connectors:
+                    self._connectors[claim] = Addon(Extension(claim.name, claim))
+            addons = list(self._connectors.values())
+        return [addon for addon in addons if _group_of(addon) == group]
 
     def register_communicator(self, name: str, extension: object) -> None:
         """Add a communicator while the program runs; ``extension`` has the hook ``tensorbus_communicator``.
@@ -296,12 +319,12 @@ class Registry:
             reason = f"communicator {name!r} cannot be used: {addon.failure.reason}"
             raise PluginError(reason) from addon.failure.error
         with self._lock:
-            self._communicators[name] = addon
+            self._connectors[name] = addon
 
     def unregister_communicator(self, name: str) -> None:
         """Take out a communicator that was added by ``register_communicator``."""
         with self._lock:
-            if self._communicators.pop(name, None) is None:
+            if self._connectors.pop(name, None) is None:
                 raise PluginError(f"no communicator {name!r} was registered.")
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -326,16 +349,12 @@ class Registry:
             late = list(self._late.values())
         statuses = [snapshot(b.type, "device", b.extension, b.state, b.failure, b.device_count) for b in late]
         statuses += [self._claim_status(claim) for claim in claims]
-        with self._lock:
-            known = {addon.extension.entry_point for addon in self._communicators.values()}
-            claims = [claim for claim in self._group(COMMUNICATORS) if claim not in known]
-            communicators = [
-                *self._communicators.values(), *(Addon(Extension(claim.name, claim)) for claim in claims)
-            ]  # fmt: skip
-        for addon in communicators:
-            state: State = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
-            name = addon.extension.name
-            statuses.append(snapshot(name, "communicator", addon.extension, state, addon.failure))
+        connectors: tuple[tuple[Literal["communicator", "store"], str], ...]
+        connectors = (("communicator", COMMUNICATORS), ("store", STORES))
+        for kind, group in connectors:
+            for addon in self._connectors_of(group):
+                state: State = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
+                statuses.append(snapshot(addon.extension.name, kind, addon.extension, state, addon.failure))
         for addon in self._all_addons():
             state = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
             statuses.append(snapshot(addon.extension.name, "plugin", addon.extension, state, addon.failure))
@@ -475,6 +494,15 @@ class Registry:
 
 def _communicator_of(addon: Addon) -> list[CommunicatorFactory]:
     return [addon.extension.communicator()]
+
+
+def _group_of(addon: Addon) -> str:
+    claim = addon.extension.entry_point
+    return COMMUNICATORS if claim is None else claim.group
+
+
+def _store_of(addon: Addon) -> list[StoreFactory]:
+    return [addon.extension.store()]
 
 
 def _failed_ops(owner: str, error: BaseException) -> PluginError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,16 @@ from tensorbus import distributed as dist
 KINDS: dict[str, Callable[[Path], Any]] = {
     "memory": lambda folder: dist.MemoryStore(),
     "file": lambda folder: dist.open_store(f"file://{folder}/ranks"),
+    "tcp": lambda folder: dist.open_store("tcp://127.0.0.1:0", serve=True),
 }
 
 
 @pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return KINDS[request.param](tmp_path)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    store = KINDS[request.param](tmp_path)
+    yield store
+    if request.param == "tcp":
+        store.close()
 
 
 def test_what_is_set_is_there(store: Any) -> None:

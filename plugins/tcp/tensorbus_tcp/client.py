@@ -1,0 +1,191 @@
+"""The ``Store`` that ranks use: one connection a thread, requests and answers in turn."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
+
+from .frames import CHALLENGE, DIGEST, LENGTH, MAX_FRAME, packed, proof, read, secret, unpacked
+from .server import Server
+
+_DEFAULT_TIMEOUT: Final = 300.0
+_GRACE: Final = 30.0
+"""Seconds beyond a request's own limit after which the server counts as gone."""
+
+
+class Factory:
+    """Opens ``tcp://host:port``; the rank that serves starts the server."""
+
+    def open(self, url: str, *, serve: bool, timeout: float) -> TcpStore:
+        """Return the store. Raises ``DistributedError`` where nobody answers within ``timeout`` seconds."""
+        parts = urlsplit(url)
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise ArgumentError(f"distributed: {url!r}: {error}.") from None
+        if not host or port is None:
+            raise ArgumentError(f"distributed: a store's URL is tcp://host:port, got {url!r}.")
+        server = Server(host, port) if serve else None
+        return TcpStore(host, server.port if server else port, timeout=timeout, server=server)
+
+
+class _Held:
+    """A connection that is closed when its thread has ended, or its store is gone."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
+class TcpStore:
+    """A client of the server at ``host:port``; ``url`` names it."""
+
+    def __init__(
+        self, host: str, port: int, *, timeout: float = _DEFAULT_TIMEOUT, server: Server | None = None
+    ) -> None:
+        self._address, self._timeout, self._server = (host, port), timeout, server
+        self._local = threading.local()
+        self.url = f"tcp://{host}:{port}"
+        self.check([])  # the server is there, and takes the secret
+
+    def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Put ``value`` under ``key``; for ``ttl`` seconds where they are given."""
+        self._ask("set", key, bytes(value), ttl)
+
+    def get(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
+        limit = self._limit(timeout)
+        value = self._ask("get", key, limit, wait=limit)
+        if value is None:
+            raise DistributedTimeoutError(f"store {self.url}: nobody set {key!r} within {limit:g} seconds.")
+        return bytes(value)
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number under ``key`` and return the sum."""
+        return int(self._ask("add", key, amount))
+
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
+        """Wait for all keys. Raises ``DistributedTimeoutError``."""
+        limit = self._limit(timeout)
+        missing = self._ask("wait", list(keys), limit, wait=limit)
+        if missing:
+            names = ", ".join(map(repr, missing))
+            raise DistributedTimeoutError(f"store {self.url}: nobody set {names} within {limit:g} seconds.")
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys are there."""
+        return bool(self._ask("check", list(keys)))
+
+    def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
+        """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
+        return bytes(self._ask("compare_set", key, bytes(expected), bytes(value)))
+
+    def delete_key(self, key: str) -> bool:
+        """Take the key out; return whether it was there."""
+        return bool(self._ask("delete_key", key))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return several values as they are now, None where there is none: one request."""
+        return list(self._ask("multi_get", list(keys)))
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
+        """Put several values: one request."""
+        if len(keys) != len(values):
+            raise ArgumentError(f"multi_set: {len(keys)} keys and {len(values)} values.")
+        self._ask("multi_set", list(keys), [bytes(value) for value in values])
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with ``prefix``, in order."""
+        return list(self._ask("list_keys", prefix))
+
+    def queue_push(self, key: str, value: bytes) -> int:
+        """Put a value at the end of the queue ``key``; return how many it holds."""
+        return int(self._ask("queue_push", key, bytes(value)))
+
+    def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
+        limit = self._limit(timeout)
+        value = self._ask("queue_pop", key, limit, wait=limit)
+        if value is None:
+            raise DistributedTimeoutError(
+                f"store {self.url}: queue {key!r} stayed empty for {limit:g} seconds."
+            )
+        return bytes(value)
+
+    def close(self, reason: str = "") -> None:
+        """Leave; the rank that serves ends the server."""
+        self._hang_up()
+        if self._server is not None:
+            self._server.close()
+
+    def _limit(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else float(timeout)
+
+    def _ask(self, *request: Any, wait: float = 0.0) -> Any:
+        try:
+            frame = packed(request)
+        except (ValueError, OverflowError, TypeError) as error:
+            raise ArgumentError(f"store {self.url}: {request[0]}: {error}.") from None
+        try:
+            connection = self._connection()
+            connection.settimeout(wait + _GRACE)
+            connection.sendall(frame)
+            (length,) = LENGTH.unpack(read(connection, LENGTH.size))
+            if length > MAX_FRAME:
+                raise ConnectionError(f"an answer of {length} bytes is none of a store")
+            right, answer = unpacked(read(connection, length))
+        except OSError as error:
+            self._hang_up()
+            raise DistributedError(
+                f"store {self.url}: the rank that serves it is gone, or cannot be reached: {error}."
+            ) from error
+        except BaseException:  # an interrupt: what comes later on this connection answers this request
+            self._hang_up()
+            raise
+        if not right:
+            raise DistributedError(f"store {self.url}: {answer}.")
+        return answer
+
+    def _connection(self) -> socket.socket:
+        if getattr(self._local, "process", None) != os.getpid():
+            self._local.held, self._local.process = _Held(self._connect()), os.getpid()
+        connection: socket.socket = self._local.held.connection
+        return connection
+
+    def _connect(self) -> socket.socket:
+        """Connect, waiting for a server that is not there yet, and prove to know the secret."""
+        end, pause = time.monotonic() + self._timeout, 0.01
+        while True:
+            try:
+                connection = socket.create_connection(self._address, timeout=_GRACE)
+                break
+            except OSError as error:
+                if isinstance(error, socket.gaierror) or time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        challenge = os.urandom(CHALLENGE)
+        connection.sendall(proof(secret(), read(connection, CHALLENGE), b"client") + challenge)
+        if not hmac.compare_digest(read(connection, DIGEST), proof(secret(), challenge, b"server")):
+            connection.close()
+            raise DistributedError(
+                f"store {self.url}: TENSORBUS_STORE_SECRET is not the same here and there, or what answers is"
+                f" no store."
+            )
+        return connection
+
+    def _hang_up(self) -> None:
+        if getattr(self._local, "process", None) == os.getpid():
+            self._local.held.connection.close()
+        self._local.process = None

@@ -1,0 +1,151 @@
+"""Collectives of processes over sockets, on the host's memory: nothing but this package is needed."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import pairwise
+from typing import Final
+
+import tensorbus as tb
+from tensorbus.backend_api import Rendezvous, from_bytes, host_type, to_bytes
+from tensorbus.errors import DistributedError
+
+from .peers import MAIL, Peer, connect
+
+_COMBINE: Final[dict[str, Callable[[tb.Tensor, tb.Tensor], tb.Tensor]]] = {
+    "sum": tb.add, "product": tb.multiply, "min": tb.minimum, "max": tb.maximum,
+    "bitwise_and": tb.bitwise_and, "bitwise_or": tb.bitwise_or, "bitwise_xor": tb.bitwise_xor,
+}  # fmt: skip
+_SMALL: Final = 1 << 15
+"""Up to so many bytes every rank sends all that it has to every other: one step in place of two."""
+_STAMP: Final = 4
+Shape = tuple[int, ...]
+
+
+class Factory:
+    """Connects processes through the host's memory."""
+
+    def verdict(self, device_type: str, rendezvous: Rendezvous) -> bool | str:
+        """Return True for processes and tensors in the host's memory."""
+        if rendezvous.threads:
+            return "its ranks are processes"
+        return device_type == host_type() or "it connects the host's memory"
+
+    def connect(self, rendezvous: Rendezvous) -> Communicator:
+        """Return a rank's end."""
+        return Communicator(rendezvous, connect(rendezvous))
+
+
+class Communicator:
+    """One process's end of a group."""
+
+    def __init__(self, rendezvous: Rendezvous, peers: dict[int, Peer]) -> None:
+        self._rank, self._size, self._timeout = rendezvous.rank, rendezvous.size, rendezvous.timeout
+        self._peers = peers
+
+    def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
+        """Combine in order of rank: the same on every rank. Each rank combines a part of what is large."""
+        what = f"all_reduce {reduction} of {_spec(x)}"
+        if x.nbytes <= _SMALL or self._size == 1:
+            return _combined(self._exchange(what, [x] * self._size, [x.shape] * self._size), reduction)
+        flat = x.reshape((-1,))
+        bounds = [flat.size * k // self._size for k in range(self._size + 1)]
+        parts = [flat[a:b] for a, b in pairwise(bounds)]
+        mine = _combined(self._exchange(what, parts, [parts[self._rank].shape] * self._size), reduction)
+        whole = self._exchange(what, [mine] * self._size, [part.shape for part in parts])
+        return tb.concat(whole).reshape(x.shape)
+
+    def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
+        """Send it to every rank."""
+        return self._exchange(f"all_gather of {x.dtype} in shapes {[*shapes]}", [x] * self._size, shapes)
+
+    def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
+        """Send each rank its part, and combine in order of rank."""
+        what = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
+        return _combined(self._exchange(what, xs, [xs[self._rank].shape] * self._size), reduction)
+
+    def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
+        """Send each rank its part."""
+        return self._exchange(f"all_to_all of {xs[0].dtype}", xs, shapes)
+
+    def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
+        """Send the root's to every rank."""
+        what = f"broadcast of {_spec(x)} from place {root}"
+        if self._rank == root:
+            for peer in self._peers.values():
+                peer.put(_stamped(what, x))
+            return x.clone()
+        return self._take(self._peers[root], what, x, x.shape)
+
+    def send(self, x: tb.Tensor, to: int) -> None:
+        """Queue it."""
+        self._peers[to].put(_stamped(_spec(x), x), MAIL)
+
+    def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
+        """Wait for what the other queued."""
+        return self._take(self._peers[source], f"recv of {_spec(like)}", like, like.shape, MAIL, _spec(like))
+
+    def barrier(self) -> None:
+        """Send every rank a message, and wait for its."""
+        self._exchange("barrier", [tb.zeros((0,), device=host_type())] * self._size, [(0,)] * self._size)
+
+    def abort(self, reason: str) -> None:
+        """Hang up, saying why."""
+        for peer in self._peers.values():
+            peer.close(reason)
+
+    def close(self) -> None:
+        """Hang up once everything is sent."""
+        for peer in self._peers.values():
+            peer.close()
+
+    def _exchange(self, what: str, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
+        """Send ``xs[k]`` to rank k, and return what all sent here, whose shapes are ``shapes``."""
+        for place, peer in self._peers.items():
+            peer.put(_stamped(what, xs[place]))
+        results = []
+        for place in range(self._size):
+            x = xs[self._rank]
+            if place == self._rank:
+                results.append(x.clone())
+            else:
+                results.append(self._take(self._peers[place], what, x, shapes[place]))
+        return results
+
+    def _take(
+        self, peer: Peer, what: str, like: tb.Tensor, shape: Shape, kind: int = 0, asked: str = ""
+    ) -> tb.Tensor:
+        data = peer.take(self._timeout, what, kind)
+        stamp, body = data[:_STAMP], data[_STAMP:]
+        nbytes = like.dtype.itemsize
+        for n in shape:
+            nbytes *= n
+        if stamp != _stamp(asked or what) or len(body) != nbytes:
+            raise DistributedError(
+                f"{what}: rank {peer.rank} does something else, or with other shapes: it sent {len(body)}"
+                f" bytes where {nbytes} were to come; tensorbus.distributed.records() on each rank shows"
+                f" what it did last."
+            )
+        return from_bytes(memoryview(bytearray(body)), shape, like.dtype, like.device)
+
+
+def _stamp(what: str) -> bytes:
+    return zlib.crc32(what.encode()).to_bytes(_STAMP, "big")
+
+
+def _stamped(what: str, x: tb.Tensor) -> bytes:
+    return _stamp(what) + bytes(to_bytes(x))
+
+
+def _spec(x: tb.Tensor) -> str:
+    return f"{x.dtype}{[*x.shape]}"
+
+
+def _combined(xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
+    """Combine in order; halves in float32, as one sum of them would be."""
+    dtype = xs[0].dtype
+    wide = dtype.is_floating and dtype.itemsize < 4 and reduction in ("sum", "product")
+    total = reduce(_COMBINE[reduction], [x.to("float32") for x in xs] if wide else xs)
+    return total if total.dtype == dtype else total.to(dtype)

@@ -1,0 +1,152 @@
+"""``tensorbus run``: ranks that are processes, what is shown of them, and how they end together."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tensorbus.distributed import launcher
+from tensorbus.distributed.launch_environment import launched
+from tensorbus.errors import ArgumentError
+
+MEETS = """
+import tensorbus as tb
+from tensorbus import distributed as dist
+dist.init(timeout=60)
+n, r = dist.get_world_size(), dist.get_rank()
+for dtype in ("float32", "bfloat16", "int64"):
+    for size in (3, 50_000):
+        x = tb.full((size,), r + 1, dtype=dtype, device="cpu")
+        dist.all_reduce(x)
+        assert set(x.tolist()) == {n * (n + 1) / 2}, x
+parts = [tb.full((k + 1,), float(10 * r + k), device="cpu") for k in range(n)]
+outs = [tb.zeros((r + 1,), device="cpu") for _ in range(n)]
+dist.all_to_all(outs, parts)
+assert [x.tolist() for x in outs] == [[10.0 * k + r] * (r + 1) for k in range(n)]
+assert dist.functional.all_gather(parts[r], lengths=[k + 1 for k in range(n)]).shape == (n * (n + 1) // 2,)
+w = tb.ones(n, device="cpu").requires_grad_()
+loss = tb.compile(lambda w: dist.functional.reduce_scatter(w * (r + 1)).sum())
+loss(w).backward()
+assert w.grad.tolist() == [r + 1.0] * n
+assert dist.functional.broadcast(parts[0], root=n - 1).tolist() == [10.0 * (n - 1)]
+if r == 0:
+    dist.send(parts[0] + 1, dst=n - 1)
+if r == n - 1:
+    y = tb.zeros(1, device="cpu")
+    dist.recv(y, src=0)
+    assert y.tolist() == [1.0]
+group = dist.new_group([n - 1, 0])
+if group is not None:
+    dist.barrier(group)
+objects = [None] * n
+dist.all_gather_object(objects, str(r))
+print(",".join(objects))
+dist.shutdown()
+"""
+
+
+def run(script: str, size: int, folder: Path, **options: object) -> tuple[int, str, str]:
+    path = folder / "script.py"
+    path.write_text(script)
+    out, err = io.StringIO(), io.StringIO()
+    code = launcher.run([sys.executable, str(path)], size, out=out, err=err, **options)  # type: ignore[arg-type]
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("store", [None, pytest.param("file", marks=pytest.mark.full)])
+def test_ranks_meet_and_communicate(tmp_path: Path, store: str | None) -> None:
+    url = None if store is None else f"file://{tmp_path}/store"
+    code, out, err = run(MEETS, 3, tmp_path, store=url)
+    assert (code, err) == (0, "")
+    assert sorted(out.splitlines()) == [f"[{rank}] 0,1,2" for rank in range(3)]
+
+
+FAILS = """
+import os, sys
+from tensorbus import distributed as dist
+dist.init(timeout=60)
+if dist.get_rank() == 1 and os.environ["TENSORBUS_RESTART"] == "0":
+    {how}
+dist.barrier()
+dist.shutdown()
+"""
+WAYS = {
+    "an error": ("raise KeyError('mine')", 1, "rank 1 of 3 ended with exit code 1", "  KeyError: 'mine'"),
+    "an exit": ("sys.exit('enough')", 1, "ended with exit code 1", "  enough"),
+    "a kill": ("os.kill(os.getpid(), 9)", 137, "rank 1 of 3 was ended by SIGKILL", ""),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n == "an error" else pytest.mark.full) for n in WAYS]
+)
+def test_the_rank_that_failed_first_is_shown(tmp_path: Path, name: str) -> None:
+    how, expected, text, line = WAYS[name]
+    code, _, err = run(FAILS.format(how=how), 3, tmp_path)
+    assert code == expected
+    assert text in err
+    assert line in err.splitlines() or not line
+
+
+def test_all_are_started_again(tmp_path: Path) -> None:
+    code, _, err = run(FAILS.format(how="sys.exit(3)"), 2, tmp_path, max_restarts=2)
+    assert code == 0
+    assert "Starting all again (1 of 2 restarts)." in err
+    assert "2 of 2" not in err
+
+
+def test_an_interrupt_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import os, sys, time; open(sys.argv[1] + os.environ['RANK'], 'w').write(str(os.getpid()));"
+        "time.sleep(600)"
+    )
+    start = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from tensorbus.distributed import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", start, str(tmp_path / "script.py"), f"{tmp_path}/"], stderr=subprocess.DEVNULL
+    )
+    files = [tmp_path / "0", tmp_path / "1"]
+    while not all(file.exists() and file.read_text() for file in files):
+        assert program.poll() is None
+        time.sleep(0.01)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(60) != 0
+    for file in files:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(file.read_text()), 0)
+
+
+@pytest.mark.parametrize("options", [{"size": 0}, {"size": 1, "max_restarts": -1}])
+def test_numbers_that_make_no_sense_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ArgumentError, match=r"run: .*(at least 1|>= 0)"):
+        launcher.run(["true"], **options)
+
+
+LAUNCHERS = {
+    "torchrun": ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "7"},
+                 (1, 4, 0, "tcp://a:7")),
+    "MPICH": ({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1"}, (2, 4, 1, "")),
+    "Open MPI": ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "TENSORBUS_STORE": "file:///s"},
+                 (3, 4, 3, "file:///s")),
+    "srun": ({"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}, (0, 2, 0, "")),
+    "nothing": ({}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_what_launchers_say_is_read(name: str) -> None:
+    environment, expected = LAUNCHERS[name]
+    assert launched(environment) == expected
+
+
+def test_a_rank_that_is_no_number_is_named() -> None:
+    with pytest.raises(ArgumentError, match="RANK must be a number in the environment, got 'one'"):
+        launched({"RANK": "one", "WORLD_SIZE": "2"})
