@@ -123,6 +123,7 @@ def test_each_program_of_the_readme_runs_by_itself(number: int, tmp_path: Path) 
     ("document", "wanted"),
     [
         ("docs/compile.md", ""),
+        ("docs/func.md", "(5, 8, 4)"),
         ("docs/kernels.md", ""),
         ("docs/modes.md", "log1p"),
         ("docs/streams.md", "8192.0"),
