@@ -2,8 +2,8 @@
 
 A Python function and its arguments come in; a replay leaves, which checks guards, runs the program and
 applies mutations. Stages in order: ``state``, ``capture``, ``guards``, ``programs``, ``aot_autograd``,
-``replay``; ``dynamic`` retraces with symbols, ``debug`` shows. In order: ``api``, ``compiled_function``,
-``compiled_module``, ``explain``.
+``replay``; ``dynamic`` retraces with symbols, ``segments`` divides what breaks, ``debug`` shows. In order:
+``api``, ``compiled_function``, ``compiled_module``, ``explain``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A call runs the first cache entry whose guards hold: the entry's generated code checks them. On a miss the
 function runs once more on a tracer and is observed; where generated code can repeat all that it did, a new
-entry is kept. Otherwise each call runs the Python code on a tracer, which compiles what lies between graph
-breaks.
+entry is kept. A function that breaks is divided: Python runs the lines that break, and each segment between
+them is a compiled function. Python runs any other on a tracer, which compiles what lies between breaks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from operator import attrgetter
-from types import CodeType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,7 @@ from ..system.rank_of_thread import rank_of_thread
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue, wait_for_copies
+from .capture.break_sites import CAPTURING_CODE, BreakSites
 from .capture.data_dependent_errors import CAPTURE_ROOTS
 from .capture.graph_break import GraphBreak
 from .capture.side_effect_observer import SideEffectObserver
@@ -39,6 +40,7 @@ from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
+from .segments.segmentation import Segmentation
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
 from .state.object_view import StateNotSettled, TensorState, Uncapturable
@@ -67,9 +69,10 @@ class CompiledFunction(Generic[P, R]):
     """
 
     __slots__ = (
-        "__dict__", "__weakref__", "_all_attributes", "_axes", "_extra_code", "_failed_captures", "_function",
-        "_lock", "_python_only", "_ranks", "_refilled", "_root", "_unsettled_captures", "_varying", "breaks",
-        "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
+        "__dict__", "__weakref__", "_all_attributes", "_axes", "_divided_code", "_extra_code",
+        "_failed_captures", "_function", "_lock", "_note_sites", "_python_only", "_ranks", "_refilled",
+        "_root", "_segmentation", "_unsettled_captures", "_varying", "breaks", "dynamic", "fullgraph",
+        "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
     )  # fmt: skip
 
     def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
@@ -92,6 +95,11 @@ class CompiledFunction(Generic[P, R]):
         self._failed_captures = self._unsettled_captures = 0
         self._lock = fork_safe_locks.reentrant()
         self._ranks: WeakKeyDictionary[Any, CompiledFunction[P, R]] | None = None
+        self._segmentation: Segmentation | None = None
+        self._note_sites: Callable[[BreakSites], object] | None = None
+        """Of a segment: takes the places where its capture broke, by which the function is divided anew."""
+        self._divided_code: CodeType | None = None
+        """Of a segment: the code of the function that was divided."""
         _all[self] = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -104,12 +112,19 @@ class CompiledFunction(Generic[P, R]):
                 return entry.run_in_python(lambda: self._function(*args, **kwargs))
             if out is not GUARD_MISS:
                 return out  # type: ignore[no-any-return]
+        if self._segmentation is not None:
+            return self._segmentation.callee(self._function)(*args, **kwargs)  # type: ignore[no-any-return]
         return self._miss(args, kwargs)
 
     @property
     def function(self) -> Callable[P, R]:
         """The original function."""
         return self._function
+
+    @property
+    def segments(self) -> list[CompiledFunction[..., Any]]:
+        """The parts into which the function is divided where it breaks, and those of functions it calls."""
+        return [] if self._segmentation is None else self._segmentation.segments
 
     @property
     def options(self) -> dict[str, Any]:
@@ -156,7 +171,7 @@ class CompiledFunction(Generic[P, R]):
         wait_for_copies()  # guards know values that are there
         with self._lock:
             if self._python_only:
-                return self._run(args, kwargs)
+                return self._run_python(args, kwargs)
             entries = self.replays  # others may drop them
             for entry in entries:  # another thread may have captured it meanwhile
                 out = entry.run(args, kwargs)
@@ -196,6 +211,10 @@ class CompiledFunction(Generic[P, R]):
                 mine = self._ranks[rank] = _OfRank(self._function, **self.options)
             return mine
 
+    def _run_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        """Run the Python code: of a segment as it is, what breaks in it could not be divided any further."""
+        return self._function(*args, **kwargs) if self._note_sites is not None else self._run(args, kwargs)
+
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, which compiles what lies between graph breaks."""
         with Tracer(self.mode, self.fullgraph) as active:
@@ -231,7 +250,7 @@ class CompiledFunction(Generic[P, R]):
             for x, _ in axes.values():  # in the order in which a run with symbolic sizes takes them
                 active.place(x)
             try:
-                with SideEffectObserver() as observer:
+                with SideEffectObserver(active.sites) as observer:
                     out = self._function(*args, **kwargs)
             except BaseException:
                 optimizer_init.undo_unused()
@@ -324,14 +343,34 @@ class CompiledFunction(Generic[P, R]):
                 self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
             )
             self.reasons = [str(reason)]
+            if not unsettled and active.sites.breaks:
+                self._divide(active.sites)
         return out
+
+    def _divide(self, sites: BreakSites) -> None:
+        """Divide the function into segments where its capture broke, if its source allows that."""
+        if self._note_sites is not None:
+            self._note_sites(sites)
+            return
+        made = Segmentation(self._compile_segment)
+        made.add(sites)
+        if made.callee(self._function) != self._function:
+            self._segmentation, self.replays = made, []
+
+    def _compile_segment(
+        self, function: FunctionType, divided: CodeType, note_sites: Callable[[BreakSites], object]
+    ) -> CompiledFunction[..., Any]:
+        made = CompiledFunction(function, **self.options)
+        made._note_sites, made._divided_code = note_sites, divided
+        return made
 
     def _reachable(
         self, code: Mapping[CodeType, dict[str, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ReachableState:
         """Return the state that the function reaches; ``code`` is known to run besides what is found."""
         replaced = self._axes.replaced_locations
-        return ReachableState(self._root, args, kwargs, code, self._all_attributes, self._refilled, replaced)
+        return ReachableState(self._root, args, kwargs, code, self._all_attributes, self._refilled, replaced,
+                              self._divided_code)  # fmt: skip
 
     def _emit_entry(
         self, reach: ReachableState, observer: SideEffectObserver, active: Tracer, out: Any
@@ -376,6 +415,7 @@ def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 WRAPPED_FUNCTIONS[CompiledFunction] = "_function"
 CAPTURE_ROOTS.add(CompiledFunction._run.__code__)
+CAPTURING_CODE.update({id(CompiledFunction._run.__code__), id(CompiledFunction._capture_observed.__code__)})
 
 
 def compile_callable(

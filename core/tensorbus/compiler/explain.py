@@ -21,6 +21,8 @@ class CompileExplanation:
 
     ``graphs`` are the programs that ran, ``breaks`` where and why one ended early, ``guards`` what a later
     call must meet to run the same program without Python; ``reason`` says why there is no such program.
+    Of a function that is divided where it breaks, ``segments`` says into how many parts with a program each;
+    graphs and guards are theirs, and Python runs the lines between them.
     ``recompiles`` are the guards that failed so far, ``notes`` what the mode of ``compile`` came to.
     ``result`` is what the call returned, or ``error`` what it raised.
     """
@@ -34,11 +36,14 @@ class CompileExplanation:
     reason: str | None
     result: Any
     error: Exception | None = None
+    segments: int = 0
 
     def __str__(self) -> str:
         how = (
             f"Python runs it at each call: it {self.reason}" if self.reason else "one program, without Python"
         )
+        if self.segments:
+            how = f"{self.segments} segment(s); Python runs the lines between: it {self.reason}"
         if self.error is not None:
             how = f"this call raised {type(self.error).__name__}: {self.error}"
         lines = [f"{self.name}: {how}", f"{len(self.graphs)} graph(s)"]
@@ -82,6 +87,15 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
             return explanation(
                 graphs=tuple(p.graph for p in programs), breaks=(), guards=_shown(entry.guards),
                 notes=(*notes,), reason=None,
+            )  # fmt: skip
+        divided = [s for s in compiled.segments if s.replays or s.reasons]
+        if divided:
+            return explanation(
+                graphs=tuple(graph for s in divided for graph in s.graphs),
+                breaks=(*compiled.breaks, *(found for s in divided for found in s.breaks)),
+                guards=tuple(guard for s in divided for r in s.replays[:1] for guard in _shown(r.guards)),
+                notes=tuple(dict.fromkeys(note for s in divided for note in s.notes)),
+                reason=compiled.reasons[0], segments=len(divided),
             )  # fmt: skip
         captured = compiled.replays and not compiled.reasons and error is None
         used = compiled.replays[0] if captured else None

@@ -34,14 +34,15 @@ class HostPrologue:
     the symbolic lengths.
     """
 
-    def __init__(self, dry: bool = False) -> None:
+    def __init__(self, dry: bool = False, note_obstacle: Callable[[], None] | None = None) -> None:
         self.dry = dry
+        self._note_obstacle = note_obstacle
         self.lines: list[str] = []
         self.constants: dict[str, Any] = {}
         self.reads: dict[tuple[int, Any], Any] = {}
         self.owners: list[Any] = []
         self.writes: list[str] = []
-        self.obstacle: str | None = None
+        self._obstacle: str | None = None
         self.observed: str | None = None
         self.free = False
         self.slots: dict[tuple[int, Any], SymbolicSlot] = {}
@@ -59,6 +60,17 @@ class HostPrologue:
         self._few_valued: set[str] = set()
         self._over_sizes: dict[str, str] = {}
         self.shape_env: ShapeEnv | None = None
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why the prologue cannot run again; who sets it is at the line that it is about."""
+        return self._obstacle
+
+    @obstacle.setter
+    def obstacle(self, reason: str | None) -> None:
+        self._obstacle = reason
+        if self._note_obstacle is not None:
+            self._note_obstacle()
 
     def name(self, thing: Any) -> str:
         """Return the name under which the lines find ``thing``."""

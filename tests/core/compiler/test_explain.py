@@ -38,8 +38,9 @@ def test_a_program_beside_a_call_that_is_left_to_python() -> None:
     assert "needs values" in str(left.reason)
     assert (len(left.graphs), len(left.breaks), left.guards) == (2, 1, ())
     found = tb.compile.explain(f)(tb.ones((2,)), False)
-    assert (len(found.graphs), found.breaks, found.reason) == (1, (), None)
+    assert (len(found.graphs), len(found.breaks), found.segments) == (1, 1, 1)
     assert found.guards
+    assert "1 segment(s); Python runs the lines between: it needs values" in str(found)
 
 
 def test_guards_are_told_by_the_names_of_the_code() -> None:

@@ -270,10 +270,10 @@ def attach_node(
         x._node = engine._part(node, place)
 
 
-def is_freed(x: Tensor) -> bool:
-    """Return whether the history of ``x`` was freed by a ``backward()``: another one is an error."""
+def is_freed(x: Tensor, began: int) -> bool:
+    """Return whether a ``backward()`` freed the history of ``x`` since ``began``: another one is an error."""
     nodes = engine._reached([x._node])
-    return any(getattr(node, "values", None) is engine._FREED for node in nodes)
+    return any(node.order >= began and getattr(node, "values", None) is engine._FREED for node in nodes)
 
 
 def freed_node() -> CompiledFunctionNode:

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ...system.garbage_collection import without_collections
 from ..state.code_origin import is_own, is_pure, is_standard, own_path
+from .break_sites import BreakSites
 
 _BUILTINS: Final = frozenset(
     """abs all any ascii bin callable chr delattr dir divmod format getattr hasattr hash hex id isinstance
@@ -48,13 +49,14 @@ _REFUSED: Final = frozenset(
 
 
 class SideEffectObserver:
-    """The user code that ran, as ``codes``, and the first ``obstacle`` to a capture.
+    """The user code that ran, as ``codes``, and the first ``obstacle`` to a capture; ``sites`` take each.
 
     ``own_code`` is tensorbus's code that ran, by id. ``reads_any_name``: attributes were read by names that
     may not stand in the code.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sites: BreakSites | None = None) -> None:
+        self.sites = sites
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.obstacle: str | None = None
         self.reads_any_name = False
@@ -114,7 +116,7 @@ class SideEffectObserver:
         if is_standard(code.co_filename):
             name = frame.f_globals.get("__name__", "")
             if not is_pure(name) and not _runs_on_our_behalf(frame):
-                self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute")
+                self.refuse(f"calls {name}.{code.co_qualname}, which may do more than compute", frame)
             return
         self.codes[code] = frame.f_globals
         self._user_code[id(code)] = code
@@ -128,15 +130,15 @@ class SideEffectObserver:
         name = getattr(function, "__name__", "?")
         if owner is builtins or (owner is None and getattr(function, "__module__", None) == "builtins"):
             if name in _REFUSED:
-                self.refuse(f"calls {name}()")
+                self.refuse(f"calls {name}()", frame)
             elif name in _BY_NAME:
                 # what contextlib asks for by name is the same for all
                 is_literal = frame.f_globals.get("__name__") == "contextlib" or self._is_literal_name(frame)
                 self.reads_any_name = self.reads_any_name or not is_literal
             elif name == "id" and not is_standard(frame.f_code.co_filename):
-                self.refuse("calls id()")
+                self.refuse("calls id()", frame)
             elif name not in _BUILTINS and hasattr(builtins, name):
-                self.refuse(f"calls {name}()")
+                self.refuse(f"calls {name}()", frame)
             return
         if owner.__class__ is str and name in ("format", "format_map"):
             self.reads_any_name = True  # a field of the text may be an attribute
@@ -144,9 +146,9 @@ class SideEffectObserver:
         if owner is sys and name in ("setprofile", "getprofile"):
             return
         if owner is sys and name == "_getframe" and frame.f_globals.get("__name__") == "inspect":
-            self.refuse(f"calls inspect.{frame.f_code.co_name}(), which depends on who calls")
+            self.refuse(f"calls inspect.{frame.f_code.co_name}(), which depends on who calls", frame)
         if isinstance(owner, _lru_cache_wrapper) and name.startswith("cache_"):
-            self.refuse(f"calls {name}() of a function with a cache")
+            self.refuse(f"calls {name}() of a function with a cache", frame)
         if owner is None or isinstance(owner, _METHOD_OWNERS):
             return
         if getattr(function, "__qualname__", "").startswith("object."):
@@ -160,7 +162,7 @@ class SideEffectObserver:
             return
         if is_standard(frame.f_code.co_filename) and is_pure(frame.f_globals.get("__name__", "")):
             return
-        self.refuse(f"calls {module}.{name}()")
+        self.refuse(f"calls {module}.{name}()", frame)
 
     def _is_literal_name(self, frame: FrameType) -> bool:
         """Return whether ``getattr`` is called with a name that stands in the code."""
@@ -170,8 +172,10 @@ class SideEffectObserver:
             calls = self._literal_calls[id(code)] = (code, _literal_name_calls(code))
         return frame.f_lasti in calls[1]
 
-    def refuse(self, reason: str) -> None:
-        """Note the first reason why Python must run this function itself."""
+    def refuse(self, reason: str, frame: FrameType) -> None:
+        """Note the first reason why Python must run this function itself, and where ``frame`` is."""
+        if self.sites is not None:
+            self.sites.note_break(frame)
         if self.obstacle is None:
             self.obstacle = reason
 

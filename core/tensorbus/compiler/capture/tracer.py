@@ -36,6 +36,7 @@ from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.op_trace import Key, OpTrace, Transfer
 from ..programs.program_cache import compile_program
 from . import symbolic_index
+from .break_sites import BreakSites
 from .data_dependent_errors import is_checked_read, is_error_handled, run_now
 from .flush import TraceFlush
 from .graph_break import GraphBreak, locate_break
@@ -76,7 +77,8 @@ class Tracer(Mode):
         self.mode = mode
         self.trial = trial
         self.fullgraph = fullgraph
-        self.prologue = HostPrologue(dry)
+        self.sites = BreakSites()
+        self.prologue = HostPrologue(dry, self.sites.note_break if trial else None)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
         self.began = next(engine._order)
@@ -113,6 +115,8 @@ class Tracer(Mode):
 
     def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result, or ``NotImplemented`` for values of another mode."""
+        if self.trial:
+            self.sites.note_op()
         for x in operands:
             if type(x) not in _OPERANDS:
                 return self._check_and_record(op, operands, attrs)
@@ -456,6 +460,8 @@ class Tracer(Mode):
                 f"Compute it with tensors (where, maximum ...), or compile without fullgraph."
             )
         self.breaks.append(graph_break)
+        if self.trial:
+            self.sites.note_break()
         self.run()
 
     def run(self, ready: PreparedRun | None = None) -> None:

@@ -398,7 +398,7 @@ class ReplayCodegen:
 
     def _history(self, traces: Sequence[OpTrace]) -> list[str]:
         """Return the code that gives differentiable results their compiled autograd node."""
-        freed = [name for x, name in self.output.tracked if is_freed(x)]
+        freed = [name for x, name in self.output.tracked if is_freed(x, self.tracer.began)]
         tracked = [(x, name) for x, name in self.output.tracked if name not in freed]
         lines = [f"{name}._node = freed_node()" for name in freed]
         if not tracked:
@@ -429,7 +429,7 @@ class ReplayCodegen:
 
         An input whose old value is returned, or saved for the backward pass, is not reused.
         """
-        if any(not is_freed(x) for x, _ in self.output.tracked):
+        if any(not is_freed(x, self.tracer.began) for x, _ in self.output.tracked):
             return {}
         place = _input_numbers(trace)
         reused: dict[int, int] = {}

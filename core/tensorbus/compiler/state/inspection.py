@@ -71,6 +71,10 @@ _CONTAINERS: Final = frozenset(
 )  # fmt: skip
 
 
+_FILLED: Final = frozenset({list, dict, set, collections.deque})
+"""Containers that are filled as a program goes on: logs, counts."""
+_TABLES: Final = frozenset(vars(Module()))
+"""The attributes that each module has."""
 _ITERATED_CONTAINERS: Final = (list, tuple, dict, collections.deque)
 
 
@@ -420,6 +424,8 @@ def _instance(x: Any, names: frozenset[str] | None) -> ObjectView:
     every = counted or any(_is_library(base) for base in cls.__mro__)
     inner = hasattr(x, "__dict__")
     children = list(_attributes(x, None if every else names)) if inner else []
+    if counted and names is not None and not isinstance(names, AllAttributes):
+        children = [ref for ref in children if not _is_aside(x, ref, names)]
     unset: list[str] = []
     for base in cls.__mro__:
         for name in slot_names(base):
@@ -434,6 +440,17 @@ def _instance(x: Any, names: frozenset[str] | None) -> ObjectView:
     return ObjectView(
         "counted" if counted else "instance", state, (ChildRef("class", ".__class__", cls), *children), guards
     )
+
+
+def _is_aside(x: Any, ref: ChildRef, names: frozenset[str]) -> bool:
+    """Return whether a module's attribute is a container that no code which may run names.
+
+    Of what derives from no other module of tensorbus, code of tensorbus reads its tables alone.
+    """
+    name = ref.key[1] if type(ref.key) is tuple else ""
+    if type(ref.value) not in _FILLED or name in names or name in _TABLES or name.startswith("__"):
+        return False
+    return not any(base is not Module and _is_library(base) for base in type(x).__mro__[:-1])
 
 
 def _enum_member(x: enum.Enum, names: frozenset[str] | None) -> ObjectView:

@@ -165,7 +165,8 @@ class ReachableState:
     ``TrackedObject`` of their own. ``every``: all attributes are inspected, not only those that code names.
     ``filled`` are arguments that earlier captures refilled, by id, with their state after that.
     ``replaced`` are locations (see ``unique_locations``) where captures found different tensors or
-    containers.
+    containers. ``unrun_code`` is that of the function of which ``function`` is a part: it does not run,
+    though it can be reached, and neither does ``__init__`` of what is there, unless ``more`` has them.
     """
 
     def __init__(
@@ -177,7 +178,9 @@ class ReachableState:
         every: bool = False,
         filled: dict[int, Any] | None = None,
         replaced: Container[Location] = (),
+        unrun_code: Code | None = None,
     ) -> None:
+        self.unrun_code = unrun_code
         self.all_attributes, self.replaced_locations = every, replaced
         self.filled: dict[int, Any] = {} if filled is None else filled
         self.names: frozenset[str] = (AllAttributes if every else frozenset)({"forward"})
@@ -328,11 +331,19 @@ class ReachableState:
             tracked = self._untracked.pop()
             thing = tracked.obj
             if type(thing) is types.FunctionType:
+                if self._is_taken_not_to_run(thing.__code__):
+                    continue
                 self.note_code(thing.__code__, thing.__globals__)
             elif type(thing) in (operator.attrgetter, operator.methodcaller):
                 names = (n for n in thing.__reduce__()[1] if isinstance(n, str))
                 self._add_names(ref for n in names for ref in n.split("."))
             tracked.children = [(ref, self._track_child(tracked, ref)) for ref in tracked.before.children]
+
+    def _is_taken_not_to_run(self, code: Code) -> bool:
+        """Return whether code is left out until it has run: of a divided function, and what made objects."""
+        if self.unrun_code is None or code in self.codes:
+            return False
+        return code is self.unrun_code or code.co_name == "__init__"
 
     def inspect_again(self, thing: Any) -> None:
         """Inspect an object again that had no children and has some now."""

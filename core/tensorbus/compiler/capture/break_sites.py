@@ -1,0 +1,74 @@
+"""Where in the user's code a capture met what stops it, and where ops were recorded.
+
+A place is a position in a code object, one for each of the user's frames on the stack: the innermost has what
+stopped the capture, the others the calls that led there.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Final, NamedTuple
+
+from ..state.code_origin import is_own, is_standard
+
+CAPTURING_CODE: Final[set[int]] = set()
+"""The ids of the code that calls a captured function: frames outside of it are no part of a capture."""
+
+
+class Position(NamedTuple):
+    """A part of a source file, as instructions have it: lines from 1, columns in bytes of UTF-8 from 0."""
+
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+
+    @classmethod
+    def of_instruction(cls, code: CodeType, offset: int) -> Position | None:
+        """Return the part of the source that an instruction was compiled from."""
+        line, end, column, end_column = next(islice(code.co_positions(), offset // 2, None), (None,) * 4)
+        if line is None:
+            return None
+        if end is None or column is None or end_column is None:
+            return cls(line, line, -1, -1)
+        return cls(line, end, column, end_column)
+
+
+class BreakSites:
+    """The places of one capture: ``breaks``, and those of calls that lead to one; ``ops`` that it recorded.
+
+    Both are by the id of a code object, which ``codes`` has, and the offsets of instructions.
+    """
+
+    def __init__(self) -> None:
+        self.codes: dict[int, CodeType] = {}
+        self.breaks: dict[int, dict[int, bool]] = {}
+        """Whether the break is in a function that is called there."""
+        self.ops: dict[int, set[int]] = {}
+
+    def note_break(self, frame: FrameType | None = None) -> None:
+        """Note a break at the innermost line of the user's."""
+        leads = False
+        for code, offset in _user_places(frame or sys._getframe(1)):
+            self.codes[id(code)] = code
+            known = self.breaks.setdefault(id(code), {})
+            known[offset] = known.get(offset, False) or leads
+            leads = True
+
+    def note_op(self) -> None:
+        """Note that an op is recorded."""
+        for code, offset in _user_places(sys._getframe(1)):
+            self.codes[id(code)] = code
+            self.ops.setdefault(id(code), set()).add(offset)
+
+
+def _user_places(frame: FrameType | None) -> list[tuple[CodeType, int]]:
+    found = []
+    while frame is not None and id(frame.f_code) not in CAPTURING_CODE:
+        file = frame.f_code.co_filename
+        if not is_own(file) and not is_standard(file):
+            found.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return found

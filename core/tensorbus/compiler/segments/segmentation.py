@@ -1,0 +1,140 @@
+"""What a compiled function that breaks is divided into: its own segments, and those of functions it calls.
+
+A capture that breaks says where. Each function of the user's with such a place is rewritten (``split``), and
+runs in the place of the original one; its segments are compiled functions of their own. A segment whose
+capture breaks adds its places, and the function is rewritten again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any, Final
+
+from ...nn.hooks import EVERYWHERE
+from ...nn.module import Module
+from ..capture.break_sites import BreakSites, Position
+from .evaluation_order import CALLEE
+from .split import SplitCode, split
+
+MAX_FUNCTIONS: Final = 8
+"""How many functions of the same code, such as closures, are rewritten."""
+MAX_MODULES: Final = 64
+"""For how many modules the same method is rewritten."""
+
+
+class Segmentation:
+    """The functions in the places of those that break, as far as captures know.
+
+    ``compile_segment`` compiles the function of a segment, and hands places where its captures break to the
+    function that it is given. ``segments`` are the compiled functions in use.
+    """
+
+    def __init__(
+        self,
+        compile_segment: Callable[
+            [FunctionType, CodeType, Callable[[BreakSites], object]], Callable[..., Any]
+        ],
+    ) -> None:
+        self._compile = compile_segment
+        self._codes: dict[int, CodeType] = {}
+        self._breaks: dict[int, dict[Position, bool]] = {}
+        self._ops: dict[int, set[Position]] = {}
+        self._originals: dict[int, tuple[CodeType, CodeType]] = {}
+        """The code of each segment, by id, and that of the function of which it is a part."""
+        self._splits: dict[int, SplitCode | None] = {}
+        self._functions: dict[int, dict[tuple[int, int], tuple[FunctionType, Any, FunctionType]]] = {}
+
+    @property
+    def segments(self) -> list[Any]:
+        """The compiled functions of the segments."""
+        return [
+            cell.cell_contents
+            for known in self._functions.values() for *_, made in known.values()
+            for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
+            if name.startswith(".segment")
+        ]  # fmt: skip
+
+    def add(self, sites: BreakSites) -> bool:
+        """Add the places of a capture; return whether any break among them is new."""
+        new = False
+        for key, offsets in sites.breaks.items():
+            code = self._original(sites.codes[key])
+            known = self._breaks.setdefault(id(code), {})
+            for offset, leads in offsets.items():
+                at = Position.of_instruction(sites.codes[key], offset)
+                if at is not None and (at not in known or (leads and not known[at])):
+                    known[at] = leads or known.get(at, False)
+                    self._splits.pop(id(code), None)
+                    self._functions.pop(id(code), None)
+                    new = True
+        for key, found in sites.ops.items():
+            code = self._original(sites.codes[key])
+            places = (Position.of_instruction(sites.codes[key], offset) for offset in found)
+            self._ops.setdefault(id(code), set()).update(p for p in places if p is not None)
+        return new
+
+    def _original(self, code: CodeType) -> CodeType:
+        _, found = self._originals.get(id(code), (code, code))
+        self._codes[id(found)] = found
+        return found
+
+    def callee(self, function: Any) -> Any:
+        """Return what to call in the place of a function: a rewritten one where it is known to break."""
+        kind = type(function)
+        if kind is FunctionType:
+            return self._rewritten(function)
+        if kind is MethodType:
+            method, owner = function.__func__, function.__self__
+            if type(method) is not FunctionType:
+                return function
+            inner = self._rewritten(method, owner if isinstance(owner, Module) else None)
+            return function if inner is method else MethodType(inner, owner)
+        if isinstance(function, Module) and _only_runs_forward(function):
+            inner = self.callee(function.forward)
+            return function if inner == function.forward else inner
+        return function
+
+    def _rewritten(self, function: FunctionType, owner: Any = None) -> FunctionType:
+        """Return what runs in the place of a function; of the method of a module it is for that one alone."""
+        code = function.__code__
+        if id(code) not in self._breaks:
+            return function
+        known = self._functions.setdefault(id(code), {})
+        key = (id(function), id(owner))
+        found = known.get(key)
+        if found is not None:
+            return found[2]
+        if len(known) >= (MAX_FUNCTIONS if owner is None else MAX_MODULES):
+            return function
+        if id(code) not in self._splits:
+            self._splits[id(code)] = split(code, self._breaks[id(code)], self._ops.get(id(code), set()))
+        made = self._splits[id(code)]
+        new = function if made is None else self._made(function, made)
+        known[key] = (function, owner, new)
+        return new
+
+    def _made(self, function: FunctionType, made: SplitCode) -> FunctionType:
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        cells[CALLEE] = CellType(self.callee)
+        for name, code in made.segments.items():
+            self._originals[id(code)] = (code, function.__code__)
+            cells[name] = CellType(
+                self._compile(_function(function, code, cells), function.__code__, self.add)
+            )
+        new = _function(function, made.code, cells)
+        new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        return new
+
+
+def _only_runs_forward(module: Module) -> bool:
+    """Return whether calling a module is calling its ``forward``."""
+    plain = type(module).__call__ is Module.__call__
+    return plain and not module.__dict__.get("_hooks") and not EVERYWHERE
+
+
+def _function(like: FunctionType, code: CodeType, cells: dict[str, CellType]) -> FunctionType:
+    closure = tuple([cells[name] for name in code.co_freevars])
+    made = FunctionType(code, like.__globals__, like.__name__, None, closure)
+    made.__module__, made.__qualname__ = like.__module__, like.__qualname__
+    return made
