@@ -360,3 +360,15 @@ def test_a_plugin_defines_a_custom_op() -> None:
         assert op(tb.ones(1)).item() == 2.0
     finally:
         plugins.unregister_plugin("scaling")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_program_of_open_lengths_calls_kernels_with_those_that_there_are(device: str) -> None:
+    @library.custom_op("t::rows")
+    def rows(x: tb.Tensor) -> tb.Tensor:
+        return x.sum(axis=1)
+
+    rows.register_fake(lambda x: ((x.shape[0],), x.dtype))
+    compiled = tb.compile(lambda x: rows(x * 2) + 1, dynamic=True)
+    for n in (2, 4, 4, 7, 300, 3):
+        assert compiled(tb.ones((n, 3), device=device)).tolist() == [7.0] * n

@@ -79,3 +79,17 @@ def test_what_cannot_be_tested_is_told_with_the_reason() -> None:
         library.opcheck(op, ())
     with pytest.raises(tb.ArgumentError, match="a custom op is needed"):
         library.opcheck(tb.add, (1,))
+
+
+def test_what_a_kernel_refuses_is_told() -> None:
+    @library.custom_op("t::three")
+    def three(x: tb.Tensor) -> tb.Tensor:
+        if x.shape != (3,):
+            raise ValueError(f"three elements, not {x.shape}")
+        return x * 2
+
+    told = library.opcheck(three, (tb.ones(3),))["fake"]
+    assert told == (
+        "passed; not tested with axis 0 of all arguments twice as long, which the kernel refuses:"
+        " ValueError: three elements, not (6,)"
+    )

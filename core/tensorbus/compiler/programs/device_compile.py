@@ -64,6 +64,11 @@ def with_user_kernels_decomposed(device: Device, request: CompileRequest) -> Com
     return replace(request, graph=decompose(request.graph, lambda op: op not in lacking))
 
 
+def has_user_kernels(ops: Iterable[Node | TraceNode]) -> bool:
+    """Return whether there are kernels of users and custom ops: they are made for lengths that are known."""
+    return any(x.op in table and table[x.op].family == USER for x in ops)
+
+
 def kernels_without_source(device: Device, ops: Iterable[Node | TraceNode]) -> set[str]:
     """Return the user kernels without a source for the device: their default runs there."""
     user_ops = {x.op for x in ops if x.op in table and table[x.op].family == USER}

@@ -20,7 +20,12 @@ from ...system import env, fork_safe_locks
 from ...system.garbage_collection import without_collections
 from ...tracing.plan_env import PlanEnv
 from .compiled_program import CompiledProgram, SizedProgram
-from .device_compile import compile_request, kernels_without_source, with_user_kernels_decomposed
+from .device_compile import (
+    compile_request,
+    has_user_kernels,
+    kernels_without_source,
+    with_user_kernels_decomposed,
+)
 from .op_trace import OpTrace
 
 T = TypeVar("T")
@@ -186,7 +191,7 @@ def symbolic_plan(
     """Return the plan of a trace for sizes like these; None where the device has none, or it is of no use."""
     device = trace.device
     make = getattr(plugins.backend(device.type).lowering(), "compile_symbolic", None)
-    if make is None or kernels_without_source(device, trace.nodes):
+    if make is None or has_user_kernels(trace.nodes):
         return None
     plan_env = PlanEnv()
     symbols: Any = {name: plan_env.symbol(name, n, least=min(n, 2)) for name, n in sizes.items()}
