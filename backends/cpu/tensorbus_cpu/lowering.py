@@ -315,7 +315,7 @@ class _Programs:
         library = Library(LIBRARY | self._order.calls, self._dialect.types, in_place=in_place)
         begun: dict[int, KernelUnit] = {}
         program = lower(
-            self._graph, layouts, target, library=library, replaces=self._order.replaces,
+            self._graph, layouts, target, sized=True, library=library, replaces=self._order.replaces,
             begin=lambda launches: self._units.symbols(launches, begun),
         )  # fmt: skip
         if any(isinstance(step, LibraryCall) and step.op == "matmul" for step in program.steps):

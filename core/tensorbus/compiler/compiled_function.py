@@ -24,6 +24,7 @@ from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..system import fork_safe_locks
 from ..system.garbage_collection import without_collections
+from ..system.progress_line import progress_line
 from ..system.rank_of_thread import rank_of_thread
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
@@ -232,7 +233,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, observed, and keep a cache entry where one is possible."""
-        with without_collections():
+        with without_collections(), progress_line(f"compiling {self.name}"):
             return self._capture_observed(args, kwargs)
 
     def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:

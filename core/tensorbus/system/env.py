@@ -163,3 +163,8 @@ def dump_dir() -> Path | None:
 def metal_host() -> bool:
     """``TENSORBUS_METAL_HOST=1``: the metal device computes on the host, for tests without Metal."""
     return _switch("TENSORBUS_METAL_HOST", False)
+
+
+def terminal() -> str:
+    """Return the kind of terminal that there is, by ``TERM``."""
+    return os.environ.get("TERM", "")

@@ -14,6 +14,7 @@ from ...dispatch.kernel_tables import program_kernels
 from ...graph.pipeline import logged_passes, pass_texts
 from ...ops.definition import USER, table
 from ...system import env
+from ...system.progress_line import progress_detail
 from .compiled_program import lower_checked
 from .op_trace import TraceNode
 
@@ -29,6 +30,7 @@ def compile_request(device: Device, request: CompileRequest) -> tuple[Executable
 
         lowering = Interpreting(device.type)
     start, served = perf_counter(), with_user_kernels_decomposed(device, request)
+    progress_detail(f"{sum(1 for _ in request.graph)} ops for {device}")
     folder = env.dump_dir()
     with logged_passes(folder is not None) as log:
         if request.mode == "max-autotune":

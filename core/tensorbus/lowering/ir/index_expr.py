@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import index
 from typing import Final
 
 from ...dtypes.definition import bool_
@@ -20,7 +21,7 @@ ONE: Final = Const(1, INDEX)
 @lru_cache(maxsize=256)
 def const(value: int) -> Const:
     """Return a literal position."""
-    return Const(value, INDEX)
+    return Const(index(value), INDEX)
 
 
 def add(a: Expr, b: Expr) -> Expr:

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
-from ...ir.index_expr import const
+from ...ir.index_expr import ONE, ZERO
 from ...ir.loop_ir import Expr, Kind, Var
 from .reducer import ProductReducer, Reducer, State
 
@@ -88,12 +88,11 @@ class BlockedState(Generic[S]):
         width = max(self.block // chain, 1)
         while width * self.block < turns:
             width *= self.block
-        with self.b.loop(span.start, span.stop, step=width * step, prefix="block") as k, self.own():
+        with _blocks(self.b, span, width * step) as part, self.own():
             if width == 1:
-                body(k)
+                body(part.start)
                 return
-            end = self.b.let(ix.minimum(ix.add(k, const(width * step)), span.stop), "end")
-            self.loop(Span(k, end, width * step), body, step=step, chain=chain, kind=kind, prefix=prefix)
+            self.loop(part, body, step=step, chain=chain, kind=kind, prefix=prefix)
 
     def nest(
         self, loops: Sequence[Nest], inner: Callable[[], None], chain: int, kind: Kind = "serial"
@@ -115,6 +114,19 @@ class BlockedState(Generic[S]):
                 self.nest(rest, inner, chain, kind)
 
         self.loop(span, body, chain=1 if alone else max(below, 1), kind=kind)
+
+
+@contextmanager
+def _blocks(b: Builder, span: Span, size: int) -> Iterator[Span]:
+    """Emit a loop over blocks of ``span``; yields what a block goes over.
+
+    Their size is a parameter: kernels that differ in it only are one.
+    """
+    length = b.size(f"w{len(b.params)}", size)
+    count = ix.quotient(ix.add(ix.subtract(span.stop, span.start), ix.subtract(length, ONE)), length)
+    with b.loop(ZERO, count, prefix="block") as number:
+        start = b.let(ix.add(span.start, ix.multiply(number, length)), "start")
+        yield Span(start, b.let(ix.minimum(ix.add(start, length), span.stop), "end"), size)
 
 
 def registers(
@@ -165,10 +177,9 @@ def running(
         width = block
         while width * block < turns:
             width *= block
-        with b.loop(span.start, span.stop, step=width * step, prefix="block") as k:
-            end = b.let(ix.minimum(ix.add(k, const(width * step)), span.stop), "end")
+        with _blocks(b, span, width * step) as block_span:
             base = tuple(b.let(e, "before") for e in reducer.combine(b, before, own))
-            part = walk(Span(k, end, width * step), base)
+            part = walk(block_span, base)
             for var, e in zip(own, reducer.combine(b, own, part), strict=True):
                 b.assign(var, e)
         return own
