@@ -19,6 +19,7 @@ from .eager.kernels_elementwise import elementwise_kernels
 from .eager.kernels_indexing import indexing_kernels
 from .eager.kernels_numpy import numpy_kernels, quiet
 from .eager.kernels_partial_sort import ordering_kernels
+from .eager.kernels_pooling import pooling_kernels
 from .eager.kernels_random import random_kernels
 from .eager.kernels_reduction import reduction_kernels
 from .gemm.kernels_matmul import matmul_kernels
@@ -37,6 +38,7 @@ def _table() -> KernelTable:
         indexing_kernels(numpy),
         matmul_kernels(numpy),
         convolution_kernels(),
+        pooling_kernels(numpy),
         random_kernels(),
     )
     candidates: dict[str, Sequence[Kernel]] = {}

@@ -17,8 +17,9 @@ from ..native.program_disk_cache import CachedLowering
 from .kernels_native import SLOW_IN_NUMPY_SIZE, has_types
 
 _ALONE: Final = frozenset(
-    """conv conv_transpose conv_weight sort argsort argsort_part searchsorted cumulative_prod cumulative_max
-    cumulative_min logcumsumexp inv eigvalsh eigvals svdvals random_bits""".split()
+    """conv conv_transpose conv_weight max_pool max_pool_gradient sort argsort argsort_part searchsorted
+    cumulative_prod cumulative_max cumulative_min logcumsumexp inv eigvalsh eigvals svdvals
+    random_bits""".split()
 )
 """The ops that stay alone: a program would do no more than call their kernels."""
 

@@ -6,11 +6,13 @@ come before the space.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.definition import REAL, DType, float8_e4m3fn, int64, integer_range
 from ...errors import ShapeError
+from ..batching_rules import spread as spread_examples
 from ..batching_rules import unchanged
 from ..call_errors import with_form
 from ..creation.creation import full, iota
@@ -98,16 +100,42 @@ def _best(x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -
     return argmax(cast(logical_and(hit, inside), int64), axis=-1, keepdims=True)
 
 
-def _pool_vjp(g: Any, x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> tuple[Any, ...]:
-    """The first largest element of a window takes the whole gradient, as in PyTorch."""
+def _pool_gradient(g: Any, x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> Any:
+    """Return the gradient: the first largest element of a window takes all of it, as in PyTorch."""
     rank = len(size)
     hit = equal(iota(prod(size), device=x.device), _best(x, size, stride, padding, dilation))
     back = where(hit, reshape(g, (*g.shape, 1)), 0)
     padded = tuple(n + 2 * p for n, p in zip(x.shape[-rank:], padding, strict=True))
     whole = fold(reshape(back, (*g.shape, *size)), padded, stride, dilation)
     lead = (0,) * (len(x.shape) - rank)
-    return (slice(whole, lead + padding, x.shape, (1,) * len(x.shape)),)
+    return slice(whole, lead + padding, x.shape, (1,) * len(x.shape))
 
+
+def _pool_vjp(g: Any, x: Any, size: Shape, stride: Shape, padding: Shape, dilation: Shape) -> tuple[Any, ...]:
+    attrs = {"size": size, "stride": stride, "padding": padding, "dilation": dilation}
+    return (table.run("max_pool_gradient", (g, x), attrs),)
+
+
+def _batched_gradient(operands: Sequence[Any], batched: Sequence[bool], **attrs: Any) -> Any:
+    return table.run("max_pool_gradient", spread_examples(operands, batched), attrs)
+
+
+table.add_unlisted(
+    Op(
+        name="max_pool_gradient",
+        family="convolution",
+        operands=("g", "x"),
+        arguments=lambda g, x, **attrs: ((g, x), attrs),
+        infer=lambda specs, **_: specs[1],
+        decompose=_pool_gradient,
+        batch=_batched_gradient,
+        dtypes=REAL,
+        method=False,
+        doc="",
+    ),
+    "tensorbus",
+)
+"""The gradient of ``max_pool``: an op, for the devices that have a kernel for it."""
 
 max_pool = table.add(
     Op(
