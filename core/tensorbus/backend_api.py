@@ -36,6 +36,7 @@ from .backend_interface.compilation import Lowering as Lowering
 from .backend_interface.compilation import ProgramPart as ProgramPart
 from .backend_interface.compilation import SymbolicProgram as SymbolicProgram
 from .backend_interface.compilation import at_sizes as at_sizes
+from .backend_interface.foreign_finalizer import call_when_gone as call_when_gone
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
 from .backend_interface.handle_counter import HandleCounter as HandleCounter
@@ -150,6 +151,7 @@ if TYPE_CHECKING:
     from .lowering.schedules.schedule import Schedule as Schedule
     from .lowering.schedules.schedule import ScheduleRequest as ScheduleRequest
     from .lowering.target import Target as Target
+    from .ops.fused_update import is_fused_update as is_fused_update
     from .system.build_folder import build_folder as build_folder
     from .system.build_folder import run_compiler as run_compiler
     from .system.private_folders import safe_by_path as safe_by_path
@@ -172,6 +174,7 @@ _LATER: Final = {
     "Queued": "executors.replay_interface",
     "Script": "executors.replay_interface",
     "is_generated": "executors.legalize",
+    "is_fused_update": "ops.fused_update",
     "prepared": "executors.legalize",
     "name_of": "graph.fingerprint",
     "from_dialect": "kernels.from_dialect",

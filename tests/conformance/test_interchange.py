@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array as buffers
+import copy
 from typing import Any
 
 import numpy as np
@@ -67,20 +68,46 @@ def test_gradients_cross_devices(device: str, other: str) -> None:
     assert x.grad.tolist() == [2.0, 4.0]
 
 
-def test_to_gives_another_cell(device: str) -> None:
+def test_what_is_so_already_is_the_tensor_itself_unless_a_copy_is_wanted(device: str) -> None:
     x = tb.asarray([1.0, 2.0], device=device)
+    same = (
+        x.to(device), x.to(tb.float32), x.to(device, tb.float32), x.to(x), x.to_device(x.device), x.float(),
+        x.type_as(x), x.contiguous(), tb.asarray(x), tb.asarray(x, copy=False),
+        tb.asarray(x, dtype=tb.float32, device=device), tb.astype(x, tb.float32, copy=False),
+    )  # fmt: skip
+    assert all(y is x for y in same)
     for y in (
-        x.to(device),
-        x.to(tb.float32),
-        x.to(device, tb.float32),
-        x.to(x),
-        x.to(device, copy=True),
-        x.clone(),
-        +x,
-    ):
+        x.to(device, copy=True), x.clone(), +x, tb.asarray(x, copy=True), tb.astype(x, tb.float32),
+        tb.tensor(x), x.new_tensor(x), copy.copy(x), copy.deepcopy(x),
+    ):  # fmt: skip
         y += 1
         y[0] = 9.0
         assert x.tolist() == [1.0, 2.0]
+
+
+def test_a_parameter_is_a_view_of_what_it_is_made_of(device: str) -> None:
+    x = tb.ones((2,), device=device)
+    p = tb.nn.Parameter(x)
+    with tb.no_grad():
+        p.mul_(3)
+    x[0] = 7
+    assert (x.tolist(), p.tolist(), p.is_leaf, x.requires_grad) == ([7, 3], [7, 3], True, False)
+    (p * x).sum().backward()
+    assert p.grad is not None
+    assert p.grad.tolist() == [7, 3]
+    layer = tb.nn.Linear(2, 1, bias=False, device=device)
+    layer.load_state_dict({"weight": x.reshape(1, 2)})
+    optimizer = tb.optim.SGD(layer.parameters(), lr=1.0, momentum=0.5)
+    layer(x).sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    other = tb.optim.SGD(layer.parameters(), lr=1.0, momentum=0.5)
+    other.load_state_dict(state)
+    before = [t.tolist() for s in state["state"].values() for t in s.values() if isinstance(t, tb.Tensor)]
+    other.step()
+    after = [t.tolist() for s in state["state"].values() for t in s.values() if isinstance(t, tb.Tensor)]
+    assert x.tolist() == [7, 3]
+    assert before == after != []
 
 
 def test_dtype_and_device_at_once(device: str) -> None:

@@ -204,6 +204,96 @@ WRONG: dict[str, Refusal] = {
         tb.ArgumentError,
         ("sort: 'descending'", "True or False"),
     ),
+    **{
+        f"broadcast_shapes of {word}": (call, tb.ShapeError, ("broadcast_shapes:", "tuple of integers"))
+        for word, call in {
+            "None": lambda t: tb.broadcast_shapes(None),
+            "a text": lambda t: tb.broadcast_shapes("ab", (1,)),
+            "a fraction": lambda t: tb.broadcast_shapes((1.5,), (1,)),
+            "a text in a tuple": lambda t: tb.broadcast_shapes(("a",), (1,)),
+            "nested tuples": lambda t: tb.broadcast_shapes(((1,), (2,))),
+            "a matrix": lambda t: tb.broadcast_shapes(np.ones((2, 3))),
+        }.items()
+    },
+    "counts reset by an array": (
+        lambda t: tb.fallback_counts(reset=np.ones(2)),
+        tb.ArgumentError,
+        ("fallback_counts: 'reset'", "True or False", "ndarray"),
+    ),
+    "a gradient asked for by an array": (
+        lambda t: t.x.clone().requires_grad_(np.ones(2)),
+        tb.ArgumentError,
+        ("requires_grad_: 'requires_grad'", "True or False", "ndarray"),
+    ),
+    "... by a text": (
+        lambda t: setattr(t.x.clone(), "requires_grad", "no"),
+        tb.ArgumentError,
+        ("requires_grad_: 'requires_grad'", "True or False", "'no'"),
+    ),
+    "history recorded by an array": (
+        lambda t: tb.set_grad_enabled(np.ones(2)),
+        tb.ArgumentError,
+        ("set_grad_enabled: 'mode'", "True or False", "ndarray"),
+    ),
+    "a gradient of NumPy's": (
+        lambda t: setattr(t.leaf, "grad", np.ones((2, 3))),
+        tb.DtypeError,
+        ("a gradient is a tensor or None", "ndarray", "asarray"),
+    ),
+    "a stream of text": (
+        lambda t: t.x.__dlpack__(stream="a"),
+        tb.ArgumentError,
+        ("__dlpack__: 'stream' must be None", "'a'"),
+    ),
+    "tensor_split into more than memory": (
+        lambda t: tb.tensor_split(t.x, HUGE),
+        tb.ArgumentError,
+        ("tensor_split:", "parts", str(HUGE)),
+    ),
+    "chunk of nothing into more than memory": (
+        lambda t: tb.chunk(t.none, HUGE),
+        tb.ArgumentError,
+        ("chunk:", "parts", str(HUGE)),
+    ),
+    "topk of more than there are": (lambda t: tb.topk(t.x, 1 << 70), tb.TensorbusError, ("topk:", "3")),
+    "round to huge places": (
+        lambda t: tb.round(t.x, decimals=-(1 << 63) - 1),
+        tb.ArgumentError,
+        ("round: decimals", "308", str(-(1 << 63) - 1)),
+    ),
+    "a value of a list": (
+        lambda t: tb.addcmul(t.x, 2.0, t.x, value=[1]),
+        tb.ArgumentError,
+        ("addcmul: 'value'", "a number or a tensor", "[1]"),
+    ),
+    "a rounding of an array": (
+        lambda t: tb.divide(t.x, 2, rounding_mode=np.array([1, 2])),
+        tb.ArgumentError,
+        ("divide: rounding_mode", "'trunc' or 'floor'", "ndarray"),
+    ),
+    "a place for a matrix in a number": (
+        lambda t: tb.scatter_add(t.x[0, 0], 0, tb.ones((1, 2), dtype="int64", device=t.device), t.x),
+        tb.ShapeError,
+        ("scatter_add:", "indices of shape (1, 2)", "same number of dimensions"),
+    ),
+    "betas of a number": (
+        lambda t: tb.optim.Adam([t.leaf], betas=3),
+        tb.ArgumentError,
+        ("Adam: 'betas'", "tuple of 2 items", "got 3"),
+    ),
+    "a probability of text": (lambda t: tb.nn.Dropout("a"), tb.ArgumentError, ("Dropout: 'p'", "a number")),
+    "modules of a number": (lambda t: tb.nn.ModuleList(3), tb.TensorbusError, ("ModuleList: ", "got 3")),
+    "a schedule of a number": (
+        lambda t: tb.optim.lr_scheduler.StepLR(3, 2),
+        tb.ArgumentError,
+        ("StepLR: 'optimizer'", "got 3"),
+    ),
+    "norms of a number": (
+        lambda t: tb.nn.utils.clip_grad_norm_(3, 2),
+        tb.TensorbusError,
+        ("clip_grad_norm_: 'parameters'", "got 3"),
+    ),
+    "a path of None": (lambda t: tb.load(None), tb.ArgumentError, ("load:", "None")),
     **_axis("sum", tb.sum),
     **_axis("max", tb.max),
     **_axis("mean", tb.mean),
@@ -231,7 +321,9 @@ WRONG: dict[str, Refusal] = {
 
 def _arguments(device: str) -> Any:
     x = tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)
-    return SimpleNamespace(device=device, x=x, none=tb.zeros((0, 1), device=device))
+    return SimpleNamespace(
+        device=device, x=x, leaf=x.clone().requires_grad_(), none=tb.zeros((0, 1), device=device)
+    )
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -249,6 +341,55 @@ def test_wrong(device: str, name: str, compiled: bool) -> None:
     said = str(caught.value)
     assert all(piece in said for piece in pieces), said
     assert t.x.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+MISFITS: dict[str, tuple[Call, str]] = {
+    "view": (lambda t: t.x.view(foo=1), "view(x, /, shape_or_dtype)"),
+    "reshape": (lambda t: t.x.reshape(foo=1), "reshape(x, /, shape, *, copy=None)"),
+    "to": (lambda t: t.x.to(foo=1), "to(x, target=None, dtype=None,"),
+    "backward": (lambda t: t.leaf.sum().backward(foo=1), "backward(self, gradient=None"),
+    "grad": (lambda t: tb.grad(t.leaf.sum(), t.leaf, foo=1), "grad(outputs, inputs, grad_outputs=None,"),
+    "grad of nothing": (lambda t: tb.grad(), "grad(outputs, inputs, grad_outputs=None,"),
+    "Linear": (lambda t: tb.nn.Linear(2, 3, foo=1), "Linear(in_features, out_features, bias=True"),
+    "Linear of too many": (lambda t: tb.nn.Linear(*range(9)), "Linear(in_features, out_features, bias=True"),
+    "Conv2d": (lambda t: tb.nn.Conv2d(1, 2), "Conv2d(in_channels, out_channels, kernel_size,"),
+    "Conv2d of a subclass": (
+        lambda t: type("Mine", (tb.nn.Conv2d,), {})(1, 2),
+        "Conv2d(in_channels, out_channels, kernel_size,",
+    ),
+    "SGD": (lambda t: tb.optim.SGD([t.leaf], foo=1), "SGD(params, lr="),
+    "Module.to": (lambda t: tb.nn.Linear(1, 1).to(foo=1), "to(*args, device=None, dtype=None)"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_a_call_that_does_not_fit_is_told_what_does(device: str, name: str) -> None:
+    call, form = MISFITS[name]
+    with pytest.raises(TypeError) as caught:
+        call(_arguments(device))
+    said = str(caught.value)
+    assert said.count(f" It is called as {form}") == 1, said
+    assert said.startswith(f"{form.partition('(')[0]}() "), said
+
+
+def test_what_arguments_and_constructors_of_users_raise_is_theirs() -> None:
+    def fails(_: Any) -> Any:
+        raise KeyError("mine")
+
+    class Layer(tb.nn.Linear):
+        def __init__(self) -> None:
+            raise TypeError("Layer.__init__() of mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        tb.vmap(fails)(tb.ones(3))
+    with pytest.raises(TypeError, match=r"^Layer.__init__\(\) of mine$"):
+        Layer()
+
+
+@pytest.mark.parametrize("wanted", ["foo", 3, [("a",)], object()])
+def test_a_host_array_of_no_dtype_is_refused(wanted: Any) -> None:
+    with pytest.raises(tb.DtypeError, match="__array__: 'dtype' must be None or a dtype"):
+        tb.ones(3, device="cpu").__array__(wanted)
 
 
 @pytest.mark.parametrize("number", [-(1 << 63) - 1, 1 << 64, 1 << 70])

@@ -154,10 +154,14 @@ def test_lent_memory_is_that_of_one_tensor(how: str) -> None:
     t = tb.arange(6.0, device="cpu")
     before = [t.clone(), +t, t * 1]
     row, lent = t[1:4], lend(t)
-    after = [t.clone(), +t, tb.asarray(t)]
+    after = [t.clone(), +t, tb.asarray(t, copy=True), copy.deepcopy(t), tb.compile(lambda x: x * 1)(t)]
+    leaf = tb.ones(6, device="cpu").requires_grad_()
+    products = [(leaf * t).sum(), tb.compile(lambda x, y: (x * y).sum())(leaf, t)]
     lent[2] = 99
     assert t[2].item() == row[1].item() == 99
     assert all(x[2].item() == 2 for x in (*before, *after))
+    for y in products:
+        assert tb.grad(y, leaf)[0].tolist() == [0, 1, 2, 3, 4, 5]
     t += 1
     row *= 2
     t[0] = -1
@@ -172,6 +176,24 @@ def test_lent_memory_is_that_of_one_tensor(how: str) -> None:
     assert not lend(broadcast).flags.writeable
     with pytest.raises((ValueError, BufferError)):
         lend(tb.ones(2, device="cpu").requires_grad_())[0] = 1
+
+
+@pytest.mark.parametrize("how", LENDERS)
+def test_views_left_side_by_side_lend_the_memory_that_they_share(how: str) -> None:
+    lend = LENDERS[how]
+    x = tb.arange(6.0, device="cpu")
+    a, b, c = x[:4], x[3:], x.reshape(2, 3).T
+    del x
+    for lent in (lend(a), lend(a)):
+        lent[3] += 10
+    assert (b.tolist(), c.tolist()) == ([23, 4, 5], [[0, 23], [1, 4], [2, 5]])
+    lend(b)[1:] = -1
+    b[0] = 7
+    assert (lent.tolist(), c.tolist()) == ([0, 1, 2, 7], [[0, 7], [1, -1], [2, -1]])
+    row = c[0]
+    del a, b, c
+    lent[3] = 8
+    assert row.tolist() == [0, 8]
 
 
 @pytest.mark.parametrize("take", [tb.from_dlpack, partial(tb.asarray, device="cpu", copy=False)])

@@ -10,6 +10,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import Tensor
 from tensorbus.eager_fusion import fused_function, fused_vjp
+from tensorbus.optim import fused_update
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.eager.fused_programs import PROGRAMS
 
@@ -104,3 +105,41 @@ def test_few_elements_make_no_program(programs: list[str]) -> None:
     x = tb.asarray(X[:2, :16]).requires_grad_()
     F.mse_loss(F.gelu(x), x * 2).backward()
     assert programs == []
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "Adam": lambda p: tb.optim.Adam(p),
+    "Adam, amsgrad and weight decay": lambda p: tb.optim.Adam(p, amsgrad=True, weight_decay=0.1),
+    "AdamW": lambda p: tb.optim.AdamW(p),
+    "NAdam": lambda p: tb.optim.NAdam(p),
+    "SGD": lambda p: tb.optim.SGD(p, lr=0.1, momentum=0.9),
+    "SGD, nesterov and weight decay": lambda p: tb.optim.SGD(
+        p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1
+    ),
+    "SGD, dampening": lambda p: tb.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_one_program(name: str, programs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the shapes and dtypes of the parameters, and whichever have a gradient."""
+
+    def trained() -> list[Any]:
+        arrays = X, X[0, :7], X[:3, :5], X[1, :9], X[4:8, :4]
+        parameters = [tb.asarray(a.copy()).requires_grad_() for a in arrays]
+        parameters.append(tb.asarray(Y[:5].astype("f8")).requires_grad_())
+        optimizer = OPTIMIZERS[name](parameters)
+        for k in range(4):
+            for place, p in enumerate(parameters):
+                p.grad = None if place == 3 and k != 2 else tb.cos(p.detach() * (k + 1))
+            optimizer.step()
+        state = [v for entries in optimizer.state.values() for v in entries.values()]
+        return [x.numpy() if isinstance(x, Tensor) else x for x in (*parameters, *state)]
+
+    got = trained()
+    assert ("step" in programs) == ("dampening" not in name)
+    made = len(programs)
+    assert made <= 3  # one for each set of parameters that had gradients
+    monkeypatch.setattr(fused_update, "_is_even", lambda *_: False)
+    for one, other in zip(got, trained(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7)

@@ -132,9 +132,11 @@ def test_an_upload_is_waited_for_on_its_own_gpu(cupy_or_names: None) -> None:
     current, seen = _Context(), []
     failures = Failures("cuda:1")
     failures.lost = "nobody waits for what goes"
-    unit = SimpleNamespace(stream=None, default=None, silent=None, current=lambda: current, failures=failures)
     stream = SimpleNamespace(synchronize=lambda: seen.append(current.inside))
-    block = memory.Block(None, 0, 512, memory.Pool(unit), stream)
+    unit = SimpleNamespace(
+        stream=lambda: stream, default=None, silent=None, current=lambda: current, failures=failures
+    )
+    block = memory.Pool(unit).counted(None, 0, 512)
     block.queued = True
     for _ in range(2):
         block.used_by("another stream")

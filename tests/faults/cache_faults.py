@@ -169,7 +169,7 @@ def changed_entries(draw: random.Random) -> None:
                 case "empty":
                     data.clear()
                 case "other":
-                    data = bytearray(draw.choice(files).read_bytes()) if path.exists() else data
+                    data = bytearray(draw.choice([x for x in files if x.is_file()]).read_bytes())
                 case end:
                     path.unlink()
                     if end == "folder":

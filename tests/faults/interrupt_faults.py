@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import random
 import select
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Final
 
 from registry import fault
 
 _PATIENCE: Final = 60.0
-"""Seconds in which a process that computes small things must answer, on the busiest machine."""
+"""Seconds after which a process is stuck that has had no processor meanwhile."""
+_WORK: Final = 30.0
+"""Seconds of work in which it must answer: its own processor time, since others may have the machine."""
 
 _WORKS = """
-import signal, sys
+import faulthandler, signal, sys, traceback
 import numpy as np
 import tensorbus as tb
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+faulthandler.register(signal.SIGUSR1)
+def interrupt(number, frame):
+    print("Ctrl-C arrives here:", *traceback.format_stack(frame, 12), sep="\\n", file=sys.stderr)
+    raise KeyboardInterrupt
+signal.signal(signal.SIGINT, interrupt)  # a shell's background job ignores it
 device, seed, wanted = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 draw = np.random.default_rng(seed)
 kept = tb.asarray(np.arange(64.0, dtype=np.float32), device=device)
@@ -73,15 +81,33 @@ def arrive(draw: random.Random) -> None:
 
 
 def _line(run: subprocess.Popen[bytes]) -> str | None:
-    """Return the next line that the process writes; None: it writes none for a while, or is gone."""
+    """Return the next line that the process writes; None: it works on, or is stuck, without one."""
     assert run.stdout is not None
-    ready, _, _ = select.select([run.stdout], [], [], _PATIENCE)
-    return run.stdout.readline().decode().strip() if ready else None
+    begun, last, since = _work_of(run), -1.0, time.monotonic()
+    while not select.select([run.stdout], [], [], 0.5)[0]:
+        now, work = time.monotonic(), _work_of(run)
+        if work != last:
+            last, since = work, now
+        if work > begun + _WORK or now > since + _PATIENCE:
+            return None
+    return run.stdout.readline().decode().strip()
+
+
+def _work_of(run: subprocess.Popen[bytes]) -> float:
+    """Return the processor time in seconds that a process and those that it waited for have had."""
+    try:
+        fields = Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # it is gone, or the system tells it otherwise
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _end(run: subprocess.Popen[bytes]) -> str:
-    """End the process; return what it has said of errors."""
+    """End the process; return what it has said of errors, and where its threads were."""
     assert run.stderr is not None
+    if run.poll() is None:
+        run.send_signal(signal.SIGUSR1)
+        time.sleep(1)
     run.kill()
     said = run.stderr.read().decode()
     return f"exit code {run.wait()}: {said}"

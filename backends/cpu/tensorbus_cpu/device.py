@@ -111,6 +111,10 @@ class CpuRuntime:
         """Return a packed copy."""
         return share(value, NAMES[value.dtype], True)
 
+    def shares(self, value: Any, other: Any) -> bool:
+        """Return whether the bounds of two arrays overlap."""
+        return np.may_share_memory(value, other)
+
     def lend(self, value: Any, whole: Any) -> Any:
         """Return a view, which is writable where its memory is that of ``whole``."""
         view = value.view()

@@ -227,8 +227,7 @@ class CudaRuntime:
 
     def reset_peak_memory_stats(self, index: int) -> None:
         """Make the peak equal to what is allocated now."""
-        pool = self.units[index].pool
-        pool.peak = pool.allocated
+        self.units[index].pool.used.reset_peak()
 
     def empty_cache(self, index: int) -> None:
         """Give the memory that is kept for reuse back to the driver."""

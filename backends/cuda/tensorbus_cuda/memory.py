@@ -7,13 +7,12 @@ default stream are kept here by size: most values are small, and asking CuPy tak
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
-from tensorbus.backend_api import DeviceError, MemoryStats, OutOfMemoryError
+from tensorbus.backend_api import DeviceError, HandleCounter, Life, MemoryStats, OutOfMemoryError
 
 if TYPE_CHECKING:
     from .unit import Unit
@@ -29,23 +28,21 @@ class Block:
     """Memory of one unit. It goes back when the last value over it is gone.
 
     ``stream`` is the one it was allocated in; ``users`` are the others that were given work with it.
-    ``own`` says that it comes from the pool, and is not memory of somebody else's array; ``home`` is where it
-    is kept when it is free, where it is small enough. ``queued``: its elements come from the host, in its
-    stream, and nobody has waited for them.
+    ``own`` says that it comes from the pool, and is not memory of somebody else's array; ``life`` is what
+    counts it. ``queued``: its elements come from the host, in its stream, and nobody has waited for them.
     """
 
-    __slots__ = ("__weakref__", "home", "memory", "nbytes", "own", "pool", "ptr", "queued", "stream", "users")
+    __slots__ = ("__weakref__", "life", "memory", "nbytes", "own", "pool", "ptr", "queued", "stream", "users")
+    life: Life
 
     def __init__(
-        self, memory: Any, ptr: int, nbytes: int, pool: Pool | _Parts, stream: Any,
-        home: list[tuple[Any, int]] | None = None, own: bool = True,
-    ) -> None:  # fmt: skip
+        self, memory: Any, ptr: int, nbytes: int, pool: Pool | _Parts, stream: Any, own: bool = True
+    ) -> None:
         self.memory = memory
         self.ptr = ptr
         self.nbytes = nbytes
         self.pool = pool
         self.stream = stream
-        self.home = home
         self.own = own
         self.queued = False
         self.users: tuple[Any, ...] = ()
@@ -57,24 +54,17 @@ class Block:
             self.queued = False
         if stream not in self.users and not self.pool.ignores(stream):
             self.users = (*self.users, stream)
+            if self.life.memory is None:
+                self.life.memory = self.memory, self.ptr, None, self.stream
+            self.life.users = self.users
 
     def part(self, start: int, nbytes: int) -> Block:
         """Return a part of this memory, which keeps the whole alive and is not counted again."""
         return Block(self, self.ptr + start, nbytes, _PARTS, self.stream, own=False)
 
-    def __del__(self, _finalizing: Any = sys.is_finalizing, _many: int = _MANY) -> None:
-        home = self.home  # names of the module may be gone before the last values
-        if home is not None and not self.users and len(home) < _many:
-            self.pool.allocated -= self.nbytes
-            home.append((self.memory, self.ptr))
-        elif not _finalizing():  # the driver may be gone before the last values
-            self.pool.free(self)
-
 
 class _Parts:
-    """Where parts of blocks go back to: the block itself is freed behind the last of them."""
-
-    allocated = 0
+    """The pool of parts of blocks, and of what is not counted: the block itself is freed behind the last."""
 
     def ignores(self, stream: Any) -> bool:
         """Return True: nobody waits for a part."""
@@ -82,10 +72,6 @@ class _Parts:
 
     def wait(self, stream: Any) -> None:
         """Do nothing: nobody copies from the host into a part."""
-
-    def free(self, block: Block) -> None:
-        """Let a part go."""
-        block.memory = None
 
 
 _PARTS: Final = _Parts()
@@ -98,8 +84,7 @@ class Pool:
         self.unit = unit
         self._stream, self._default = unit.stream, unit.default
         self._kept: dict[int, list[tuple[Any, int]]] = {}
-        # Counting takes no lock: Python lets no other thread run within the statement.
-        self.allocated = self.peak = 0
+        self.used = HandleCounter(self._take_back)
 
     def allocate(self, nbytes: int) -> Block:
         """Return a block of at least ``nbytes`` for the current stream.
@@ -109,22 +94,23 @@ class Pool:
         size = (nbytes + _STEP - 1) & -_STEP or _STEP
         stream = self._stream()
         home = None
-        if size <= _SMALL and stream is self._default:
-            home = self._kept.get(size)
-            if home is None:
-                home = self._kept.setdefault(size, [])
-            try:
-                memory, ptr = home.pop()
-            except IndexError:
+        with self.used.lock:
+            self.used.collect()
+            if size <= _SMALL and stream is self._default:
+                home = self._kept.get(size)
+                if home is None:
+                    home = self._kept.setdefault(size, [])
+                try:
+                    memory, ptr = home.pop()
+                except IndexError:
+                    memory = self._from_cupy(size)
+                    ptr = memory.ptr
+            else:
                 memory = self._from_cupy(size)
                 ptr = memory.ptr
-        else:
-            memory = self._from_cupy(size)
-            ptr = memory.ptr
-        self.allocated += size
-        if self.allocated > self.peak:
-            self.peak = self.allocated
-        return Block(memory, ptr, size, self, stream, home)
+            block = Block(memory, ptr, size, self, stream)
+            block.life = self.used.add(block, size, None if home is None else (memory, ptr, home, stream))
+        return block
 
     def _from_cupy(self, size: int) -> Any:
         full = cupy.cuda.memory.OutOfMemoryError
@@ -161,16 +147,20 @@ class Pool:
         """Return a block over the memory of a new array of CuPy; None where it has no elements."""
         if not array.size:
             return None
-        self.allocated += array.nbytes
-        self.peak = max(self.peak, self.allocated)
-        return Block(array.data, array.data.ptr, array.nbytes, self, self._stream(), own=False)
+        return self.counted(array.data, array.data.ptr, array.nbytes)
 
     def adopt(self, owner: Any, address: int, nbytes: int) -> Block:
         """Return a block over memory that somebody else made, and keep its owner."""
-        self.allocated += nbytes
-        self.peak = max(self.peak, self.allocated)
         memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, nbytes, owner, self.unit.index), 0)
-        return Block(memory, address, nbytes, self, self._stream(), own=False)
+        return self.counted(memory, address, nbytes)
+
+    def counted(self, memory: Any, ptr: int, nbytes: int) -> Block:
+        """Return a block over memory that is not of this pool, counted while the block lives."""
+        block = Block(memory, ptr, nbytes, self, self._stream(), own=False)
+        with self.used.lock:
+            self.used.collect()
+            block.life = self.used.add(block, nbytes)
+        return block
 
     def ignores(self, stream: Any) -> bool:
         """Return whether nothing ever runs in a stream."""
@@ -181,19 +171,28 @@ class Pool:
         with self.unit.current():
             stream.synchronize()
 
-    def free(self, block: Block) -> None:
-        """Let a block go: its stream waits for those that used it too."""
-        if block.users and not self.unit.failures.lost:
+    def _take_back(self, life: Life) -> None:
+        """Take the memory of a block that is gone; its stream waits for those that used it too.
+
+        A block that is not kept, and which no other stream used, went to CuPy's pool by itself.
+        """
+        if life.memory is None:
+            return
+        memory, ptr, home, own_stream = life.memory
+        if not life.users:
+            if home is not None and len(home) < _MANY:
+                home.append((memory, ptr))
+        elif not self.unit.failures.lost:
             with suppress(DeviceError), self.unit.current():  # told to whoever uses the GPU next
-                for stream in block.users:
-                    block.stream.wait_event(stream.record())
-        self.allocated -= block.nbytes
-        block.memory = None
+                for stream in life.users:
+                    own_stream.wait_event(stream.record())
 
     def trim(self) -> None:
         """Give what is kept for reuse back to the driver."""
-        for blocks in list(self._kept.values()):
-            blocks.clear()
+        with self.used.lock:
+            self.used.collect()
+            for blocks in list(self._kept.values()):
+                blocks.clear()
         with self.unit.current():
             cupy.get_default_memory_pool().free_all_blocks()
 
@@ -201,16 +200,18 @@ class Pool:
         """Return the bytes of values, and what CuPy's pool holds beside them."""
         with self.unit.current():
             held = cupy.get_default_memory_pool().total_bytes()
-        return MemoryStats(
-            allocated=self.allocated, peak=self.peak, reserved=max(held - self.allocated, 0),
-            total=self.unit.total,
-        )  # fmt: skip
+        with self.used.lock:
+            allocated = self.used.allocated
+            return MemoryStats(
+                allocated=allocated, peak=self.used.peak, reserved=max(held - allocated, 0),
+                total=self.unit.total,
+            )  # fmt: skip
 
     def _full(self, nbytes: int) -> OutOfMemoryError:
         with self.unit.current():
             free = int(cupy.cuda.runtime.memGetInfo()[0])
         return OutOfMemoryError(
-            f"{self.unit.name}: no room for {nbytes:,} bytes: {self.allocated:,} of {self.unit.total:,} are"
-            f" in use by tensors, and {free:,} are free. Free tensors, or work in smaller pieces; others may"
-            f" use the GPU too."
+            f"{self.unit.name}: no room for {nbytes:,} bytes: {self.used.allocated:,} of {self.unit.total:,}"
+            f" are in use by tensors, and {free:,} are free. Free tensors, or work in smaller pieces; others"
+            f" may use the GPU too."
         )

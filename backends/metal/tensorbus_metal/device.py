@@ -186,7 +186,7 @@ class MetalRuntime:
 
     def reset_peak_memory_stats(self, index: int) -> None:
         """Make the peak equal to what is allocated now."""
-        self.pool.peak = self.pool.allocated
+        self.pool.used.reset_peak()
 
     def empty_cache(self, index: int) -> None:
         """Give what MLX keeps for reuse back to the system."""

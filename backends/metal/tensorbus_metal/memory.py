@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from math import gcd
 from typing import Any, Final
 
 import mlx.core as mx
 import numpy as np
-from tensorbus.backend_api import MemoryStats, OutOfMemoryError
+from tensorbus.backend_api import HandleCounter, MemoryStats, OutOfMemoryError
 
 MIN_BYTES: Final = 16
 """Bytes of the smallest block. MLX passes arrays of less than 8 elements to kernels in another way."""
@@ -27,12 +25,11 @@ def room(nbytes: int) -> tuple[int, ...]:
 class Block:
     """Some bytes: an MLX array of uint8 of any shape, or None before the first kernel has written there."""
 
-    __slots__ = ("__weakref__", "array", "nbytes", "pool")
+    __slots__ = ("__weakref__", "array", "nbytes")
 
-    def __init__(self, array: Any, nbytes: int, pool: Pool) -> None:
+    def __init__(self, array: Any, nbytes: int) -> None:
         self.array = array
         self.nbytes = nbytes
-        self.pool = pool
 
     @property
     def content(self) -> memoryview:
@@ -44,10 +41,6 @@ class Block:
         """Where the bytes lie in the host's memory; they are computed first."""
         return int(np.asarray(self.content).ctypes.data)
 
-    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
-        if not _finalizing():  # names of this module may be gone before the last values
-            self.pool.free(self.nbytes)
-
 
 class Pool:
     """What counts the blocks. Safe in many threads; MLX itself keeps freed memory for reuse."""
@@ -55,22 +48,20 @@ class Pool:
     def __init__(self, name: str) -> None:
         self.name = name
         self.total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        # Reentrant: the garbage collector may free a block while this thread holds the lock.
-        self._lock = threading.RLock()
-        self.allocated = self.peak = 0
+        self.used = HandleCounter()
 
     def block(self, array: Any, nbytes: int) -> Block:
         """Return a block of ``nbytes`` over ``array``. Raises ``OutOfMemoryError``."""
-        with self._lock:
-            if self.allocated + nbytes > self.total:
+        with self.used.lock:
+            if self.used.allocated + nbytes > self.total:
                 raise self.full(nbytes)
-            self.allocated += nbytes
-            self.peak = max(self.peak, self.allocated)
-        return Block(array, nbytes, self)
+            block = Block(array, nbytes)
+            self.used.add(block, nbytes)
+        return block
 
     def filled(self, nbytes: int) -> Block:
         """Return a block that has its memory already, zeros."""
-        if self.allocated + nbytes > self.total:
+        if self.used.allocated + nbytes > self.total:
             raise self.full(nbytes)
         try:
             array = mx.zeros(room(max(nbytes, MIN_BYTES)), mx.uint8)
@@ -93,20 +84,17 @@ class Pool:
             held = mx.pad(held, (0, MIN_BYTES - held.size), stream=stream)
         return self.block(mx.contiguous(held, stream=stream), held.size)
 
-    def free(self, nbytes: int) -> None:
-        """Count a block no more."""
-        with self._lock:
-            self.allocated -= nbytes
-
     def stats(self) -> MemoryStats:
         """Return the bytes of values, and what MLX keeps for reuse."""
-        return MemoryStats(
-            allocated=self.allocated, peak=self.peak, reserved=mx.get_cache_memory(), total=self.total
-        )
+        with self.used.lock:
+            allocated = self.used.allocated
+            return MemoryStats(
+                allocated=allocated, peak=self.used.peak, reserved=mx.get_cache_memory(), total=self.total
+            )
 
     def full(self, nbytes: int) -> OutOfMemoryError:
         """Return the error for a request that there is no room for."""
         return OutOfMemoryError(
-            f"{self.name}: no room for {nbytes:,} bytes: {self.allocated:,} of {self.total:,} are in use by"
-            f" tensors. Free tensors, or work in smaller pieces."
+            f"{self.name}: no room for {nbytes:,} bytes: {self.used.allocated:,} of {self.total:,} are in"
+            f" use by tensors. Free tensors, or work in smaller pieces."
         )

@@ -1,6 +1,6 @@
 """GPUs and processors with an OpenCL driver: generated OpenCL C.
 
-A value is a strided array over a buffer. In order: ``extension``, ``icd_loader``, ``device``, ``memory``,
-``pinned_memory``, ``dlpack``, ``kernels``, ``dialect``, ``lowering``, ``compiler``, ``kernel_lru``,
-``command_replay``, ``shutdown``.
+A value is a strided array over a buffer. In order: ``extension``, ``icd_loader``, ``device``, ``queues``,
+``memory``, ``pinned_memory``, ``dlpack``, ``kernels``, ``dialect``, ``lowering``, ``compiler``,
+``kernel_lru``, ``command_replay``, ``shutdown``.
 """

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tensorbus.backend_api import Queued, Script
 
     from .compiler import OpenclCompiler
-    from .device import Queue
     from .memory import Block
+    from .queues import Queue
 
 
 class _Bound:

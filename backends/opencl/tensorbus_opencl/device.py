@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -34,23 +32,8 @@ from .compiler import OpenclCompiler  # noqa: E402
 from .dialect import dialect  # noqa: E402
 from .memory import Block, Pool  # noqa: E402
 from .pinned_memory import Pinned  # noqa: E402
+from .queues import Queue, Queues  # noqa: E402
 from .shutdown import blocking  # noqa: E402
-
-
-class Queue(cl.CommandQueue):
-    """A queue whose work is done before it goes away: afterwards nobody could wait for it.
-
-    ``bit`` tells it from the other queues of its unit.
-    """
-
-    bit: int
-
-    def finish(self) -> None:
-        """Wait for its work."""
-        blocking(super().finish)
-
-    def __del__(self) -> None:
-        self.finish()
 
 
 class Unit:
@@ -61,7 +44,7 @@ class Unit:
         self.device = device
         self.name = f"opencl:{index} ({device.name.strip()})"
         self.context = cl.Context([device])
-        self._queues: weakref.WeakValueDictionary[int, Queue] = weakref.WeakValueDictionary()
+        self._queues = Queues(self.context)
         self.pool = Pool(self.context, device, self.name, self._queues)
         self.default = self.new_queue()
         self.pinned = Pinned(self)
@@ -102,22 +85,16 @@ class Unit:
 
     def new_queue(self) -> Queue:
         """Return a new queue, in order and with times."""
-        queue = Queue(self.context, properties=cl.command_queue_properties.PROFILING_ENABLE)
-        with self.pool.lock:
-            queue.bit = next(1 << k for k in count() if 1 << k not in self._queues)
-            self._queues[queue.bit] = queue
-        return queue
+        return self._queues.new()
 
     def wait(self, but: Queue | None = None) -> None:
         """Wait for the work in every queue, or every other one."""
-        for queue in list(self._queues.values()):
-            if queue is not but:
-                queue.finish()
+        self._queues.wait(but)
 
     def join(self) -> None:
         """Make later work in the current queue wait for the work now in all others."""
         queue = self.queue()
-        others = [cl.enqueue_marker(other) for other in list(self._queues.values()) if other is not queue]
+        others = [cl.enqueue_marker(other) for other in self._queues.others(queue)]
         if others:
             cl.enqueue_barrier(queue, wait_for=others)
 

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 import pyopencl as cl
@@ -109,8 +109,10 @@ class Loaded:
 
 def _kernel(program: cl.Program, name: str) -> cl.Kernel:
     """Return a kernel. What PyOpenCL keeps on disk for it is left alone where that is damaged."""
+    # A ``Program`` in Python is asked for attributes by C++, which drops a Ctrl-C that arrives there.
+    own: Any = program._get_prg()
     try:
-        return cl.Kernel(program, name)
+        return cl.Kernel(own, name)
     except (cl.Error, MemoryError):
         raise
     except Exception as error:
@@ -123,4 +125,4 @@ def _kernel(program: cl.Program, name: str) -> cl.Kernel:
             stacklevel=2,
         )
         cl._PYOPENCL_NO_CACHE = True
-        return cl.Kernel(program, name)
+        return cl.Kernel(own, name)

@@ -6,11 +6,12 @@ several queues used is kept back until they have passed the point where it was f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyopencl as cl
 from tensorbus.backend_api import HandleCounter, Life, MemoryStats, OutOfMemoryError
+
+from .queues import Queues
 
 MIN_BYTES = 256
 
@@ -39,10 +40,8 @@ class Block:
 class Pool:
     """The memory of one device. Safe in many threads."""
 
-    def __init__(
-        self, context: cl.Context, device: cl.Device, name: str, queues: Mapping[int, cl.CommandQueue]
-    ) -> None:
-        """Serve the ``queues`` that there are, each under its bit."""
+    def __init__(self, context: cl.Context, device: cl.Device, name: str, queues: Queues) -> None:
+        """Serve the ``queues`` that there are."""
         self.context = context
         self.name = name
         self.largest = int(device.max_mem_alloc_size)
@@ -77,6 +76,7 @@ class Pool:
 
     def _settled(self, bit: int, size: int) -> list[cl.Buffer]:
         """Hand over what no queue is at work on any more; return what that gives ``bit`` of ``size``."""
+        self._queues.retire()
         done = cl.command_execution_status.COMPLETE
         waiting = []
         for events, memory, n in self._busy:
@@ -85,7 +85,7 @@ class Pool:
             else:
                 waiting.append((events, memory, n))
         self._busy = waiting
-        for key in [key for key in self._free if key[0] not in self._queues]:  # a queue finishes as it goes
+        for key in [key for key in self._free if key[0] not in self._queues]:
             self._free.setdefault((bit, key[1]), []).extend(self._free.pop(key))
         return self._free.get((bit, size), [])
 
@@ -118,7 +118,7 @@ class Pool:
         if memory is None or self.reserved + size > self._most_kept:
             return
         if users & (users - 1):
-            at_work = [queue for bit, queue in self._queues.items() if users & bit]
+            at_work = self._queues.of(users)
             self._busy.append(([cl.enqueue_marker(queue) for queue in at_work], memory, size))
         else:
             self._free.setdefault((users, size), []).append(memory)

@@ -18,8 +18,9 @@ from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray
 from .shutdown import blocking
 
 if TYPE_CHECKING:
-    from .device import Queue, Unit
+    from .device import Unit
     from .memory import Block
+    from .queues import Queue
 
 _mapped: Any = cl.enqueue_map_buffer
 """Its stubs want an instance where it takes a dtype."""

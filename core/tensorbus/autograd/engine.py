@@ -15,6 +15,7 @@ from ..devices.device import ValueType
 from ..dispatch.modes import lift_to, wraps
 from ..dispatch.plan import Plan
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
+from ..ops.call_errors import with_signature
 from ..ops.creation.creation import full, ones_like
 from ..ops.definition import table
 from ..ops.elementwise.where_cast import cast
@@ -34,7 +35,7 @@ from ..tensor.leaf import (
     report_history_use,
     retained_ids,
 )
-from ..tensor.tensor import Tensor, wrap_settled
+from ..tensor.tensor import Tensor, lent, unlent, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
 from .gradient_shape import checked_gradient
@@ -115,6 +116,8 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
             node.shapes = (value.shape, ())
             node.values = (first_value, second)
             node.parents = (first._node, None)
+    if lent and not active_modes:
+        _own(node)
     out._node = node
 
 
@@ -128,9 +131,27 @@ def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) 
     node.out = tuple(out._value for out in outs) if plan.keeps_out else None
     node.parts = [None] * len(outs)
     _keep(node, operands)
+    if lent and not active_modes:
+        _own(node)
     for place, out in enumerate(outs):
         if out.dtype.is_inexact:
             out._node = _part(node, place)
+
+
+def own_saved_values(nodes: Sequence[Any]) -> None:
+    """Let histories hold values that nobody else writes to before the derivative is taken."""
+    for node in _reached(nodes):
+        if isinstance(node, Node):
+            _own(node)
+
+
+def _own(node: Node) -> None:
+    if node.values is not _FREED:
+        node.values = tuple(map(unlent, node.values))
+    if isinstance(node.out, tuple):
+        node.out = tuple(map(unlent, node.out))
+    elif node.out is not None:
+        node.out = unlent(node.out)
 
 
 def _part(whole: Node, place: int) -> Part:
@@ -197,6 +218,7 @@ def backward(
                 hook.run()
 
 
+@with_signature
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],

@@ -6,6 +6,7 @@ A change of a tensor makes a new value of the root of its family by the inverses
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -16,13 +17,14 @@ from ..errors import ArgumentError, AutogradError
 from ..ops.definition import Shape, ViewRule, table
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.leaf import Leaf
-from ..tensor.tensor import LentMemory, Tensor, lent, wrap
+from ..tensor.tensor import LentMemory, Tensor, lent, unlent, wrap
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue
 from ..tracing.sym_int import is_open
 from .views import (
     FunctionStep,
     Link,
+    Step,
     attrs_of,
     chain_of,
     family_of,
@@ -30,6 +32,7 @@ from .views import (
     members,
     new_views,
     root_of,
+    separate_value,
     view_of,
 )
 
@@ -75,6 +78,8 @@ def change(x: Tensor, new: Tensor, history: bool) -> bool:
         cells = {} if family is None else family.alive()
         root = x if family is None else family.root()
         if memory is None and (not cells or (root is None and [*cells.values()] == [x])):
+            if root is None and all(at[2].op is None for at in chain_of(view_of(x))):
+                x._view = None  # a parameter, say: its next change is that of no view
             return False
         _Change(x, new, history, cells, root).run(memory)
     return True
@@ -88,7 +93,8 @@ def is_writable(x: Tensor) -> bool:
 def make_root(x: Tensor) -> Tensor | None:
     """Return the tensor that ``x`` is a view of at last; where that is gone, what all are views of now.
 
-    That becomes a tensor of its own, which shows what it did. None where several views are left side by side.
+    That becomes a tensor of its own, which shows what it did. Where several views are left side by side, it
+    is a new one that they keep alive. None where it would have a history.
     """
     root = root_of(x)
     if root is not None:
@@ -97,9 +103,9 @@ def make_root(x: Tensor) -> Tensor | None:
     if family is None:
         return None
     cells = family.alive()
-    tops = [cell for cell in cells.values() if not any(id(at) in cells for at in chain_of(cell._view[3]))]
+    tops = _tops(cells)
     if len(tops) != 1:
-        return None
+        return None if any(top._node is not None for top in tops) else _new_root(tops, cells)
     top, above, renewed = tops[0], view_of(tops[0]), dict[int, Link]()
     for cell in cells.values():
         if cell is not top:
@@ -107,6 +113,34 @@ def make_root(x: Tensor) -> Tensor | None:
             new_views.append(ref(cell))
     top._view = None
     return top
+
+
+def _tops(cells: dict[int, Tensor]) -> list[Tensor]:
+    """Return the views, by the id of their link, that are not views of others among them."""
+    return [cell for cell in cells.values() if not any(id(at) in cells for at in chain_of(cell._view[3]))]
+
+
+def _new_root(tops: Sequence[Tensor], cells: dict[int, Tensor]) -> Tensor:
+    """Return a tensor that shows all that the views of a root that is gone do, and make them views of it."""
+    root, renewed = _joined(tops), dict[int, Link]()
+    root._view = None
+    above = ref(root)
+    for cell in cells.values():
+        cell._view = _rooted(cell._view, root, above, renewed)
+        new_views.append(ref(cell))
+    return root
+
+
+def _rooted(at: Link, root: Tensor, above: ref[Tensor], renewed: dict[int, Link]) -> Link:
+    """Return a link whose chain ends at ``root``, and keeps it alive."""
+    if id(at) not in renewed:
+        if at[3] is not None:
+            renewed[id(at)] = (*at[:3], _rooted(at[3], root, above, renewed), at[4])
+        else:
+            how = copy.copy(at[2]) if isinstance(at[2], Step) else Step(at[2].op, at[2].attrs)
+            how.root = root
+            renewed[id(at)] = (above, at[1], how, None, at[4])
+    return renewed[id(at)]
 
 
 def _below(at: Link, above: Link | None, renewed: dict[int, Link]) -> Link:
@@ -160,23 +194,14 @@ class _Change:
 
     def _stand_in(self) -> Any:
         """Return what stands for a root that is gone: the only view of it, or one made of all there are."""
-        tops = [
-            cell
-            for cell in self.cells.values()
-            if not any(id(at) in self.cells for at in chain_of(cell._view[3]))
-        ]
+        tops = _tops(self.cells)
         if len(tops) == 1:
             only = tops[0]
             self.top = id(only._view)
             del self.cells[self.top]
             return only
-        made: Any = None
         with self._mode(not self.history):
-            for cell in tops:
-                chain = [*chain_of(cell._view)]
-                made = _blank(chain, cell) if made is None else made
-                made = _put_all(chain, made, cell)
-        return made
+            return _joined(tops)
 
     def run(self, memory: LentMemory | None = None) -> None:
         """Work all out, then assign it; what was lent out is written over instead."""
@@ -205,7 +230,7 @@ class _Change:
         if type(made._value) is LazyValue:  # computed later: nobody is shown it any more
             lent.pop(id(root), None)
             return
-        memory.write(root._value, made._value)
+        memory.host.overwrite(root._value, made._value)
         self.new = {0: wrap(root._value, root._vtype, made._node)}
         self.path = {}
 
@@ -283,6 +308,14 @@ def _take(at: Link, base: Tensor) -> Tensor:
     return made
 
 
+def _joined(tops: Sequence[Tensor]) -> Tensor:
+    """Return what stands for a root that is gone, made of what its views show."""
+    root = _blank([*chain_of(tops[0]._view)], tops[0])
+    for cell in tops:
+        root = _put_all([*chain_of(cell._view)], root, cell)
+    return root
+
+
 def _put_all(chain: list[Link], root: Tensor, value: Tensor) -> Tensor:
     """Return the root with what a view shows replaced."""
     bases = [root]
@@ -305,7 +338,24 @@ def _blank(chain: list[Link], like: Tensor) -> Tensor:
 
 def assign(pairs: Sequence[tuple[Tensor, Any]]) -> None:
     """Put values, computed by a program, into tensors, and what they then are into all that show them."""
+    if lent:
+        pairs = [(x, unlent(value)) for x, value in pairs]
     with GradMode(False):
         for x, value in pairs:
             if not change(x, wrap(value, x._vtype), False):
                 x._value = value
+
+
+def separate(xs: Sequence[Tensor]) -> None:
+    """Give tensors that a program made memory that nobody else writes to; views are taken from their base."""
+    for x in xs:
+        if lent_memory(x) is None:
+            separate_value(x)
+        elif (at := view_of(x)) is not None:
+            x._value = _shown(at)._value
+
+
+def _shown(at: Link) -> Tensor:
+    """Return what a view shows, taken from the nearest base that is alive."""
+    base = at[0]()
+    return _take(at, _shown(at[3]) if base is None else wrap(base._value, base._vtype))

@@ -13,7 +13,7 @@ from weakref import getweakrefcount, ref
 
 from ..ops.definition import Op, Shape, Strides, ViewRule, table
 from ..system import fork_safe_locks
-from ..tensor.tensor import Tensor, lent
+from ..tensor.tensor import Tensor, lent, unlent
 from ..tracing.sym_int import hints
 
 Link = tuple[Any, Shape, Any, Any, Any]
@@ -29,12 +29,13 @@ lock: Final = fork_safe_locks.reentrant()
 
 
 class Step:
-    """How a view was taken, where there is no plan that says it."""
+    """How a view was taken, where there is no plan that says it; ``root`` is kept alive."""
 
-    __slots__ = ("attrs", "op")
+    __slots__ = ("attrs", "op", "root")
 
     def __init__(self, op: Op[...] | None, attrs: dict[str, Any]) -> None:
         self.op, self.attrs = op, attrs
+        self.root: Tensor | None = None
 
 
 class FunctionStep(Step):
@@ -101,7 +102,7 @@ def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
             if copies is None:
                 copies = _copies(key, parent, base._value.shape)
             if copies:
-                return x
+                return separate_value(x)
     else:
         parent = base._view = None
     x._view = (ref(base), base._value.shape, how, parent, start)
@@ -140,8 +141,17 @@ def link_as(x: Any, base: Any, name: str, take: Callable[[Any], Any], back: Call
 
 def unlink(x: Any) -> Any:
     """Make a tensor no view of another; return it."""
-    if isinstance(x, Tensor) and getweakrefcount(x):
-        x._view = None
+    if isinstance(x, Tensor):
+        separate_value(x)
+        if getweakrefcount(x):
+            x._view = None
+    return x
+
+
+def separate_value(x: Tensor) -> Tensor:
+    """Give a tensor that is no view memory that nobody else writes to; return it."""
+    if lent:
+        x._value = unlent(x._value)
     return x
 
 

@@ -76,6 +76,10 @@ class SupportsLending(Protocol):
         """Return a value of its own memory with the same elements, packed."""
         ...
 
+    def shares(self, value: Any, other: Any) -> bool:
+        """Return whether two values may lie in the same memory."""
+        ...
+
     def lend(self, value: Any, whole: Any) -> Any:
         """Return a ``numpy.ndarray`` over the memory of ``value``; writable where it is that of ``whole``."""
         ...

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from ..devices.device import Device
 from ..dtypes.definition import DType
 from ..errors import UnsupportedOpError, suggest
+from ..ops.call_errors import flags
 from ..plugins import backend, host_backend
 from ..system import fork_safe_locks
 from ..system.user_frame import user_frame
@@ -86,6 +87,7 @@ def fallback_counts(*, reset: bool = False) -> dict[tuple[str, str], HostCount]:
 
     That includes kernels which the device's manifest declares as ``host``. ``reset`` starts again from zero.
     """
+    flags("fallback_counts", reset=reset)
     with _lock:
         counts = dict(_counts)
         if reset:

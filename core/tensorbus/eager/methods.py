@@ -13,6 +13,7 @@ from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError
 from ..interchange import ufuncs
+from ..ops.call_errors import misfit
 from ..ops.creation import creation
 from ..ops.definition import InPlaceCall, Op, table
 from ..ops.elementwise import activation, arithmetic, special, transcendental
@@ -221,10 +222,13 @@ def _with_unpacked_sizes(function: Callable[..., Tensor]) -> Callable[..., Tenso
     """Let lengths or axes be given as one tuple or one by one."""
 
     def method(self: Tensor, *lengths: Any, **named: Any) -> Tensor:
-        if not lengths:
-            return function(self, **named)
-        single = len(lengths) == 1 and not hasattr(lengths[0], "__index__")
-        return function(self, lengths[0] if single else lengths, **named)
+        try:
+            if not lengths:
+                return function(self, **named)
+            single = len(lengths) == 1 and not hasattr(lengths[0], "__index__")
+            return function(self, lengths[0] if single else lengths, **named)
+        except TypeError as error:
+            raise misfit(function, function.__name__, error) or error from error.__cause__
 
     return method
 

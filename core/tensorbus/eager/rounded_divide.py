@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from ..ops.argument_kinds import shown
 from ..ops.elementwise import arithmetic
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def divide(x: Any, y: Any, /, *, rounding_mode: str | None = None) -> Tensor:
     """
     if rounding_mode is None:
         return arithmetic.divide.function(x, y)
+    if not isinstance(rounding_mode, str):
+        raise ArgumentError(f"divide: rounding_mode is None, 'trunc' or 'floor', got {shown(rounding_mode)}.")
     if rounding_mode == "floor":
         return arithmetic.floor_divide(x, y)
     if rounding_mode != "trunc":

@@ -18,13 +18,14 @@ from ..devices.device import Device
 from ..dispatch.modes import detached_value, value_modes, wraps
 from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
 from ..interchange import array_namespace, host_array, transfer, ufuncs
+from ..ops.call_errors import misfit, with_signature
 from ..ops.definition import table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
 from ..system.late_binding import LateFunction
 from ..tensor.grad_mode import is_grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
-from ..tensor.tensor import Tensor, lent, wrap
+from ..tensor.tensor import Tensor, lent, unlent, wrap
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue
 
@@ -64,9 +65,7 @@ def detach(self: Tensor) -> Tensor:
 
 def _alias(self: Tensor) -> Tensor:
     value = self._value
-    if lent and (memory := view_changes.lent_memory(self)) is not None:
-        value = memory.copy(value)
-    return wrap(value, self._vtype, self._node)
+    return wrap(unlent(value) if lent else value, self._vtype, self._node)
 
 
 def clone(self: Tensor) -> Tensor:
@@ -131,7 +130,7 @@ def rebind(self: Tensor, other: Tensor) -> None:
         view_changes.check_write(self)
         if view_changes.change(self, other, history):
             return
-    self._set_value(other)
+    self._set_value(other._alias() if lent else other)
     if history:
         self._node = other._node
 
@@ -159,7 +158,10 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     ``non_blocking=True`` a copy from pinned memory, or to the host, is queued where the device can do
     that, and comes as before where it cannot; whoever reads the result waits for it.
     """
-    return transfer.to(self, *args, **kwargs)
+    try:
+        return transfer.to(self, *args, **kwargs)
+    except TypeError as error:
+        raise misfit(transfer.to, "to", error) or error from error.__cause__
 
 
 def pin_memory(self: Tensor, device: Device | str | None = None) -> Tensor:
@@ -284,6 +286,8 @@ _METHODS: Final[tuple[Callable[..., Any], ...]] = (
     clone, detach, backward, register_hook, register_post_accumulate_grad_hook, rebind, tensor_like_device,
     to, pin_memory, is_pinned, numpy, tolist, item, to_device,
 )  # fmt: skip
+_RARE: Final = frozenset({backward, register_hook, register_post_accumulate_grad_hook, to_device, pin_memory})
+"""Methods whose calls may cost a little more, and then tell what they take."""
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "_alias": _alias, "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains,
     "__array__": _array, "__array_namespace__": _array_namespace, "__dlpack__": _dlpack,
@@ -295,6 +299,8 @@ _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
 def attach_methods() -> None:
     """Put the methods of this module on ``Tensor``. Called once, when tensorbus is imported."""
     for name, method in {**{m.__name__: m for m in _METHODS}, **_SPECIAL}.items():
+        if method in _RARE:
+            method = with_signature(method)
         method.__name__, method.__qualname__ = name, f"Tensor.{name}"
         method.__annotations__.pop("self")  # as methods have none
         setattr(Tensor, name, method)

@@ -58,11 +58,14 @@ def programs_on(device: Device) -> FusedKernels | None:
     return None if is_value_mode(device.type) else fused_kernels(device.type)
 
 
-def is_small(device: Device, values: Sequence[Any]) -> bool:
-    """Return whether no operand has as many elements as a program on a device is worth making for."""
+def is_small(device: Device, values: Sequence[Any], of: Callable[[Any], int] = max) -> bool:
+    """Return whether no operand has as many elements as a program on a device is worth making for.
+
+    With ``sum`` for ``of``: whether all of them together have not.
+    """
     maker = fused_kernels(device.type)
     least = 0 if maker is None else maker.least
-    return least > 0 and all(prod(value.shape) < least for value in values)
+    return least > 0 and of([prod(value.shape) for value in values]) < least
 
 
 def call_fused(

@@ -21,6 +21,15 @@ _STANDARD: Final[tuple[DType, ...]] = (
 )  # fmt: skip
 
 
+class Devices(tuple[Device, ...]):
+    """A tuple of devices, to which a list may be added: one was returned by editions before 2025.12."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return [*self, *other] if isinstance(other, list) else tuple.__add__(self, other)
+
+
 class NamespaceInfo:
     """The result of ``__array_namespace_info__()``: capabilities, devices and dtypes.
 
@@ -37,9 +46,9 @@ class NamespaceInfo:
         """Return the device of new tensors."""
         return get_default_device()
 
-    def devices(self) -> list[Device]:
-        """Return every device that can be used here, as a list (section "Inspection"). Opens all."""
-        return devices()
+    def devices(self) -> Devices:
+        """Return every device that can be used here, as a tuple (section "Inspection"). Opens all."""
+        return Devices(devices())
 
     def default_dtypes(self, *, device: Device | str | None = None) -> dict[str, DType]:
         """Return the dtypes of new tensors, by kind. A device without complex numbers has no such entry."""

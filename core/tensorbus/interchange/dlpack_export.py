@@ -31,6 +31,8 @@ def to_dlpack(
     On the host it is the tensor's memory where the host can read that in its place, else a copy. Raises
     ``BufferError`` for any other device, for ``copy=False`` where a copy is needed, and for recorded tensors.
     """
+    if stream is not None:
+        _check_stream(x, stream)
     _check_pairs(max_version=max_version, dl_device=dl_device)
     if not any(copy is known for known in (True, False, None)):
         raise ArgumentError(f"__dlpack__: 'copy' must be True, False or None, got {type(copy).__name__}.")
@@ -58,6 +60,23 @@ def to_dlpack(
     return _exporter(x.device).to_dlpack(
         value, x.device.index, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy, **lent
     )
+
+
+def _check_stream(x: Tensor, stream: Any) -> None:
+    """Raise ``ArgumentError`` for a stream that is no number, or where there are none."""
+    from ..backend_interface import capabilities
+    from ..ops.argument_kinds import shown
+
+    if not isinstance(runtime(x.device), capabilities.SupportsStreams):
+        raise ArgumentError(
+            f"__dlpack__: 'stream' must be None for a tensor on {x.device}, which has no streams, got"
+            f" {shown(stream)}."
+        )
+    if not hasattr(type(stream), "__index__"):
+        raise ArgumentError(
+            f"__dlpack__: 'stream' must be None or an integer, as the reader's library numbers its streams,"
+            f" got {shown(stream)}."
+        )
 
 
 def _check_pairs(**options: Any) -> None:

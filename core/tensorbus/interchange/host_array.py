@@ -19,7 +19,8 @@ from ..dispatch.modes import base_device, inner_device, lift_to, readable
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, check_scalar
 from ..errors import ArgumentError, DtypeError, TensorbusError
-from ..ops.call_errors import with_form
+from ..ops.argument_kinds import shown
+from ..ops.call_errors import flags, with_form
 from ..ops.definition import Shape, table
 from ..ops.elementwise.where_cast import cast
 from ..plugins import dlpack_types, host_backend
@@ -75,7 +76,7 @@ def asarray(
         moved = to(obj, None, want, device=device, copy=copy is True)
         if copy is False and moved._vtype is not obj._vtype:
             raise ValueError(f"asarray: {obj._vtype} as {moved._vtype} needs a copy; drop copy=False.")
-        return obj if copy is False else moved
+        return moved
     where = device_of(device)
     inner = inner_device(where)
     if inner is not None:
@@ -143,8 +144,7 @@ def astype(
     >>> tb.astype(tb.asarray([1.5, -2.5]), tb.int32).tolist()
     [1, -2]
     """
-    out = to(x, None, dtype, device=device, copy=copy)
-    return x if not copy and out._vtype is x._vtype else out
+    return to(x, None, dtype, device=device, copy=copy)
 
 
 @with_form
@@ -157,7 +157,9 @@ def tensor(
     requires_grad: bool = False,
 ) -> Tensor:
     """Return a new tensor with a copy of ``data``; PyTorch's name for ``asarray``."""
-    return asarray(data, dtype=dtype, device=device).detach().requires_grad_(requires_grad)
+    out = asarray(data, dtype=dtype, device=device, copy=True)
+    out = out if out._node is None else wrap(out._value, out._vtype)
+    return out.requires_grad_(requires_grad)
 
 
 def _from_sequence(obj: Any, want: DType | None, where: Device, fit: bool = False) -> Tensor:
@@ -297,6 +299,10 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
     host = _host_arrays(x.device)
     if host is None:
         raise TypeError(f"a tensor on {x.device} is no host array; copy it with .numpy() or .to(device).")
+    if copy is not None:
+        copy = flags("__array__", copy=copy)["copy"]
+    if dtype is not None:
+        dtype = _array_dtype(host, dtype)
     array = lend(x) if copy is not True else None
     array = by_device(host.to_numpy, materialize(x)) if array is None else array
     if dtype is not None and array.dtype != dtype:
@@ -304,6 +310,17 @@ def to_host_array(x: Tensor, dtype: Any, copy: bool | None) -> Any:
             raise ValueError(f"a tensor of {x.dtype} cannot be seen as {dtype} without a copy.")
         return array.astype(dtype)
     return array.copy() if copy else array
+
+
+def _array_dtype(host: Any, dtype: Any) -> Any:
+    """Return an array library's own dtype for a name of it. Raises ``DtypeError`` for what names none."""
+    empty = host.to_numpy(host.from_host(memoryview(b""), (0,), dt.uint8, 0))
+    try:
+        return empty.astype(dtype).dtype
+    except (TypeError, ValueError) as error:
+        raise DtypeError(
+            f"__array__: 'dtype' must be None or a dtype of NumPy's, got {shown(dtype)}: {error}."
+        ) from None
 
 
 def to_buffer(x: Tensor) -> memoryview:

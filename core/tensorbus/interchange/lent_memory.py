@@ -52,7 +52,7 @@ def lend(x: Tensor) -> Any:
                 own = wrap(host.copied(root._value), root._vtype)
                 if not view_changes.change(root, own, False):
                     root._value = own._value
-            lent[id(root)] = LentMemory(root, host.overwrite, host.copied)
+            lent[id(root)] = LentMemory(root, host)
         return host.lend(x._value, root._value)
 
 
@@ -62,5 +62,5 @@ def adopt(x: Tensor) -> Tensor:
 
     host: object = runtime(x.device)
     if isinstance(host, capabilities.SupportsLending) and host.lend(x._value, x._value).flags.writeable:
-        lent[id(x)] = LentMemory(x, host.overwrite, host.copied)
+        lent[id(x)] = LentMemory(x, host)
     return x

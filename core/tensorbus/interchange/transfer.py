@@ -123,7 +123,10 @@ def to(
     x: Tensor, target: Any = None, dtype: DType | str | None = None, *, device: Any = None,
     copy: bool = False, non_blocking: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return ``x`` with another dtype, on another device, or both; ``non_blocking``: see ``pinning``."""
+    """Return ``x`` with another dtype, on another device, or both; ``non_blocking``: see ``pinning``.
+
+    What is so already is returned itself, unless a ``copy`` is wanted.
+    """
     where: Any = device
     if isinstance(target, Tensor):
         where, dtype = target.device, target.dtype
@@ -143,9 +146,7 @@ def to(
         out = _moved(out, there, non_blocking)
     if dtype is not None and dt.dtype(dtype) is not out.dtype:
         out = cast(out, dtype)
-    if out is not x:
-        return out
-    return x.clone() if copy else x._alias()  # a copy of a leaf is no leaf: it may be changed
+    return x.clone() if copy and out is x else out
 
 
 def _has(where: Device, dtype: DType) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..backend_interface.foreign_finalizer import call_when_gone
 from ..backend_interface.strided_array import StridedArray, row_major
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
@@ -82,10 +83,6 @@ def held() -> int:
     return len(_held)
 
 
-def _let_go(address: int) -> None:
-    _held.pop(address, None)
-
-
 def _let_go_of_untaken() -> None:
     """Free what nobody has taken and nobody can take: whoever takes a capsule gives it another name."""
     for address, entry in list(_held.items()):
@@ -98,7 +95,7 @@ def _let_go_of_untaken() -> None:
             _held.pop(address, None)
 
 
-_delete: Final = _Deleter(_let_go)
+_delete: Final = _Deleter(_held.pop)  # a function of C: one in Python would lose the user's Ctrl-C
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_delete))  # consumers may call it after this module is gone
 
 
@@ -134,14 +131,14 @@ def to_capsule(
 
 
 class Owner:
-    """Keeps the memory of a capsule until it is gone itself."""
+    """Keeps the memory of a capsule until it is gone itself: then the producer's deleter is called."""
+
+    __slots__ = ("__weakref__",)
 
     def __init__(self, struct: Any) -> None:
-        self._struct = struct
-
-    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
-        if self._struct.deleter and not _finalizing():  # the producer may be gone before the last values
-            _Deleter(self._struct.deleter)(ctypes.addressof(self._struct))
+        if struct.deleter:
+            address = ctypes.c_void_p(ctypes.addressof(struct))
+            call_when_gone(self, _Deleter(struct.deleter), address)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

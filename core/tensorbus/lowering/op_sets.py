@@ -36,7 +36,7 @@ SCANS: Final = {
 }  # fmt: skip
 """Each scan, and the reduction whose states it keeps."""
 SORTS: Final = frozenset({"sort", "argsort"})
-ATTENTION: Final = frozenset({"flex_attention"})
+ATTENTION: Final = frozenset({"flex_attention", "flex_attention_gradients"})
 """Attention by tiles: of several results, and with operands that lie in buffers."""
 SCHEDULED: Final = REDUCTIONS | frozenset(SCANS) | SORTS | ATTENTION | {"matmul", "scatter"}
 """The ops that schedules of their own are written for."""

@@ -11,6 +11,8 @@ from typing import Any, Final, Self
 
 from ..compat import torch_names
 from ..dtypes import definition as dt
+from ..ops.argument_kinds import shown
+from ..ops.call_errors import ArgumentTypeError, with_form_of_class
 from ..ops.creation.creation import empty, zeros_like
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Leaf, Tensor
@@ -52,6 +54,11 @@ class Module:
     _transient: set[str]
     _hooks: Hooks
     forward: Callable[..., Any] = _no_forward
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("tensorbus.") and "__init__" in vars(cls):
+            cls.__init__ = with_form_of_class(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(self) -> None:
         # Into __dict__ directly: __setattr__ below reads these very entries.
@@ -262,6 +269,8 @@ class Module:
 
     def get_submodule(self, target: str) -> Module:
         """Return the module of a dotted name. Raises ``AttributeError`` where there is none."""
+        if not isinstance(target, str):
+            raise ArgumentTypeError(f"get_submodule: 'target' must be a text, got {shown(target)}.")
         module: Any = self
         for name in target.split(".") if target else ():
             module = getattr(module, name)

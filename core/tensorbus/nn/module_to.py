@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..autograd.engine import no_grad
 from ..devices.device import device
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DtypeError
+from ..ops.call_errors import misfit
 from ..ops.creation.creation import empty
 from ..tensor.tensor import Tensor
 from .parameter import hold
@@ -20,17 +22,20 @@ def move(cells: Iterable[Tensor], *args: Any, non_blocking: bool = False, **kwar
 
     All values are made before the first is held: where one cannot move, none does.
     """
-    where, dtype = _target(*args, **kwargs)
+    try:
+        where, dtype = _target(*args, **kwargs)
+    except TypeError as error:
+        raise misfit(_target, "to", error) or error from None
     once = list({id(c): c for c in cells}.values())
-    values = [
-        empty((), device=where or c.device, dtype=dtype or c.dtype) if is_lazy(c)
-        else c.detach().to(
-            device=where, dtype=dtype if c.dtype.is_inexact else None, non_blocking=non_blocking
-        )
-        for c in once
-    ]  # fmt: skip
+    with no_grad():
+        values = [
+            empty((), device=where or c.device, dtype=dtype or c.dtype) if is_lazy(c)
+            else c.to(device=where, dtype=dtype if c.dtype.is_inexact else None, non_blocking=non_blocking)
+            for c in once
+        ]  # fmt: skip
     for cell, value in zip(once, values, strict=True):
-        hold(cell, value)
+        if value is not cell:
+            hold(cell, value)
 
 
 def _target(*args: Any, device: Any = None, dtype: DType | str | None = None) -> tuple[Any, DType | None]:

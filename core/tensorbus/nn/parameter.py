@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ..autograd import view_changes
+from ..autograd import view_changes, views
 from ..autograd.engine import no_grad
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing.mutation_counter import bump_mutation_counter
@@ -14,9 +14,9 @@ from ..tracing.mutation_counter import bump_mutation_counter
 class Parameter(Tensor):
     """A tensor that modules list among their parameters; it requires a gradient unless told otherwise.
 
-    It is a cell of its own: changing ``data`` later does not change the parameter. Raises ``TypeError`` for
-    ``data`` that is no tensor, ``AutogradError`` for a dtype that has no derivative. It takes attributes:
-    marks such as ``weight.no_decay = True``, which copies have too.
+    It is a view of ``data``, as in PyTorch: a write to one of the two is seen in the other. Raises
+    ``TypeError`` for ``data`` that is no tensor, ``AutogradError`` for a dtype that has no derivative. It
+    takes attributes: marks such as ``weight.no_decay = True``, which copies have too.
 
     >>> import tensorbus as tb
     >>> weight = tb.nn.Parameter(tb.ones((2, 3)))
@@ -33,6 +33,7 @@ class Parameter(Tensor):
         self = object.__new__(cls)
         self._set_value(data)
         self._node = None
+        views.link(self, data, views.DETACHED)
         if requires_grad:
             self.requires_grad_()
         return self

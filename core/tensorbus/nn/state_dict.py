@@ -81,7 +81,7 @@ def load_state(module: Module, state: Mapping[str, Any], strict: bool) -> LoadRe
                 problems.append(f"{name!r} has shape {saved.shape}, and the module needs {cell.shape}.")
             else:
                 try:
-                    values.append((cell, saved.detach().to(cell.device, cell.dtype)))
+                    values.append((cell, saved.detach().to(cell.device, cell.dtype, copy=True)))
                 except TensorbusError as error:
                     problems.append(f"{name!r}: {error}")
     if problems:

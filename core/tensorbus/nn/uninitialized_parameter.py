@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from ..autograd import views
 from ..autograd.engine import no_grad
 from ..devices.device import Device
 from ..dtypes.definition import DType
@@ -48,6 +49,7 @@ class UninitializedParameter(Parameter):
         """Make the cell, of which dtype and device are known."""
         self = super().__new__(cls, empty((), device=device, dtype=dtype), requires_grad)
         assert isinstance(self, UninitializedParameter)
+        views.unlink(self)
         return self
 
     def _set_value(self, other: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from inspect import Parameter, signature, unwrap
@@ -17,6 +18,7 @@ from ..errors import (
     TensorbusError,
     UnsupportedOpError,
 )
+from ..tracing.active_modes import active_modes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +34,10 @@ _NAMES: Final[set[str]] = set()
 """The names of all functions that ``with_form`` made, which begin the errors of one inside of another."""
 
 
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument of a kind that a function cannot use: a ``TypeError`` as well, as Python's own is."""
+
+
 class UnhashableError(DtypeError):
     """An argument by which no plan can be looked up, an array mostly. What was needed is told instead."""
 
@@ -44,13 +50,24 @@ def misfit(function: Callable[..., Any], name: str, error: Exception) -> Excepti
     flip() missing 1 argument. It is called as flip(x, /, axis=0).
     """
     said = str(error)
+    if " It is called as " in said:  # told already
+        return None
     for own in (function.__qualname__, function.__name__):
         if said.startswith(f"{own}()"):
-            form = signature(function)
-            bare = [p.replace(annotation=Parameter.empty) for p in form.parameters.values()]
-            form = form.replace(parameters=bare, return_annotation=Parameter.empty)
-            return TypeError(f"{name}(){said.removeprefix(f'{own}()')}. It is called as {name}{form}.")
+            form = form_of(function, name)
+            return TypeError(f"{name}(){said.removeprefix(f'{own}()')}. It is called as {form}.")
     return None
+
+
+def form_of(function: Callable[..., Any], name: str, skip: int = 0) -> str:
+    """Return how a function is called, under ``name`` and without its first ``skip`` parameters.
+
+    >>> form_of(lambda x, /, axis=0: x, "flip")
+    'flip(x, /, axis=0)'
+    """
+    form = signature(function)
+    bare = [p.replace(annotation=Parameter.empty) for p in form.parameters.values()][skip:]
+    return f"{name}{form.replace(parameters=bare, return_annotation=Parameter.empty)}"
 
 
 SECOND_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
@@ -123,6 +140,105 @@ def error_of_call(
     return error
 
 
+def error_of_function(
+    function: Callable[..., Any], name: str, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> Exception:
+    """Return what ``error_of_call`` does, and the arguments where all that there is is an error of Python's.
+
+    What arguments raise that are functions, or files, is their own, and so is what a user's mode raises.
+    """
+    misuse = error_of_call(function, name, args, kwargs, error)
+    if misuse is not error or isinstance(error, (TensorbusError, OSError)) or not isinstance(error, _RAW):
+        return misuse
+    if str(error).startswith((f"{name}:", f"{name}(")) or any(map(_has_code, (*args, *kwargs.values()))):
+        return error
+    if any(type(mode).__module__.partition(".")[0] != "tensorbus" for mode in active_modes.values()):
+        return error
+    told = of_arguments(name, args, kwargs, error)
+    told.__cause__ = error
+    return told
+
+
+def _has_code(value: Any) -> bool:
+    """Return whether a value is a function or a file, whose errors are its own."""
+    return (callable(value) and not isinstance(value, type)) or hasattr(value, "read")
+
+
+def with_signature(function: Callable[P, R]) -> Callable[P, R]:
+    """Return ``function``, of which a call that does not fit is told what does; other errors are as they are.
+
+    >>> @with_signature
+    ... def total(x, /, axis=None): ...
+    >>> total(1, out=2)
+    Traceback (most recent call last):
+    TypeError: total() got an unexpected keyword argument 'out'. It is called as total(x, /, axis=None).
+    """
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            misuse = misfit(function, function.__name__, error)
+            if misuse is None:
+                raise
+            raise misuse from None
+
+    return update_wrapper(call, function)
+
+
+def with_form_of_class(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor, one of tensorbus's own classes', whose errors tell what the class is called with.
+
+    The class named is the one that was called, or the first of tensorbus's own that it derives from.
+
+    >>> class Layer:
+    ...     def __init__(self, size): ...
+    ...     __init__ = with_form_of_class(__init__)
+    >>> Layer.__module__ = "tensorbus.docs"
+    >>> Layer(1, bias=True)
+    Traceback (most recent call last):
+    TypeError: Layer() got an unexpected keyword argument 'bias'. It is called as Layer(size).
+    """
+
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except (TypeError, AttributeError) as error:
+            misuse = _error_of_class(type(self), args, kwargs, error)
+            if misuse is error:
+                raise
+            raise misuse from None
+
+    return update_wrapper(construct, init)
+
+
+def _error_of_class(
+    kind: type, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> Exception:
+    own: Any = next(c for c in kind.__mro__ if c.__module__.partition(".")[0] == "tensorbus")
+    name, init = own.__name__, vars(own).get("__init__", own.__init__)
+    before, called, rest = str(error).partition(".__init__()")
+    if called and before.rpartition(".")[2] in [c.__name__ for c in kind.__mro__]:
+        counted = re.sub(
+            r"takes (from )?(\d+)( to (\d+))? positional arguments? but (\d+)",
+            lambda m: (
+                f"takes {m[1] or ''}{int(m[2]) - 1}{f' to {int(m[4]) - 1}' if m[4] else ''} positional"
+                f" arguments but {int(m[5]) - 1}"
+            ),
+            rest,
+        )
+        return TypeError(f"{name}(){counted}. It is called as {form_of(init, name, 1)}.")
+    if own is not kind or isinstance(error, TensorbusError) or str(error).startswith(name):
+        return error
+    from .argument_kinds import misfit_of
+
+    try:
+        wrong = misfit_of(init, (0, *args), kwargs, error)
+    except TypeError:
+        return error
+    return error if wrong is None or wrong.parameter == "self" else wrong.error(name, None)
+
+
 def renamed(name: str, error: Exception) -> Exception:
     """Return ``error``, which begins with ``name`` where it began with another function's."""
     text = str(error)
@@ -138,7 +254,8 @@ def of_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], erro
     from .argument_kinds import shown
 
     given = ", ".join([*map(shown, args), *(f"{key}={shown(value)}" for key, value in kwargs.items())])
-    return ArgumentError(f"{name}: the arguments ({given}) are not what it takes: {error}.")
+    kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
+    return kind(f"{name}: the arguments ({given}) are not what it takes: {str(error).rstrip('.')}.")
 
 
 def _names_another(text: str) -> bool:
@@ -161,7 +278,7 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     TypeError: total() got an unexpected keyword argument 'out'. It is called as total(x, /, axis=None).
     """
-    tell, rename = error_of_call, second_keywords
+    tell, rename = error_of_function, second_keywords
     _NAMES.add(function.__name__)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -174,7 +291,7 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
                 misuse = tell(function, function.__name__, args, kwargs, error)
                 if misuse is error:
                     raise
-                raise misuse from None
+                raise misuse from misuse.__cause__
         return form(*args, **renamed)  # type: ignore[no-any-return]
 
     home: Any = unwrap(function)  # doctest runs the examples of functions with a module's own globals

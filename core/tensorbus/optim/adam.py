@@ -72,6 +72,12 @@ class Adam(Optimizer):
         floor, rate = _corrected(step, group)
         if isinstance(step, Tensor):
             floor, rate = floor.to(parameter.dtype), rate.to(parameter.dtype)
+        if decay and decoupled and not group["amsgrad"]:
+            moved, state["exp_avg"], state["exp_avg_sq"] = adamw(
+                parameter, gradient, state["exp_avg"], state["exp_avg_sq"], beta1, 1 - beta1, beta2,
+                1 - beta2, floor, rate, 1 - group["lr"] * decay,
+            )  # fmt: skip
+            return moved
         if decay and decoupled:
             parameter = parameter * (1 - group["lr"] * decay)
         numbers = beta1, 1 - beta1, beta2, 1 - beta2, floor, rate
@@ -100,6 +106,16 @@ def adam(
     """Return the next parameter, and both averages; ``rest1`` is ``1 - beta1``."""
     average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
     return parameter - average / (sqrt(square) + floor) * rate, average, square
+
+
+@fused_update("parameter", "average", "square")
+def adamw(
+    parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
+    rest2: Any, floor: Any, rate: Any, kept: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return what ``adam`` does for a parameter that weight decay leaves ``kept`` of."""
+    average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
+    return parameter * kept - average / (sqrt(square) + floor) * rate, average, square
 
 
 @fused_update("parameter", "average", "square", "largest")

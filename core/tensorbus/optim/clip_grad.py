@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from ..autograd.engine import no_grad
 from ..dtypes.definition import real_of
 from ..errors import ArgumentError, AutogradError, DtypeError
+from ..ops.call_errors import with_form
 from ..ops.creation.creation import zeros
 from ..ops.elementwise.arithmetic import abs, maximum, minimum
 from ..ops.elementwise.where_cast import narrowed, widened
@@ -16,6 +17,7 @@ from ..ops.reduction.reduction import max, sum
 from ..tensor.tensor import Tensor
 
 
+@with_form
 def clip_grad_norm_(
     parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -54,6 +56,7 @@ def clip_grad_norm_(
         return norm
 
 
+@with_form
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Limit every element of all gradients to ``clip_value`` in size.
 

@@ -2,19 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import wraps
 from inspect import signature
-from typing import Any
+from typing import Any, Final
 
+from ..backend_interface.graph import Node
 from ..dispatch.modes import apply_modes
-from ..ops.definition import Op
+from ..dispatch.plan import new_cache
+from ..eager_fusion.fused_function import compile_program, is_small, programs_on
+from ..errors import OutOfMemoryError
+from ..ops.definition import Op, Spec, table
 from ..ops.fused_update import fused_update_op
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
 
 Update = Callable[..., tuple[Tensor, ...]]
+_batches: Final[ContextVar[UpdateBatch | None]] = ContextVar("batch", default=None)
+_programs: Final[dict[Any, Any]] = new_cache()
+"""The programs of batches, by what these are: False where there is none."""
+_MAX_PROGRAMS: Final = 64
+
+
+class UpdateBatch:
+    """The fused updates of a step, which run together when it ends: one launch where a device has that.
+
+    Inside of ``with`` they return tensors without values, which may be stored and nothing else.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Op[...], tuple[Any, ...], tuple[Tensor, ...]]] = []
+
+    def __enter__(self) -> UpdateBatch:
+        self._token = _batches.set(self)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        _batches.reset(self._token)
+        if error is None:
+            self._run()
+
+    def defer(self, op: Op[...], operands: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """Return the results of an update to come."""
+        vtype = operands[0]._vtype
+        outs = []
+        for _ in op.results:
+            out = Tensor()
+            out._vtype, out._node = vtype, None
+            outs.append(out)
+        self._calls.append((op, operands, tuple(outs)))
+        return tuple(outs)
+
+    def _run(self) -> None:
+        if not self._calls:
+            return
+        inputs, key, layout = self._inputs()
+        run: Any = _programs.get(key)
+        if run is None:
+            if len(_programs) >= _MAX_PROGRAMS:
+                _programs.clear()
+            run = _programs[key] = self._program(inputs, layout) or False
+        if run is False:
+            for op, operands, outs in self._calls:
+                assert op.decompose is not None
+                for out, made in zip(outs, op.decompose(*operands), strict=True):
+                    out._value = made._value
+            return
+        device = self._calls[0][1][0].device
+        try:
+            values = iter(run([x._value for x in inputs]))
+        except MemoryError as error:
+            raise OutOfMemoryError(
+                f"step: {device} has no memory left for the next values of {len(self._calls)} parameters."
+                f" {error}"
+            ) from error
+        for _, _, outs in self._calls:
+            for out in outs:
+                out._value = next(values)
+
+    def _inputs(self) -> tuple[list[Tensor], tuple[Any, ...], list[tuple[int, ...]]]:
+        """Return the operands of all calls, what a program of theirs depends on, and which are each call's.
+
+        A number is an operand once for all calls that have it in the same place.
+        """
+        inputs: list[Tensor] = []
+        numbers: dict[Any, int] = {}
+        key: list[Any] = []
+        layout: list[tuple[int, ...]] = []
+        full = table.function("full")
+        for op, operands, _ in self._calls:
+            first = operands[0]
+            key += (op.name, first._vtype, first._value.shape)
+            places = []
+            for at, x in enumerate(operands):
+                if isinstance(x, Tensor):
+                    places.append(len(inputs))
+                    inputs.append(x)
+                    key.append(None if x._value.shape == first._value.shape else ())
+                    continue
+                known = (op.name, at, first._vtype, str(x))
+                if known not in numbers:
+                    numbers[known] = len(inputs)
+                    inputs.append(full((), x, dtype=first.dtype, device=first.device))
+                places.append(numbers[known])
+                key.append(numbers[known])
+            layout.append(tuple(places))
+        return inputs, tuple(key), layout
+
+    def _program(self, inputs: Sequence[Tensor], layout: Sequence[tuple[int, ...]]) -> Any:
+        """Return what takes the operands' values to the results'; None where the device makes none of it."""
+        device = inputs[0].device
+        maker = programs_on(device)
+        if maker is None or not all(maker.keeps(op.name, device.index) for op, _, _ in self._calls):
+            return None
+        if any(x.device != device for x in inputs) or is_small(device, [x._value for x in inputs], sum):
+            return None
+        nodes = tuple(
+            Node(op="input", attrs={"index": k}, spec=Spec(x.shape, x.dtype)) for k, x in enumerate(inputs)
+        )
+        outputs: list[Node] = []
+        for (op, _, outs), places in zip(self._calls, layout, strict=True):
+            spec = nodes[places[0]].spec
+            whole = Node(op=op.name, inputs=tuple([nodes[k] for k in places]), spec=spec)
+            outputs += [
+                Node(op="result", inputs=(whole,), attrs={"index": k}, spec=spec) for k in range(len(outs))
+            ]
+        return compile_program("step", nodes, outputs, device)
 
 
 def fused_update(*results: str) -> Callable[[Update], Update]:
@@ -36,6 +151,9 @@ def fused_update(*results: str) -> Callable[[Update], Update]:
                 _, results = apply_modes(op, operands, {})
                 if results is not NotImplemented:
                     return tuple(results)
+            batch = _batches.get()
+            if batch is not None and not active_modes and _is_even(op, operands):
+                return batch.defer(op, operands)
             return function(*operands)
 
         return call

@@ -79,7 +79,7 @@ class LBFGS(Optimizer):
                 raise StateError(
                     f"LBFGS: {name!r} has shape {value.shape}, and all parameters together {like.shape}."
                 )
-            return value.detach().to(like.device, like.dtype)
+            return value.detach().to(like.device, like.dtype, copy=True)
 
         return {name: fitted(name, value) for name, value in entries.items()}
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..autograd.engine import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
+from ..ops.call_errors import with_form_of_class
 from ..ops.creation.creation import zeros_like
 from ..ops.elementwise.complex import view_as_complex, view_as_real
 from ..tensor.leaf import HookHandle
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing import host_prologue
+from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
+from .fused_update import UpdateBatch
 from .step_hooks import StepHook, around
 
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
@@ -75,6 +78,11 @@ class Optimizer:
     ``foreach``, ``fused`` and ``capturable`` choose an implementation in PyTorch: they change no result here.
     ``differentiable=True`` is refused, as steps record no history.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith("tensorbus.") and "__init__" in vars(cls):
+            cls.__init__ = with_form_of_class(cls.__init__)  # type: ignore[method-assign]
 
     def __init__(
         self, params: Parameters, defaults: dict[str, Any], *, foreach: bool | None = None,
@@ -211,6 +219,18 @@ class Optimizer:
 
     def _change(self) -> None:
         host_prologue.note_optimizer_step(self.state)
+        if active_modes or not self._is_own() or self._has_complex():
+            self._rebind(self._changes())
+            return
+        with UpdateBatch():
+            changes = self._changes()
+        self._rebind(changes)
+
+    def _has_complex(self) -> bool:
+        return any(p.dtype.is_complex for group in self.param_groups for p in group["params"])
+
+    def _changes(self) -> list[tuple[Tensor, Tensor, State]]:
+        """Return each parameter that has a gradient, its next value, and its next state."""
         changes = []
         for group in self.param_groups:
             scheduled = [key for key in SCHEDULED if not isinstance(group.get(key), Tensor)]
@@ -226,6 +246,9 @@ class Optimizer:
                     if group.get("maximize"):
                         gradient = -gradient
                     changes.append((parameter, self._updated(parameter, gradient, state, settings), state))
+        return changes
+
+    def _rebind(self, changes: Sequence[tuple[Tensor, Tensor, State]]) -> None:
         for parameter, value, state in changes:
             parameter.rebind(value)
             _store(self.state.setdefault(parameter, {}), state)
@@ -364,5 +387,5 @@ def _fitted(name: str, value: Any, parameter: Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
     if name == "step":
-        return value.detach().to(parameter.device)
-    return value.detach().to(parameter.device, parameter.dtype)
+        return value.detach().to(parameter.device, copy=True)
+    return value.detach().to(parameter.device, parameter.dtype, copy=True)

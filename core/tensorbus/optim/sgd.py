@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Final, Unpack
 
 from ..errors import ArgumentError
 from ..tensor.tensor import Tensor
+from .fused_update import fused_update
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
 
 
@@ -50,15 +51,65 @@ class SGD(Optimizer):
         """Return the parameter less ``lr`` times the gradient, or what momentum has gathered of it."""
         momentum: float = group["momentum"]
         lr: float = group["lr"]
-        if group["weight_decay"]:
-            gradient = gradient + parameter * group["weight_decay"]
+        decay: float = group["weight_decay"]
+        gathered: Tensor | None = state.get("momentum_buffer")
+        if momentum and gathered is not None and not group["dampening"]:
+            update = nesterov_step if group["nesterov"] else momentum_step
+            parameter, state["momentum_buffer"] = (
+                update(parameter, gradient, gathered, momentum, lr)
+                if not decay
+                else _DECAYED[update](parameter, gradient, gathered, momentum, lr, decay)
+            )
+            return parameter
+        if decay:
+            gradient = gradient + parameter * decay
         if momentum:
-            gathered: Tensor | None = state.get("momentum_buffer")
             if gathered is None:
                 gathered = gradient
             else:
-                fresh = gradient * (1 - group["dampening"]) if group["dampening"] else gradient
-                gathered = gathered * momentum + fresh
+                gathered = gathered * momentum + gradient * (1 - group["dampening"])
             state["momentum_buffer"] = gathered
             gradient = gradient + gathered * momentum if group["nesterov"] else gathered
         return parameter - gradient * lr
+
+
+@fused_update("parameter", "gathered")
+def momentum_step(
+    parameter: Tensor, gradient: Tensor, gathered: Tensor, momentum: Any, lr: Any
+) -> tuple[Tensor, ...]:
+    """Return the next parameter, and what momentum has gathered."""
+    gathered = gathered * momentum + gradient
+    return parameter - gathered * lr, gathered
+
+
+@fused_update("parameter", "gathered")
+def nesterov_step(
+    parameter: Tensor, gradient: Tensor, gathered: Tensor, momentum: Any, lr: Any
+) -> tuple[Tensor, ...]:
+    """Return what ``momentum_step`` does, a step ahead."""
+    gathered = gathered * momentum + gradient
+    return parameter - (gradient + gathered * momentum) * lr, gathered
+
+
+@fused_update("parameter", "gathered")
+def decayed_momentum_step(
+    parameter: Tensor, gradient: Tensor, gathered: Tensor, momentum: Any, lr: Any, decay: Any
+) -> tuple[Tensor, ...]:
+    """Return what ``momentum_step`` does, with weight decay."""
+    gathered = gathered * momentum + (gradient + parameter * decay)
+    return parameter - gathered * lr, gathered
+
+
+@fused_update("parameter", "gathered")
+def decayed_nesterov_step(
+    parameter: Tensor, gradient: Tensor, gathered: Tensor, momentum: Any, lr: Any, decay: Any
+) -> tuple[Tensor, ...]:
+    """Return what ``nesterov_step`` does, with weight decay."""
+    gradient = gradient + parameter * decay
+    gathered = gathered * momentum + gradient
+    return parameter - (gradient + gathered * momentum) * lr, gathered
+
+
+_DECAYED: Final[dict[Any, Any]] = {
+    momentum_step: decayed_momentum_step, nesterov_step: decayed_nesterov_step
+}  # fmt: skip

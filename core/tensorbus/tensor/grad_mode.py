@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ..system.context_decorator import decorated
+from .flag import checked_flag
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,7 +105,7 @@ class set_grad_enabled(GradMode):  # noqa: N801 - PyTorch's name
     """
 
     def __init__(self, mode: bool) -> None:
-        super().__init__(bool(mode))
+        super().__init__(checked_flag("set_grad_enabled", "mode", mode))
         self._before = grad_enabled.get()
         grad_enabled.set(self._on)
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import AutogradError, ShapeError
+from ..errors import AutogradError, DtypeError, ShapeError
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
@@ -150,6 +150,10 @@ def set_gradient(x: Tensor, value: Tensor | None) -> None:
         if value is None:
             return
         raise AutogradError("only a leaf that requires a gradient holds one; call requires_grad_() first.")
+    if value is not None and not hasattr(type(value), "_vtype"):
+        raise DtypeError(
+            f"a gradient is a tensor or None, got {type(value).__name__}; use tensorbus.asarray."
+        )
     if value is not None and (value.shape, value._vtype.materialized) != (x.shape, x._vtype.materialized):
         raise ShapeError(
             f"a gradient has its tensor's shape, dtype and device, {x.shape} {x.dtype} on"

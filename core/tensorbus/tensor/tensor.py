@@ -19,12 +19,15 @@ from ..tracing.active_tracer import active_tracer
 from ..tracing.lazy_value import LazyValue
 from . import leaf
 from .element_count import element_count
+from .flag import checked_flag
 from .leaf import HookHandle as HookHandle
 from .leaf import Leaf as Leaf
 from .leaf import report_gradient_use as report_gradient_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from ..backend_interface.capabilities import SupportsLending
 
 Shape = tuple[int, ...]
 
@@ -64,19 +67,29 @@ def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
 class LentMemory:
     """Memory that a tensor has lent out: what changes the tensor is written there.
 
-    ``write(value, new)`` overwrites a value, ``copy(value)`` returns one of its own.
+    ``host`` is the device's runtime, which writes to it (``SupportsLending``).
     """
 
-    __slots__ = ("copy", "reference", "write")
+    __slots__ = ("host", "reference")
 
-    def __init__(self, x: Tensor, write: Callable[[Any, Any], None], copy: Callable[[Any], Any]) -> None:
+    def __init__(self, x: Tensor, host: SupportsLending) -> None:
         key = id(x)
         self.reference = weakref.ref(x, lambda _: lent.pop(key, None) and None)
-        self.write, self.copy = write, copy
+        self.host = host
 
 
 lent: Final[dict[int, LentMemory]] = {}
 """The tensors whose memory others may write to, by their ids."""
+
+
+def unlent(value: Any) -> Any:
+    """Return a value that nobody else writes to: a copy where it may lie in memory that was lent out."""
+    for memory in [*lent.values()]:
+        root = memory.reference()
+        own = None if root is None else root._value
+        if type(own) is type(value) and memory.host.shares(value, own):
+            return memory.host.copied(value)
+    return value
 
 
 class Tensor:
@@ -167,6 +180,8 @@ class Tensor:
 
         Raises ``AutogradError`` for dtypes that have no derivative, and for the result of a recorded op.
         """
+        if requires_grad is not True and requires_grad is not False:
+            requires_grad = checked_flag("requires_grad_", "requires_grad", requires_grad)
         if requires_grad and not self.dtype.is_inexact:
             raise AutogradError(
                 f"only floating-point and complex tensors have gradients, this one is {self.dtype}."
@@ -220,7 +235,7 @@ class Tensor:
         if not self.is_leaf:
             raise AutogradError("a recorded result cannot be copied deeply; use .detach() first.")
         copied = object.__new__(type(self))
-        copied._set_value(self)
+        copied._set_value(self._alias())
         copied._node = None
         copied.requires_grad_(self.requires_grad)
         gradient = self.grad

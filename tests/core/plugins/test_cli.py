@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ NO_CARD = RUNTIME.replace("return self.units", "raise OSError('no card')")
 def only(site: Site) -> dict[str, str]:
     """Switches that leave out whatever is really installed here."""
     site.install("fine", runtime=WORKING, extension=ADDS, device="host = true")
-    return {"TENSORBUS_PLUGINS": "fine,absent,wrong,broken,raises,idle"}
+    return {"TENSORBUS_PLUGINS": "fine,absent,wrong,broken,raises,idle,future,torn"}
 
 
 def test_version(site: Site) -> None:
@@ -91,31 +92,32 @@ def test_doctor_of_a_healthy_machine(site: Site, only: dict[str, str]) -> None:
     assert "TENSORBUS_DEFAULT_DEVICE='absent'" in found["reason"]
 
 
-@pytest.mark.parametrize(
-    ("name", "how", "words"),
-    [
-        (
-            "wrong",
+def test_doctor_finds_what_should_work_and_does_not(site: Site, only: dict[str, str]) -> None:
+    failures: dict[str, tuple[dict[str, Any], list[str]]] = {
+        "wrong": (
             {"runtime": WORKING.replace("a + b", "a - b"), "extension": ADDS},
             ["gave [0.0, 0.0, 0.0]"],
         ),
-        ("raises", {"runtime": WORKING.replace("a + b", "a / 0"), "extension": ADDS}, ["ZeroDivisionError"]),
-        ("broken", {"extension": "1 / 0\n"}, ["importing it failed: ZeroDivisionError", "Traceback"]),
-        ("broken", {"api": ">=9"}, ["written for backend API '>=9'"]),
-        (
-            "broken",
+        "raises": ({"runtime": WORKING.replace("a + b", "a / 0"), "extension": ADDS}, ["ZeroDivisionError"]),
+        "broken": ({"extension": "1 / 0\n"}, ["importing it failed: ZeroDivisionError", "Traceback"]),
+        "future": ({"api": ">=9"}, ["written for backend API '>=9'"]),
+        "torn": (
             {"group": "tensorbus.plugins", "manifest": "[plugin"},
-            ["manifest of tb-broken 1.0 is malformed"],
+            ["manifest of tb-torn 1.0 is malformed"],
         ),
-    ],
-)
-def test_doctor_finds_what_should_work_and_does_not(
-    site: Site, only: dict[str, str], name: str, how: dict[str, Any], words: list[str]
-) -> None:
-    site.install(name, **how)
+    }
+    for name, (how, _) in failures.items():
+        site.install(name, **how)
     printed = site.command("doctor", code=1, environment=only)
-    for word in ["right", "Should work and does not:", f" {name}.", *words]:
-        assert word in printed
+    assert "right" in printed
+    (last,) = re.findall(r"Should work and does not: (.*)\.", printed)
+    assert {x.split()[-1] for x in last.split(", ")} == failures.keys()
+    for name, (_, words) in failures.items():
+        begin = re.search(rf"^\S* *(device|plugin) {name}\b", printed, re.MULTILINE)
+        assert begin is not None, (name, printed)
+        own = re.split(r"^\S* *(?:device|plugin) ", printed[begin.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+        for word in words:
+            assert word in own, (name, word, printed)
 
 
 def test_doctor_without_any_device(site: Site) -> None:

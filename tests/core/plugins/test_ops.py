@@ -127,7 +127,7 @@ def test_two_packages_with_one_op_are_refused_by_name(site: Site) -> None:
         check("tb-one 1.0, tb-two 1.0" in str(error_of(table.__getitem__, "twice")))
         """
     )
-    shown = site.command("doctor", code=1)
+    shown = site.command("doctor", code=1, environment={"TENSORBUS_PLUGINS": "one,two"})
     assert "Should work and does not: plugin one, plugin two." in shown
 
 

@@ -30,13 +30,14 @@ class FusedPrograms:
     least: Final = SLOW_IN_NUMPY_SIZE
 
     def keeps(self, op: str, index: int) -> bool:
-        """Return whether an op may be a part of a program: all that the code generator has, and products."""
+        """Return whether an op may be a part of a program: all that is generated, products and updates."""
         compiler = NATIVE.compiler()
         if compiler is None or op in _ALONE:
             return False
-        from tensorbus.backend_api import is_generated  # the code generator comes with the first program
+        # The code generator comes with the first program.
+        from tensorbus.backend_api import is_fused_update, is_generated
 
-        return op == "matmul" or is_generated(op, compiler.dialect(index))
+        return op == "matmul" or is_fused_update(op) or is_generated(op, compiler.dialect(index))
 
     def prepare(
         self, name: str, graph: Graph, index: int

@@ -102,6 +102,7 @@ def numpy_kernels() -> dict[str, Kernel]:
     table = {name: _kernel(name, entry) for name, entry in from_namespace(np, DTYPES, quiet).items()}
     table |= {name: _reduced(name, ufunc, table[name]) for name, ufunc in _UFUNCS.items()}
     table["fmod"] = replace(table["hypot"], name="fmod", prepare=lambda call: quiet(np.fmod))
+    table["flip"] = Kernel(name="flip", function=lambda x, axis: np.flip(x, axis).copy())
     windows = table["windows"].function
     assert windows is not None
     table["windows"] = Kernel(name="windows", function=_by_bits(windows))

@@ -18,6 +18,7 @@ from tensorbus.backend_api import (
     COUNTS_SLOT,
     ERROR_SLOT,
     DeviceError,
+    call_when_gone,
     get_matmul_precision,
     plan_memory,
     steps_of,
@@ -145,13 +146,9 @@ class CudaGraph:
         self.where: list[int] | None = None
         self._graph = graph  # its nodes name the kernels that are changed
         self.whole = ctypes.c_void_p()
+        call_when_gone(self, driver.lib.cuGraphDestroy, graph)
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.whole), graph, ctypes.c_uint64(0))
-
-    def __del__(self, _finalizing: Any = sys.is_finalizing) -> None:
-        if not _finalizing():
-            if self.whole.value:
-                self.driver.lib.cuGraphExecDestroy(self.whole)
-            self.driver.lib.cuGraphDestroy(self._graph)
+        call_when_gone(self, driver.lib.cuGraphExecDestroy, self.whole)
 
 
 class GraphRunner:

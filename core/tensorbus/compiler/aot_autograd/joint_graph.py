@@ -20,7 +20,7 @@ from ...graph.evaluate import evaluate
 from ...ops.creation.creation import full
 from ...ops.definition import Op, Spec, table
 from ...tensor.grad_mode import GradMode
-from ...tensor.tensor import Leaf, Tensor, materialize, wrap, wrap_settled
+from ...tensor.tensor import Leaf, Tensor, lent, materialize, unlent, wrap, wrap_settled
 from ...tracing.active_tracer import active_tracer
 from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import at
@@ -259,8 +259,8 @@ def attach_node(
     node.plan = d.plan
     node.order = next(engine._order)
     node.parents = parents
-    node.values = tuple(values)
-    node.out = tuple(outs[d.count :])
+    node.values = tuple(map(unlent, values) if lent else values)
+    node.out = tuple(map(unlent, outs[d.count :]) if lent else outs[d.count :])
     node.shapes = ()
     if len(results) == 1:
         results[0]._node = node

@@ -15,7 +15,10 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from ...autograd import engine, view_changes
 from ...devices.device import Device
+from ...tensor.tensor import lent
+from ...tracing.active_tracer import untraced
 from ...tracing.lazy_value import LazyValue
 from ..programs.compiled_program import EXPECTED_ERRORS, CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram, ValueRef
@@ -51,7 +54,7 @@ class TraceFlush:
                 self._run_one(device, trace)
         values = self._values()
         for spot, p in self._live:
-            p.fill(values[spot])
+            _fill(p, values[spot])
 
     def recover(self, error: BaseException) -> None:
         """Put in place what was computed before ``error``, and compute what still can be.
@@ -104,12 +107,12 @@ class TraceFlush:
             assert self._ready is not None
             old = self._ready.old_inputs
             if spot[1] in old:
-                p.fill(self._feeds[old[spot[1]]])
+                _fill(p, self._feeds[old[spot[1]]])
                 return
             trace = self._traces[spot[0]]
             if not {trace.inputs[k] for k in old.values()}.isdisjoint(trace.needed([spot[1]], ())):
                 return  # what it is computed from may be written over by now
-        p.fill(values[spot] if spot in values else self.compute_alone(spot))
+        _fill(p, values[spot] if spot in values else self.compute_alone(spot))
 
     def compute_alone(self, spot: ValueRef) -> Any:
         """Compute one value by itself: state that was changed before what failed, say."""
@@ -194,3 +197,12 @@ class TraceFlush:
 
 def _is_lost(value: Any) -> bool:
     return type(value) is LazyValue and value.value is None
+
+
+def _fill(p: LazyValue, value: Any) -> None:
+    """Put a value in the place of a lazy one; tensors have it in memory that nobody else writes to."""
+    p.fill(value)
+    if lent:
+        tensors = [x for reference in p.tensors if (x := reference()) is not None and x._value is value]
+        untraced(partial(view_changes.separate, tensors))
+        engine.own_saved_values([x._node for x in tensors if x._node is not None])

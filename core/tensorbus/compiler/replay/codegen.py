@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd import engine
-from ...autograd.view_changes import assign
+from ...autograd.view_changes import assign, separate
 from ...autograd.views import link_side_by_side, relations
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
-from ...tensor.tensor import Tensor
+from ...tensor.tensor import Tensor, lent
 from ...tracing.lazy_value import LazyValue
 from ...tracing.mutation_counter import mutation_counter
 from ...tracing.sym_int import SymInt
@@ -467,6 +467,7 @@ class ReplayCodegen:
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
             "link_along": link_along, "link_side_by_side": link_side_by_side,
+            "lent": lent, "separate": separate,
         }  # fmt: skip
         if ready is not None and isinstance(ready.program, ShapeSpecializations):
             scope.update(sizes=ready.program)

@@ -151,6 +151,8 @@ class OutputCodegen:
             for xs, paths in groups:
                 text = self.emit([*map(tuple, paths)]) if is_open(paths) else self.reach.name(paths)
                 lines.append(f"link_side_by_side(({self._emit_all(xs)}), {text})")
+        if self._new_tensors:
+            lines.append(f"if lent: separate(({self._emit_all(self._new_tensors)}))")
         return lines
 
     def _container(self, x: Any) -> str:

@@ -31,6 +31,7 @@ class _Entry:
 TABLE: Final = (
     _Entry("matmul", "matmul", "TILED_MATMUL"),
     _Entry("attention", "attention.forward", "FLEX_ATTENTION"),
+    _Entry("attention", "attention.gradients", "FLEX_ATTENTION_GRADIENTS"),
     # Scatters: sums add up in the order of the indices, so that they never depend on timing.
     _Entry("scatter", "scatter.scatter_row_gpu", "ROW_PER_WORKGROUP"),
     _Entry("scatter", "scatter.scatter", "COPY_ONLY"),

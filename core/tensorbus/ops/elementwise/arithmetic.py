@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from inspect import unwrap
+from typing import Any, Final
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, COMPLEX, FLOATING, INEXACT, NUMERIC, REAL
 from ...errors import ArgumentError, DtypeError
 from ...tracing.sym_int import index
+from ..argument_kinds import NumberOrTensor, fits, shown
 from ..call_errors import with_form
 from ..definition import Op, ViewRule, table
 from .comparison import equal, greater, greater_equal, isinf, isnan, less, less_equal, not_equal, signbit
@@ -208,11 +210,16 @@ def rounded(x: Any, /, *, decimals: int = 0) -> Any:
         return round(x)
     if not x.dtype.is_floating:
         raise DtypeError(f"round: decimals are those of floating point, got dtype {x.dtype}.")
+    if not -_MAX_PLACES <= places <= _MAX_PLACES:
+        raise ArgumentError(f"round: decimals are from -{_MAX_PLACES} to {_MAX_PLACES}, got {places}.")
     tens = 10.0 ** (places if places > 0 else -places)
     return round(x * tens) / tens if places > 0 else round(x / tens) * tens
 
 
+_MAX_PLACES: Final = 308
+"""The largest power of ten that a float is."""
 rounded.__name__ = rounded.__qualname__ = "round"
+unwrap(rounded).__name__ = unwrap(rounded).__qualname__ = "round"  # as its errors call it
 
 frac = elementwise(
     "frac", domain=(0.1, 0.9), dtypes=FLOATING, decompose=lambda x: x - trunc(x), vjp=lambda g: (g,),
@@ -300,16 +307,18 @@ def addcmul(x: Any, first: Any, second: Any, /, *, value: Any = 1) -> Any:
     >>> tb.addcmul(tb.asarray([1.0]), tb.asarray([2.0]), tb.asarray([3.0]), value=0.5).tolist()
     [4.0]
     """
-    return x + _scaled(first, value) * second
+    return x + _scaled("addcmul", first, value) * second
 
 
 @with_form
 def addcdiv(x: Any, first: Any, second: Any, /, *, value: Any = 1) -> Any:
     """Return ``x + value * first / second``."""
-    return x + _scaled(first, value) / second
+    return x + _scaled("addcdiv", first, value) / second
 
 
-def _scaled(x: Any, value: Any) -> Any:
+def _scaled(name: str, x: Any, value: Any) -> Any:
+    if not fits(value, NumberOrTensor):
+        raise ArgumentError(f"{name}: 'value' must be a number or a tensor, got {shown(value)}.")
     return x if isinstance(value, (int, float)) and value == 1 else x * value
 
 

@@ -31,6 +31,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     >>> broadcast_shapes((3, 1), (4,))
     (3, 4)
     """
+    if not all(type(shape) is tuple for shape in shapes):
+        from ..movement.movement import as_shape
+
+        shapes = tuple([as_shape("broadcast_shapes", shape) for shape in shapes])
     rank = max(map(len, shapes), default=0)
     result = []
     for axis in range(-rank, 0):
@@ -40,6 +44,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                 f"shapes {', '.join(map(str, shapes))} cannot be broadcast together: axis {axis} has lengths"
                 f" {sorted(lengths[1:])}, which must be equal or 1."
             )
+        if not hasattr(type(lengths[-1]), "__index__"):
+            raise ShapeError(f"broadcast_shapes: a shape is a tuple of integers, got {shapes}.")
         result.append(lengths[-1])
     return tuple(result)
 

@@ -176,6 +176,7 @@ def into(name: str, x: Any, axis: int, index: Any, src: Any, mode: str) -> Any:
     """Write the corner of ``src`` that ``index`` covers into the corner of ``x`` that it covers."""
     if not x.shape or not index.shape:
         line, index, src = as_lines(x, index, src)
+        _check_rank(name, line, index)
         return reshape(into(name, line, axis, index, src, mode), x.shape) if line.shape else line
     _check_rank(name, x, index)
     place = normalize_axis(name, axis, len(x.shape))

@@ -15,6 +15,7 @@ from ..elementwise.where_cast import cast
 from ..indexing.gather_scatter import gather
 from ..reduction.scan import cut
 from .movement import as_shape, concat, normalize_axis, pad, reshape, stack
+from .tile_roll_split import check_parts
 
 
 @with_form
@@ -40,8 +41,7 @@ def tensor_split(x: Any, indices_or_sections: int | Sequence[int], /, axis: int 
         sections = sections.tolist()
     if hasattr(sections, "__index__"):
         count = index(sections)
-        if count < 1:
-            raise ArgumentError(f"tensor_split: at least 1 part is needed, got {count}.")
+        check_parts("tensor_split", count)
         size, longer = length // count, length % count
         ends = [(k + 1) * size + min(k + 1, longer) for k in range(count)]
         starts = [0, *ends[:-1]]

@@ -6,7 +6,7 @@ Array API standard 2025.12, section "Manipulation Functions"; other names are Py
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, DtypeError, ShapeError
@@ -214,6 +214,16 @@ def split(x: Operand, split_size_or_sections: int | Sequence[int], /, axis: int 
     return tuple(cut(x, place, end - n, end) for n, end in zip(sizes, ends, strict=True))
 
 
+def check_parts(name: str, count: int) -> None:
+    """Raise ``ArgumentError`` for a number of parts that no tuple of tensors has."""
+    if not 1 <= count <= MAX_PARTS:
+        raise ArgumentError(f"{name}: from 1 to {MAX_PARTS} parts are possible, got {count}.")
+
+
+MAX_PARTS: Final = 1 << 27
+"""A tuple of more tensors has no room in any host's memory."""
+
+
 @with_form
 def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
     """Return ``x`` in ``chunks`` parts of one length along ``axis``; the last may be shorter or missing.
@@ -221,8 +231,7 @@ def chunk(x: Operand, /, chunks: int, axis: int = 0) -> tuple[Any, ...]:
     Where there is nothing to share out, all parts are empty.
     """
     chunks = index(chunks)
-    if chunks < 1:
-        raise ArgumentError(f"chunk: at least 1 part is needed, got {chunks}.")
+    check_parts("chunk", chunks)
     length = x.shape[normalize_axis("chunk", axis, len(x.shape))]
     return split(x, -(-length // chunks) if length else [0] * chunks, axis)
 

@@ -75,7 +75,7 @@ def _average(rank: int, x: Tensor, output_size: OutputSize) -> Tensor:
         tail = (1,) * (len(out.shape) - 1)
         total = sum(where(reshape(inside, (*inside.shape, *tail)), parts, 0.0), axis=1)
         out = moveaxis(total / cast(reshape(count, (m, *tail)), total.dtype), 0, axis)
-    result: Tensor = narrowed(out, x.dtype)
+    result: Tensor = x.clone() if out is x else narrowed(out, x.dtype)
     return result
 
 

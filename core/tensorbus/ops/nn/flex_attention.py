@@ -21,7 +21,7 @@ from ..movement.movement import concat, reshape
 from ..reduction.reduction import max, sum
 from .attention_blocks import NAME, Attrs, Blocks, Range, flex_compute, flex_infer
 from .attention_scores import shared_product
-from .flex_attention_gradients import flex_attention_gradients
+from .flex_attention_gradients import flex_attention_captured_gradients, flex_attention_gradients
 from .score_program import ScoreProgram
 
 
@@ -69,15 +69,20 @@ def _chunk(blocks: Blocks, values: Any, rows: Range, columns: Sequence[Range]) -
 def _vjp(
     g: Any, out: Any, query: Any, key: Any, value: Any, extra: Sequence[Any], program: ScoreProgram,
     scale: float, enable_gqa: bool, block_size: tuple[int, int] | None, visits: tuple[int, ...] | None,
+    wanted: tuple[bool, ...],
 ) -> tuple[Any, ...]:  # fmt: skip
     attrs = {"program": program, "scale": scale, "enable_gqa": enable_gqa, "block_size": block_size,
              "visits": visits}  # fmt: skip
-    made = table.run(flex_attention_gradients.name, (*g, *out, query, key, value, *extra), attrs)
-    back: list[Any] = [None] * len(extra)
-    lead = block_size is not None
-    for k, learned in zip(program.learned, made[3:], strict=True):
-        back[k + lead] = learned
-    return (*made[:3], *back)
+    operands = (*g, *out, query, key, value, *extra)
+    back: list[Any] = [None] * (3 + len(extra))
+    if any(wanted[:3]):
+        back[:3] = table.run(flex_attention_gradients.name, operands, attrs)
+    if any(wanted[3:]) and program.learned:
+        lead = 3 + (block_size is not None)
+        made = table.run(flex_attention_captured_gradients.name, operands, attrs)
+        for k, learned in zip(program.learned, made, strict=True):
+            back[k + lead] = learned
+    return tuple(back)
 
 
 flex_attention = table.add(

@@ -81,7 +81,7 @@ def interpolate(
         else:
             at, weights = (_four if cubic else _two)(n, m, scale, bool(align_corners), out)
         out = _weighted(out, 2 + k, at, weights)
-    result: Tensor = narrowed(out, input.dtype)
+    result: Tensor = input.clone() if out is input else narrowed(out, input.dtype)
     return result
 
 

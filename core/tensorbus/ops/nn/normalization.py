@@ -20,7 +20,7 @@ from ..elementwise.family import fit
 from ..elementwise.transcendental import power, rsqrt
 from ..elementwise.where_cast import narrowed, widened
 from ..fused_function import fuse_in_eager
-from ..movement.movement import pad, reshape
+from ..movement.movement import as_shape, pad, reshape
 from ..movement.windows import windows
 from ..reduction.reduction import mean
 
@@ -141,7 +141,7 @@ def rms_norm(
 def _last_axes(
     name: str, x: Tensor, normalized_shape: int | Sequence[int], **parameters: Tensor | None
 ) -> Shape:
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = as_shape(name, normalized_shape)
     if not shape or x.shape[len(x.shape) - len(shape) :] != shape:
         raise ShapeError(f"{name}: the last axes of shape {x.shape} are not the normalized shape {shape}.")
     for role, parameter in parameters.items():

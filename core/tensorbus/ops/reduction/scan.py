@@ -222,8 +222,8 @@ def diff(
 ) -> Any:  # fmt: skip
     """Return the differences of neighbours along ``axis``, taken ``n`` times; bools differ or do not.
 
-    ``prepend`` and ``append`` are put before and behind ``x`` first, unless ``n`` is 0: then ``x`` itself is
-    returned. Raises ``ArgumentError`` for ``n < 0``.
+    ``prepend`` and ``append`` are put before and behind ``x`` first, unless ``n`` is 0: then a copy of
+    ``x`` is returned. Raises ``ArgumentError`` for ``n < 0``.
 
     >>> import tensorbus as tb
     >>> tb.diff(tb.asarray([1, 4, 9])).tolist()
@@ -233,7 +233,7 @@ def diff(
         raise ArgumentError(f"diff: n must be >= 0, a whole number, got {n!r}.")
     place = normalize_axis("diff", axis, len(x.shape))
     if n == 0:
-        return x
+        return x.clone()
     parts = [part for part in (prepend, x, append) if part is not None]
     out = concat(parts, axis=place) if len(parts) > 1 else x
     change = not_equal if out.dtype is dt.bool_ else subtract

@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArgumentError, StateError
+from ...ops.argument_kinds import shown
+from ...ops.call_errors import ArgumentTypeError
 from ...tracing import host_prologue
 from ..optimizer import SCHEDULED, Group, Optimizer
 
@@ -20,6 +22,10 @@ class LRScheduler:
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
+        if not hasattr(optimizer, "param_groups"):
+            raise ArgumentTypeError(
+                f"{type(self).__name__}: 'optimizer' must be an optimizer, got {shown(optimizer)}."
+            )
         self.optimizer = optimizer
         for group in optimizer.param_groups:
             group.setdefault("initial_lr", group["lr"])

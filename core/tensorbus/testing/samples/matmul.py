@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from ...backend_interface.graph import Node
 from ...devices.device import Device
 from ...dtypes import definition as dt
 from ...errors import DtypeError, ShapeError
-from ...ops.definition import Shape
+from ...ops.definition import Shape, Spec
 from ..sample import INF, NAN, Fill, Sample
 
 
@@ -153,6 +154,22 @@ def _flex_attention_gradients() -> Iterator[Sample]:
     yield Sample(args=wrong, kwargs=_flex(False), raises=ShapeError)
 
 
+def _flex_captured_gradients() -> Iterator[Sample]:
+    """Of a bias of each head and key, which is added to the scores."""
+    from ...decompose.tracer import OPS
+    from ...nn.attention.score_capture import capture
+
+    bias = OPS.wrap(Node(op="input", attrs={"index": 0}, spec=Spec((2, 4), dt.float32))).requires_grad_()
+    program = capture(lambda s, b, h, i, j: s + bias[h, j], None, dt.float32, OPS.device).program
+    queries, lines = (3, 2, 3, 4), (3, 2, 3)
+    fills = [Fill(shape=s, low=-1, high=1) for s in (queries, lines, queries, lines, queries)]
+    fills[3] = Fill(shape=lines, low=2, high=3)
+    keys = [Fill(shape=s, low=-1, high=1) for s in ((3, 2, 4, 4), (3, 2, 4, 4))]
+    learned = Fill(shape=(2, 4), dtype=dt.float32, low=-1, high=1)
+    named = {"program": program, "scale": 0.5}
+    yield Sample(args=(*fills, *keys, learned), kwargs=named, dtypes=_FLEX_DTYPES)
+
+
 _FLEX: Final[tuple[tuple[tuple[Shape, Shape, Shape], bool, dict[str, object]], ...]] = (
     (((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 2)), False, {}),
     (((2, 4, 5, 3), (2, 2, 5, 3), (2, 2, 5, 3)), True, {"enable_gqa": True}),
@@ -169,4 +186,5 @@ SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
     "standardize": _standardize, "to_unit_rms": _standardize,
     "scaled_dot_product_attention": _attention, "attention_gradients": _attention_gradients,
     "flex_attention": _flex_attention, "flex_attention_gradients": _flex_attention_gradients,
+    "flex_attention_captured_gradients": _flex_captured_gradients,
 }  # fmt: skip

@@ -173,6 +173,17 @@ def _flex_gradients(
     )
 
 
+def _flex_captured_gradients(
+    grad: Array, grad_lse: Array, out: Array, lse: Array, query: Array, key: Array, value: Array,
+    bias: Array, **attrs: Any,
+) -> tuple[Array]:  # fmt: skip
+    """The program adds a bias of each head and key."""
+    scores = _flex_scores(query, key, (), attrs) + bias[:, None]
+    behind = (grad * out).sum(-1) - grad_lse
+    slopes = np.exp(scores - lse[..., None]) * (grad @ np.swapaxes(value, -1, -2) - behind[..., None])
+    return (slopes.sum((0, 2)),)
+
+
 REFERENCES: dict[str, Reference] = {
     "conv": Reference(
         function=conv, ulps=16,
@@ -194,6 +205,9 @@ REFERENCES: dict[str, Reference] = {
     "attention_gradients": Reference(function=_attention_gradients, ulps=32, scale=_steepest),
     "flex_attention": Reference(
         function=_flex, ulps=64, scale=lambda q, k, v, *_, **__: 4 + np.abs(v).max(initial=1.0)
+    ),
+    "flex_attention_captured_gradients": Reference(
+        function=_flex_captured_gradients, ulps=64, scale=lambda *_, **__: 32.0
     ),
     "flex_attention_gradients": Reference(
         function=_flex_gradients, ulps=64, scale=lambda *_, **__: 16.0
