@@ -80,5 +80,8 @@ ROWS = (
         unit="us",
         most=15.0,
     ),
+    Row(name="gradients of each of 512 examples, MLP 64-256-10", call="transform", options={"what": "each"}),
+    Row(name="Hessian of a function of 64", call="transform", options={"what": "hessian"}),
+    Row(name="Jacobian of an MLP 256-256-256", call="transform", options={"what": "jacobian"}),
     Row(name="add, 8 elements", call="add", unit="us", most=3.0),
 )

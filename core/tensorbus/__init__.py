@@ -376,6 +376,7 @@ if TYPE_CHECKING:
     from . import fft as fft
     from . import distributed as distributed
     from . import library as library
+    from . import func as func
     from . import linalg as linalg
     from . import special as special
     from . import nn as nn
@@ -493,7 +494,7 @@ _LATER: Final = {
     "user_kernels": "KernelSource kernel",
 }
 _find, _names, _OFFERED = lazy_exports(
-    __name__, _LATER, "distributed distributions fft library linalg nn optim random special"
+    __name__, _LATER, "distributed distributions fft func library linalg nn optim random special"
 )
 
 

@@ -99,6 +99,20 @@ class Peer:
             return _call(jax.grad(lambda p, x: jnp.sum(_mlp(p, x) ** 2)), p, x)
         return _call(_mlp, p, x)
 
+    def transform(self, what: str) -> Call:
+        if what == "hessian":
+            f = jax.hessian(lambda x: jnp.sum(jnp.sin(x) * jnp.sum(x * x)) + jnp.sum(jnp.exp(x * 0.1)))
+            return _call(f, jnp.asarray(data.floats(64)))
+        if what == "jacobian":
+            p = [self._linear(256, 256) for _ in range(2)]
+            return _call(jax.jacrev(lambda x: _mlp(p, x)), jnp.asarray(data.floats(256)))
+        p, y = [self._linear(64, 256), self._linear(256, 10)], jnp.asarray(data.classes(512, 10))
+
+        def loss(p: Any, x: Any, y: Any) -> Any:
+            return _cross_entropy(_mlp(p, x[None]), y[None])
+
+        return _call(jax.vmap(jax.grad(loss), in_axes=(None, 0, 0)), p, jnp.asarray(data.floats(512, 64)), y)
+
     def _drawn(self, *shape: int) -> Any:
         return jnp.asarray(0.02 * self.rng.standard_normal(shape, dtype=np.float32))
 

@@ -111,6 +111,26 @@ class Peer:
 
         return self._done(gradients, x)
 
+    def transform(self, what: str) -> Call:
+        self.context = tb.no_grad
+        if what == "hessian":
+            run = tb.compile(
+                tb.func.hessian(lambda x: (tb.sin(x) * tb.sum(x * x)).sum() + tb.exp(x * 0.1).sum())
+            )
+            return self._done(run, tb.asarray(data.floats(64)))
+        if what == "jacobian":
+            model = models.mlp(LIBRARY, 256, 256, 256)
+            return self._done(tb.compile(tb.func.jacrev(model)), tb.asarray(data.floats(256)))
+        model, y = models.mlp(LIBRARY, 64, 256, 10), tb.asarray(data.classes(512, 10))
+        p = {name: x.detach() for name, x in model.named_parameters()}
+
+        def loss(p: Any, x: Any, y: Any) -> Any:
+            out = tb.func.functional_call(model, p, (x[None],))
+            return tb.nn.functional.cross_entropy(out, y[None])
+
+        run = tb.compile(tb.vmap(tb.func.grad(loss), in_dims=(None, 0, 0)))
+        return self._done(run, p, tb.asarray(data.floats(512, 64)), y)
+
     def _training(self, model: Any, loss: Callable[[Any], Any], x: Any) -> Call:
         self.context = nullcontext
         optimizer = optim.Adam(model.parameters(), lr=1e-4)

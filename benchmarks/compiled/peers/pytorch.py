@@ -107,6 +107,31 @@ class Peer:
 
         return lambda: torch.autograd.grad(loss(x), parameters)
 
+    def transform(self, what: str) -> Call:
+        self.context = nullcontext
+        func = torch.func
+        if what == "hessian":
+            run = self.wrap(
+                func.hessian(lambda x: (torch.sin(x) * (x * x).sum()).sum() + torch.exp(x * 0.1).sum())
+            )
+            x = torch.from_numpy(data.floats(64))
+            return lambda: run(x)
+        if what == "jacobian":
+            model = models.mlp(LIBRARY, 256, 256, 256).requires_grad_(False)
+            run, x = self.wrap(func.jacrev(model)), torch.from_numpy(data.floats(256))
+            return lambda: run(x)
+        model, y = models.mlp(LIBRARY, 64, 256, 10), torch.from_numpy(data.classes(512, 10))
+        p = {name: x.detach() for name, x in model.named_parameters()}
+
+        def loss(p: Any, x: Any, y: Any) -> Any:
+            return torch.nn.functional.cross_entropy(func.functional_call(model, p, (x[None],)), y[None])
+
+        run, x = (
+            self.wrap(func.vmap(func.grad(loss), in_dims=(None, 0, 0))),
+            torch.from_numpy(data.floats(512, 64)),
+        )
+        return lambda: run(p, x, y)
+
     def _training(self, model: Any, loss: Callable[[Any], Any], x: Any) -> Call:
         self.context = nullcontext
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
