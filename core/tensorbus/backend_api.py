@@ -88,6 +88,7 @@ from .system.fork_safe_locks import cached_property as cached_property
 
 if TYPE_CHECKING:
     from .decompose.decompose import decompose as decompose
+    from .decompose.tracer import graph_of_op as graph_of_op
     from .decompose.tracer import trace as trace
     from .devices.device import Device as Device
     from .executors.kernel_interpreter import Interpreting as Interpreting
@@ -166,7 +167,7 @@ if TYPE_CHECKING:
 
 _LATER: Final = {
     "decompose": "decompose.decompose",
-    "trace": "decompose.tracer",
+    "graph_of_op": "decompose.tracer", "trace": "decompose.tracer",
     "Device": "devices.device",
     "DialectLowering": "executors.source_lowering",
     "Interpreting": "executors.kernel_interpreter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -322,3 +323,35 @@ def test_errors_say_what_is_wrong(change: dict[str, Any], error: type[Exception]
 
 
 BIAS = tb.ones((2, 3), device="cpu")
+
+
+def peak_of(device: str, length: int) -> int:
+    """Return the bytes at the peak of a forward and backward run, beyond those before it."""
+    made = tb.device(device)
+    q, k, v = (wave((1, 1, length, 4), step, device).requires_grad_() for step in (0.3, 0.5, 0.7))
+    mask = create_block_mask(causal, None, None, length, length, device=device, BLOCK_SIZE=64)
+
+    def run() -> None:
+        out = flex_attention(q, k, v, lambda s, b, h, i, j: s * 2, mask)
+        np.asarray([x.tolist() for x in tb.grad(out.sum(), (q, k, v))])
+
+    run()
+    made.synchronize()
+    if made.memory_stats().scope == "process":  # of everything in it, so that NumPy's own count is better
+        tracemalloc.start()
+        run()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+    before = made.memory_stats().allocated
+    made.reset_peak_memory_stats()
+    run()
+    made.synchronize()
+    return made.memory_stats().peak - before
+
+
+@pytest.mark.full
+def test_memory_grows_as_the_lengths_do(device: str) -> None:
+    """Four times as many queries and keys take about four times as much, and not sixteen times."""
+    short, long = (peak_of(device, n) for n in (256, 1024))
+    assert 0 < long < 7 * short

@@ -122,6 +122,7 @@ def test_each_program_of_the_readme_runs_by_itself(number: int, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("document", "wanted"),
     [
+        ("docs/attention.md", "(2, 4, 300, 64) (4,)\nBlockMask(shape=(1, 1, 300, 300)"),
         ("docs/compile.md", ""),
         ("docs/func.md", "(5, 8, 4)"),
         ("docs/kernels.md", ""),

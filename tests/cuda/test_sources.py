@@ -110,6 +110,14 @@ def test_what_is_written_in_ptx_assembles(arch: str, tmp_path: Path) -> None:
 
 
 @needs_nvcc
+def test_attention_by_programs_compiles(tmp_path: Path) -> None:
+    """In the narrow dtypes; of float32 it is among all ops."""
+    found = sources((dt.float16, dt.bfloat16), ("flex_attention", "flex_attention_gradients"))
+    assert sum("tb_attention" in key for key in found) >= 6
+    compiled(as_one_text(found), tmp_path, "--ptx", "-arch=sm_90")
+
+
+@needs_nvcc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_sorts_of_rows_assemble(arch: str, tmp_path: Path) -> None:
     """Rows of the longest length that is served need no more shared memory than a block has."""

@@ -14,6 +14,7 @@ from tensorbus.backend_api import Kernel, KernelTable, linalg_from_namespace
 from .convolution.kernels_convolution import convolution_kernels
 from .eager.candidates import retried
 from .eager.fused_programs import fusible
+from .eager.kernels_attention import attention_kernels
 from .eager.kernels_composite import composite_kernels
 from .eager.kernels_elementwise import elementwise_kernels
 from .eager.kernels_indexing import indexing_kernels
@@ -40,6 +41,7 @@ def _table() -> KernelTable:
         convolution_kernels(),
         pooling_kernels(numpy),
         random_kernels(),
+        attention_kernels(),
     )
     candidates: dict[str, Sequence[Kernel]] = {}
     for group in groups:

@@ -82,7 +82,7 @@ class GraphTracer:
 
     def trace(self, function: Callable[..., Any], specs: Sequence[Spec]) -> tuple[tuple[Node, ...], Any]:
         """Return the inputs of the graph of a function of tensors, and what it returned: tensors of nodes."""
-        inputs = tuple([Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs)])
+        inputs = _inputs(specs)
         return inputs, self.run(function, *map(self.wrap, inputs))
 
 
@@ -116,9 +116,19 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
     ``operands`` have the dtypes that the op computes in, ``attrs`` are as kernels see them.
     """
     definition = table[op]
-    inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(operands))
     if definition.decompose is None:
-        results = _apply(definition, inputs, attrs)
-        return Graph(inputs=inputs, outputs=results if definition.results else (results,))
+        return graph_of_op(op, operands, attrs)
+    inputs = _inputs(operands)
     outputs = PRIMS.run_decomposition(definition, [*map(PRIMS.wrap, inputs)], attrs)
     return Graph(inputs=inputs, outputs=outputs)
+
+
+def graph_of_op(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
+    """Return the graph of one op, which stays whole: its results are the outputs."""
+    definition, inputs = table[op], _inputs(operands)
+    results = _apply(definition, inputs, attrs)
+    return Graph(inputs=inputs, outputs=results if definition.results else (results,))
+
+
+def _inputs(specs: Sequence[Spec]) -> tuple[Node, ...]:
+    return tuple([Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs)])

@@ -265,9 +265,9 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
         out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))
         if not (call.op in table and table[call.op].results):
             return Graph(inputs=inputs, outputs=(out,))
-        parts = enumerate(table[call.op].specs(tuple(specs), call.attrs))
-        outs = tuple(Node(op="result", inputs=(out,), attrs={"index": k}, spec=s) for k, s in parts)
-        return Graph(inputs=inputs, outputs=outs)
+        from ..decompose.tracer import graph_of_op
+
+        return graph_of_op(call.op, specs, call.attrs)
     from ..decompose.tracer import trace
 
     return trace(call.op, specs, call.attrs)
