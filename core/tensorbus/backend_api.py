@@ -167,7 +167,8 @@ if TYPE_CHECKING:
 
 _LATER: Final = {
     "decompose": "decompose.decompose",
-    "graph_of_op": "decompose.tracer", "trace": "decompose.tracer",
+    "graph_of_op": "decompose.tracer",
+    "trace": "decompose.tracer",
     "Device": "devices.device",
     "DialectLowering": "executors.source_lowering",
     "Interpreting": "executors.kernel_interpreter",

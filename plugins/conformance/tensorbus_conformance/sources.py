@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from tensorbus import Tensor
 from tensorbus.backend_interface.graph import Graph, Node
-from tensorbus.decompose.tracer import trace
+from tensorbus.decompose.tracer import graph_of_op, trace
 from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 from tensorbus.lowering.codegen.dialect import Dialect
@@ -27,8 +26,8 @@ from .examination import all_ops
 from .trial import HOST, Bound, Trial
 
 _MOVES = frozenset(
-    """input constant broadcast_to permute_dims slice flip windows reshape pad concat slice_update gather
-    iota full""".split()
+    """input constant result broadcast_to permute_dims slice flip windows reshape pad concat slice_update
+    gather iota full""".split()
 )
 
 
@@ -82,10 +81,7 @@ def _graph(op: Op[...], bound: Bound) -> Graph:
     )
     if op.name not in ELEMENTWISE | SCHEDULED:
         return trace(op.name, specs, bound.attrs)
-    nodes = tuple(Node(op="input", attrs={"index": k}, spec=spec) for k, spec in enumerate(specs))
-    attrs: dict[str, Any] = dict(bound.attrs)
-    (out,) = op.specs(specs, attrs)
-    return Graph(inputs=nodes, outputs=(Node(op=op.name, inputs=nodes, attrs=attrs, spec=out),))
+    return graph_of_op(op.name, specs, bound.attrs)
 
 
 def _is_covered(node: Node, dialect: Dialect) -> bool:
