@@ -306,6 +306,18 @@ def relations(xs: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple([tuple(group) for group in groups.values() if len(group) > 1])
 
 
+def are_unrelated(fixed: Container[int], others: Container[int]) -> bool:
+    """Return whether no two tensors with these ids show elements of one root."""
+    with lock:
+        families = [*_families.values()]
+    for family in families:
+        root = family.root()
+        members = [*family.alive().values()] if root is None else [root, *family.alive().values()]
+        if sum(id(x) in fixed or id(x) in others for x in members) > 1:
+            return False
+    return True
+
+
 def _name(at: Link) -> str:
     return "detach" if at[2].op is None else at[2].op.name
 

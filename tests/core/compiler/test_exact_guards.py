@@ -206,3 +206,40 @@ def test_a_string_like_generated_code() -> None:
         words: list[str] = []
         f(tb.ones((2,)), words)
         assert words == ["return None"]
+
+
+def test_the_state_of_many_parameters_is_guarded_by_few_conditions() -> None:
+    """Another tensor, key or history in the state of one parameter of many is noticed all the same."""
+
+    def build(compiled: bool) -> tuple[Any, Any, Any]:
+        tb.manual_seed(0)
+        model = tb.nn.Sequential(*[tb.nn.Linear(2, 2) for _ in range(12)])
+        optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            (model(x) ** 2).sum().backward()
+            optimizer.step()
+            return [p.detach() for p in model.parameters()]
+
+        return tb.compile(step) if compiled else step, model, optimizer
+
+    def changed_average(model, optimizer):
+        optimizer.state[model[7].weight]["exp_avg"] = tb.ones((2, 2))
+
+    def cleared_state(model, optimizer):
+        optimizer.state.pop(model[5].bias)
+
+    def replaced_state(model, optimizer):
+        optimizer.state[model[3].bias] = dict(reversed(optimizer.state[model[3].bias].items()))
+
+    x = tb.asarray([[1.0, 2.0]])
+    (fn, *mine), (compiled, *its) = build(False), build(True)
+    for change in (None, None, changed_average, None, cleared_state, None, replaced_state, None):
+        if change is not None:
+            change(*mine)
+            change(*its)
+        pairs = zip(fn(x), compiled(x), strict=True)
+        assert all(bool((abs(a - b) < 1e-4).all()) for a, b in pairs)
+    checked = [g for g in compiled.replays[0].guards if not g.on_mutation_only and not g.binds]
+    assert any("of the kind" in g.text for g in checked)

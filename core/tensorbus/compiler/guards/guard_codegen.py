@@ -13,7 +13,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from ...amp.matmul_precision import _chosen as _matmul_precision
-from ...autograd.views import no_views, relations
+from ...autograd.views import are_unrelated, no_views, relations
 from ...devices.device import _default_device, _device_stack
 from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
@@ -31,13 +31,15 @@ from ..state.reachable import GlobalRef, ReachableState, TrackedObject, is_numbe
 from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
 from .lookups import lookups
+from .merged_guards import MERGED_GLOBALS, merge_guards
 
 GUARD_GLOBALS: Final = {
     "grad_enabled": grad_enabled.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
     "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": _matmul_precision, "integer": integer, "no_views": no_views, "relations": relations,
-    **FUNCTIONS,
+    "are_unrelated": are_unrelated,
+    **FUNCTIONS, **MERGED_GLOBALS,
 }  # fmt: skip
 """The globals of guard code besides the constants of a capture."""
 _MUTABLE_KINDS: Final = frozenset({"tensor", "sequence", "mapping", "set", "instance", "counted", "cell"})
@@ -151,7 +153,7 @@ class GuardCodegen:
                 if re.search(rf"\b{name}\b", condition)
             )  # fmt: skip
             self.add(condition, f"the lengths of arguments: {condition}, where {where}")
-        self.guards += added
+        self.guards = merge_guards(self.guards, self.reach.constants, self.reach.name) + added
 
     def _library(self, modules: Sequence[TrackedObject]) -> None:
         """Guard what is looked up in tensorbus by one condition, for which its mutation counter stands."""

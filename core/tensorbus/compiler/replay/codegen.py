@@ -361,13 +361,17 @@ class ReplayCodegen:
 
     def _guard_views(self, mutations: Mutations) -> None:
         """Guard which tensors show elements of one another, where the run changes any."""
-        if mutations.tensor_values:
-            tensors = [s for s in self.reached.values() if isinstance(s.before.state, TensorState)]
-            now = relations([s.obj for s in tensors])
-            condition = f"relations(({''.join(f'{s.expr}, ' for s in tensors)})) == {self.reach.name(now)}"
-            self.guards.add(
-                condition if now else f"(no_views() or {condition})", "which tensors are views of one another"
-            )
+        if not mutations.tensor_values:
+            return
+        tensors = [s for s in self.reached.values() if isinstance(s.before.state, TensorState)]
+        now, text = relations([s.obj for s in tensors]), "which tensors are views of one another"
+        if now:
+            code = f"relations(({''.join(f'{s.expr}, ' for s in tensors)})) == {self.reach.name(now)}"
+            self.guards.add(code, text)
+            return
+        fixed = self.reach.name(frozenset(id(s.obj) for s in tensors if s.fixed))
+        others = "".join(f"id({s.expr}), " for s in tensors if not s.fixed)
+        self.guards.add(f"(no_views() or are_unrelated({fixed}, ({others})))", text)
 
     def _assignment(self, tracked: TrackedObject, ref: ChildRef, text: str) -> str:
         """Return the code that puts something in a place."""
