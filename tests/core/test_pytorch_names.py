@@ -172,6 +172,7 @@ PAIRS: dict[str, bool] = {
     "v, i = tb.max(x, dim=-1, keepdim=True)": True,
     "v, i = (x * 2).exp().min(0)": True,
     "v, i = x.median(1)": True,
+    "v, i = x.sort(dim=1, descending=True)": True,
     "v, i = x.max(axis=1)": False,
     "v, i = x": False,
     "v, i = x.sum(1)": False,

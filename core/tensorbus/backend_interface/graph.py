@@ -71,6 +71,19 @@ class Graph:
         return self
 
     def _ordered(self) -> list[Node]:
+        """Return the nodes in the order in which operands name them; what is computed again by its tags.
+
+        Those count up in the order of the program that was captured, which let one block go before the next.
+        """
+        order = self._from_outputs(None)
+        if not any(node.recompute_tag for node in order):
+            return order
+        latest: dict[Node, int] = {}
+        for node in order:
+            latest[node] = max([node.recompute_tag, *[latest[x] for x in node.inputs]])
+        return self._from_outputs(latest)
+
+    def _from_outputs(self, latest: Mapping[Node, int] | None) -> list[Node]:
         seen: set[Node] = set()
         order: list[Node] = []
         for root in (*self.inputs, *self.outputs):
@@ -79,7 +92,10 @@ class Graph:
                 node = stack[-1]
                 if node not in seen:
                     if not seen.issuperset(node.inputs):
-                        stack += [x for x in reversed(node.inputs) if x not in seen]
+                        left = [x for x in reversed(node.inputs) if x not in seen]
+                        if latest is not None:
+                            left.sort(key=latest.__getitem__, reverse=True)
+                        stack += left
                         continue
                     seen.add(node)
                     order.append(node)

@@ -12,7 +12,7 @@ from typing import Final
 
 PAIRS: Final = {
     "max": "max_with_indices(x, axis) or topk", "min": "min_with_indices(x, axis) or topk",
-    "median": "kthvalue", "nanmedian": "kthvalue",
+    "median": "kthvalue", "nanmedian": "kthvalue", "sort": "sort and tensorbus.argsort",
 }  # fmt: skip
 """Functions that return values and indices in PyTorch, and what does so here."""
 _UNPACK: Final = dis.opmap.get("UNPACK_SEQUENCE", -1)

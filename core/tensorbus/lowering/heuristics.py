@@ -56,6 +56,9 @@ class Heuristics:
     kernels whose buffers may be one are compiled apart from others."""
     lend_min_bytes: int = 1 << 18
     """From how many bytes on a temporary may lie in the memory of a result that is written later."""
+    sum_max_products: int = 4
+    """How many products of ``lend_min_bytes`` or more one kernel adds up: of more, as the gradients of a
+    weight from many chunks are, each few are added as soon as they are there, and only their sum is kept."""
     batch_max_elements: int = 1 << 14
     """The most elements of a step that runs beside steps of other kernels, as alone it would not pay to wake
     all cores."""

@@ -19,7 +19,7 @@ from ..ir.layout import Shape
 from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
 from .access_map import FREE, Access, Read, own_access, picked, reads, walked
-from .materialize import is_computed_stack
+from .materialize import is_computed_stack, large_products
 
 
 class StoredValue(NamedTuple):
@@ -86,6 +86,7 @@ class GroupBuilder:
         self._moved: dict[int, int] = {}
         self._count = 0
         self._users = Counter([x for n in nodes for x in {*n.inputs}])
+        self._products = large_products(nodes, calls, self._users, target.heuristics)
         for place, node in enumerate(nodes):
             if node.op == "result" and id(node.inputs[0]) in self._of:  # who reads it waits for the call
                 self._of[id(node)] = self._of[id(node.inputs[0])]
@@ -209,7 +210,8 @@ class GroupBuilder:
     def _join(self, other: FusionGroup, group: FusionGroup) -> FusionGroup:
         """Return ``group`` joined to another, or as it is where they do not fit."""
         a, b = (other, group) if other.number < group.number else (group, other)
-        made = join(a, b, self.target) if other.open and a is not b and not self._between(a, b) else None
+        apart = not other.open or a is b or self._between(a, b) or self._keeps_products(a, b)
+        made = None if apart else join(a, b, self.target)
         if made is None:
             return group
         self._moved[b.number] = a.number
@@ -226,6 +228,14 @@ class GroupBuilder:
             if g.before & mine:
                 g.before = (g.before | made.before | 1 << a.number) & ~(1 << b.number)
         return made
+
+    def _keeps_products(self, a: FusionGroup, b: FusionGroup) -> bool:
+        """Return whether a kernel of both would wait for more large products than one is to add up."""
+        most = self.target.heuristics.sum_max_products
+        if len(self._products) <= most:
+            return False
+        one, two = ({n for r in g.roots.values() for n, _ in r.reads} & self._products for g in (a, b))
+        return len(one | two) > max(most, len(one), len(two))
 
     def _between(self, a: FusionGroup, b: FusionGroup) -> bool:
         """Return whether a third group needs one of two, and is needed by the other."""

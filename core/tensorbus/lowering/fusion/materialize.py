@@ -108,6 +108,7 @@ def choose_buffers(
     sizes = {node: prod(node.spec.shape) for node in nodes}
     wanted = {_base(node) if whole else node for node in graph.outputs}
     wanted |= _parts(nodes, calls, buffers - 1) if buffers else _NONE
+    wanted |= _partial_sums(graph, nodes, calls, limits) if whole else _NONE
     for node in nodes:
         op = node.op
         made = op in SCHEDULED or op == "result" or node in calls or INSIDE in node.attrs
@@ -191,6 +192,44 @@ def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Nod
             node.op in SCHEDULED or node.op in ("input", "result") or node in calls or INSIDE in node.attrs
         )
         needs[node] = frozenset((node,)) if alone else whole
+    return found
+
+
+def large_products(
+    nodes: Sequence[Node], calls: Collection[Node], uses: Mapping[Node, int], limits: Heuristics
+) -> set[Node]:
+    """Return the products and results of calls that one reader alone keeps much memory for."""
+    return {
+        node
+        for node in nodes
+        if (node.op == "matmul" or node in calls)
+        and uses.get(node, 0) == 1
+        and prod(node.spec.shape) * node.spec.dtype.itemsize >= limits.lend_min_bytes
+    }
+
+
+def _partial_sums(
+    graph: Graph, nodes: Sequence[Node], calls: Collection[Node], limits: Heuristics
+) -> set[Node]:
+    """Return what gets a buffer so that no kernel waits for many large products that it alone reads."""
+    uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
+    products = large_products(nodes, calls, uses, limits)
+    found: set[Node] = set()
+    held: dict[Node, frozenset[Node]] = {}
+    for node in nodes:
+        if node in products:
+            held[node] = frozenset((node,))
+        elif node.op in ELEMENTWISE or node.op in _VIEWS:
+            parts = {x: held[x] for x in node.inputs if uses[x] == 1}
+            while len(whole := _NONE.union(*parts.values())) > limits.sum_max_products:
+                x = max(parts, key=lambda x: len(parts[x]))
+                if len(parts[x]) == 1:
+                    break
+                found.add(_base(x))
+                parts[x] = frozenset((x,))
+            held[node] = whole
+        else:
+            held[node] = _NONE
     return found
 
 

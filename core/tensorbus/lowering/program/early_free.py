@@ -6,6 +6,7 @@ wait for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from ...dtypes.definition import DType
@@ -34,15 +35,28 @@ def early(
     def nbytes(found: Collection[int]) -> int:
         return sum(sizes[s][0] * sizes[s][1].itemsize for s in found if s in sizes)
 
+    def is_alone(k: int) -> bool:
+        return all(len(writers.get(s, ())) <= 1 for s in (slots[k][0] | slots[k][1]) - {ERROR_SLOT})
+
+    def is_own(b: int, k: int) -> bool:
+        """Return whether a step makes something of the program's inputs for step ``k`` alone."""
+        read, written = slots[b]
+        makes = all(s in sizes and last[s] == k and readers[s] == 1 and s not in kept for s in written)
+        return makes and is_alone(b) and not any(s in writers for s in read)
+
+    readers = Counter([s for read, _ in slots for s in read])
     places: list[tuple[int, int]] = []
     for k, (read, written) in enumerate(slots):
         before = [writers[s][0] for s in read - {ERROR_SLOT} if s in writers]
+        own = [b for b in before if is_own(b, k)]  # its operands, packed: they come along
+        before = [b for b in before if b not in own]
         frees = nbytes([s for s in read - written if last[s] == k and s not in kept])
-        alone = all(len(writers.get(s, ())) <= 1 for s in (read | written) - {ERROR_SLOT})
-        if alone and before and frees > nbytes(written - {*kept}):
+        taken = nbytes(written - {*kept}) + 2 * nbytes([s for b in own for s in slots[b][1]])
+        places.append((k, 0))
+        if is_alone(k) and before and frees > taken:
             at, depth = max(places[b] for b in before)
-            places.append((at, depth + 1))
-        else:
-            places.append((k, 0))
+            for b in own:
+                places[b] = min(places[b], (at, depth + 1))
+            places[k] = at, depth + 2
     order = sorted(range(len(items)), key=lambda k: (*places[k], k))
     return [items[k] for k in order]

@@ -73,7 +73,9 @@ def order_steps(steps: StepSequence, asked: LoweringInput) -> StepSequence:
         return steps
     sizes = {k: prod(x.spec.shape) for k, x in enumerate(asked.graph.inputs)}
     sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
-    items = _batched(steps.items, sizes, _replacing(steps, asked), asked.target.heuristics)
+    shown = {x.slot for x in steps.outputs}
+    nbytes = {s: size * d.itemsize for s, (size, d) in steps.sizes.items() if s not in shown}
+    items = _batched(steps.items, sizes, nbytes, _replacing(steps, asked), asked.target.heuristics)
     return replace(steps, items=tuple(_epilogues(items)))
 
 
@@ -138,19 +140,23 @@ def _work(step: KernelLaunch, sizes: Mapping[int, int]) -> int:
 
 
 def _batched(
-    items: Sequence[Item], sizes: Mapping[int, int], replacing: Mapping[int, int], limits: Heuristics
-) -> list[Item]:
+    items: Sequence[Item], sizes: Mapping[int, int], nbytes: Mapping[int, int], replacing: Mapping[int, int],
+    limits: Heuristics,
+) -> list[Item]:  # fmt: skip
     """Return the items with steps that do not wait for each other put together.
 
+    What fills much memory, of the temporaries ``nbytes``, stays behind what lets as much go.
     What fills the slots of ``replacing`` comes last, behind all other readers of the input whose place it
     takes: steps that may fail should have run before that is written over.
     """
     read = [slots_of(item)[0] for item in items]
     written = [slots_of(item)[1] for item in items]
     users: dict[int, int] = {}
+    freed_by: dict[int, int] = {}
     for k in range(len(items)):
         for s in read[k]:
             users[s] = users.get(s, 0) + 1
+            freed_by[s] = k
     kernels: dict[int, int] = {}
     for item in items:
         if isinstance(item, KernelLaunch):
@@ -174,6 +180,7 @@ def _batched(
     made_at: dict[int, int] = {}
     touched: dict[int, int] = {}
     batches: dict[int | None, int] = {}
+    frees: list[int] = []
     for k in [*kept, *last]:
         item = items[k]
         after = max(
@@ -184,8 +191,11 @@ def _batched(
         place = len(result)
         if isinstance(item, KernelLaunch) and ERROR_SLOT not in written[k]:
             small = _work(item, sizes) <= limits.batch_max_elements
+            fills = sum([nbytes.get(s, 0) for s in written[k]])
             for key in (id(item.launch.kernel), None) if small else (id(item.launch.kernel),):
                 at = batches.get(key, -1)
+                if fills >= limits.lend_min_bytes and max(frees[at:], default=0) >= fills and at >= 0:
+                    continue
                 if at > after and (k in last or place - at <= limits.batch_max_distance):
                     place = at
                     break
@@ -195,7 +205,9 @@ def _batched(
                     batches[None] = place
         if place == len(result):
             result.append([])
+            frees.append(0)
         result[place].append(k)
+        frees[place] += sum([nbytes.get(s, 0) for s in read[k] if freed_by[s] == k])
         for s in written[k]:
             made_at[s] = max(place, made_at.get(s, -1))
         for s in read[k]:

@@ -20,7 +20,6 @@ from ...ops.movement.tile_roll_split import split
 from ...ops.nn.loss import Reduction, check_weight, class_factors, cross_entropy, reduced
 from ...ops.reduction.reduction import sum
 from ...tensor.tensor import Tensor
-from ...tracing.active_tracer import active_tracer
 
 _SMALL = 2**20
 """Logits that are worth no chunk of their own: 4 MB of float32."""
@@ -91,8 +90,7 @@ def linear_cross_entropy(
     ``(classes, *space)``. ``target`` holds class indices ``(batch, *space)``, or probabilities of the shape
     of the logits, ``(batch, classes, *space)``; without a batch there is no space. The other arguments are
     those of ``cross_entropy``; ``ignore_index`` is -100 where None is given. ``options`` say how large chunks
-    are; without them a compiled function has one chunk, since the order of its work is the compiler's, which
-    holds the logits of many chunks at once. Weight gradients of 16-bit layers are added up in float32. Raises
+    are. Weight gradients of 16-bit layers are added up in float32. Raises
     ``ShapeError`` where shapes do not fit, ``DtypeError`` for other targets, ``ArgumentError`` for an
     ``ignore_index`` beside probabilities and for settings out of range.
 
@@ -135,8 +133,7 @@ def linear_cross_entropy(
             reduction="none", label_smoothing=label_smoothing,
         )  # fmt: skip
 
-    method = "auto" if active_tracer() is None else None
-    chunking = LinearCrossEntropyOptions(None, method) if options is None else options
+    chunking = LinearCrossEntropyOptions() if options is None else options
     size = chunking.rows(batch.shape[0], input.shape[-1], max(numbers, 1))
     if batch.shape[0] <= size:
         losses = losses_of(batch, wide_weight, wide_bias, targets)
