@@ -357,6 +357,8 @@ MISFITS: dict[str, tuple[Call, str]] = {
         lambda t: type("Mine", (tb.nn.Conv2d,), {})(1, 2),
         "Conv2d(in_channels, out_channels, kernel_size,",
     ),
+    "Tanh": (lambda t: tb.nn.Tanh(foo=1), "Tanh()"),
+    "LazyConv2d": (lambda t: tb.nn.LazyConv2d(foo=1), "LazyConv2d(out_channels, kernel_size, stride=1"),
     "SGD": (lambda t: tb.optim.SGD([t.leaf], foo=1), "SGD(params, lr="),
     "Module.to": (lambda t: tb.nn.Linear(1, 1).to(foo=1), "to(*args, device=None, dtype=None)"),
 }

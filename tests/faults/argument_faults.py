@@ -31,6 +31,9 @@ _INTERNAL: Final = frozenset(
 )
 
 
+_CONSTRUCTED: Final = (tb.nn.Module, tb.optim.Optimizer)
+
+
 class Tensor:
     """What another library's tensor looks like."""
 
@@ -50,6 +53,20 @@ def _functions() -> list[tuple[str, Callable[..., Any]]]:
             if isinstance(function, FunctionType) and not skipped:
                 known.setdefault(id(function), (function.__name__, function))
     return sorted(known.values(), key=lambda item: item[0])
+
+
+@cache
+def _methods() -> list[tuple[str, Callable[..., Any]]]:
+    """Return the methods of tensors that are no functions of the main namespace, by their names."""
+    skipped = {"backward", "register_hook", "register_post_accumulate_grad_hook", "map_", "apply_"}
+    known = {name for name, _ in _functions()}
+    methods = {
+        name: getattr(tb.Tensor, name)
+        for name in dir(tb.Tensor)
+        if not name.startswith("_") and name not in skipped | known and callable(vars(tb.Tensor).get(name))
+    }
+    own = {m.__name__: m for m in methods.values() if isinstance(m, FunctionType)}  # not second names
+    return sorted(own.items())
 
 
 def _tensors(device: str) -> list[Any]:
@@ -104,21 +121,67 @@ def _spoken_of(text: str) -> Iterator[str]:
         yield word
 
 
+@fault("arguments.methods", trials=3)
+def methods(draw: random.Random) -> None:
+    """Forty methods, each called on a tensor with one argument at least that is drawn from everything."""
+    device = draw.choice(["cpu", "cpu", "refdev"])
+    for name, method in draw.choices(_methods(), k=40):
+        args, kwargs = _arguments(draw, method, device)
+        itself = draw.choice(_tensors(device))
+        _check(name, method, [itself, *args[1:]], kwargs, device)
+
+
+@fault("arguments.keywords", trials=3)
+def keywords(draw: random.Random) -> None:
+    """Functions, methods and classes called with a keyword that they do not have, which their errors name."""
+    classes = [
+        (name, getattr(space, name))
+        for space in (tb.nn, tb.optim)
+        for name in dir(space)
+        if isinstance(getattr(space, name), type) and issubclass(getattr(space, name), _CONSTRUCTED)
+    ]
+    for name, function in draw.choices([*_functions(), *_methods(), *classes], k=40):
+        args, kwargs = [], {}
+        if name not in dict(classes):
+            args, kwargs = _arguments(draw, function, "cpu")
+            args[:1] = [draw.choice(_tensors("cpu"))]
+        try:
+            function(*args, **kwargs, nonsense=1)
+        except Exception as error:
+            said = str(error)
+            named = (
+                name in said or getattr(function, "__name__", name) in said
+            )  # of which it is a second name
+            asked = isinstance(error, TypeError) and "nonsense" in said
+            if not asked and not (named and isinstance(error, (TypeError, tb.TensorbusError))):
+                raise AssertionError(f"{name}(*{args!r}, **{kwargs!r}, nonsense=1): {error!r}") from error
+        else:
+            parameters = inspect.signature(function).parameters.values()
+            assert any(p.kind is p.VAR_KEYWORD for p in parameters), f"{name} takes nonsense=1"
+
+
 @fault("arguments.wrong", trials=3)
 def wrong(draw: random.Random) -> None:
     """Forty functions, each called with one argument drawn from everything at least."""
     device = draw.choice(["cpu", "cpu", "refdev"])
     for name, function in draw.choices(_functions(), k=40):
         args, kwargs = _arguments(draw, function, device)
-        call = f"{name}(*{args!r}, **{kwargs!r}) on {device}"
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                function(*args, **kwargs)
-        except Exception as error:
-            problem = _problem(name, [*args, *kwargs.values()], error)
-            if problem is not None:
-                raise AssertionError(f"{call}: {error!r} {problem}") from error
+        _check(name, function, args, kwargs, device)
+
+
+def _check(
+    name: str, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], device: str
+) -> None:
+    """Call a function; raise ``AssertionError`` where its error is not as it should be."""
+    call = f"{name}(*{args!r}, **{kwargs!r}) on {device}"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(*args, **kwargs)
+    except Exception as error:
+        problem = _problem(name, [*args, *kwargs.values()], error)
+        if problem is not None:
+            raise AssertionError(f"{call}: {error!r} {problem}") from error
 
 
 def _problem(name: str, args: list[Any], error: Exception) -> str | None:

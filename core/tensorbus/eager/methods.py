@@ -230,6 +230,7 @@ def _with_unpacked_sizes(function: Callable[..., Tensor]) -> Callable[..., Tenso
         except TypeError as error:
             raise misfit(function, function.__name__, error) or error from error.__cause__
 
+    method.__name__, method.__qualname__ = function.__name__, f"Tensor.{function.__name__}"
     return method
 
 

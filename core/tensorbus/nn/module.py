@@ -60,6 +60,7 @@ class Module:
         if cls.__module__.startswith("tensorbus.") and "__init__" in vars(cls):
             cls.__init__ = with_form_of_class(cls.__init__)  # type: ignore[method-assign]
 
+    @with_form_of_class
     def __init__(self) -> None:
         # Into __dict__ directly: __setattr__ below reads these very entries.
         self.__dict__.update(

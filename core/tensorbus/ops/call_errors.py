@@ -217,8 +217,9 @@ def _error_of_class(
 ) -> Exception:
     own: Any = next(c for c in kind.__mro__ if c.__module__.partition(".")[0] == "tensorbus")
     name, init = own.__name__, vars(own).get("__init__", own.__init__)
-    before, called, rest = str(error).partition(".__init__()")
-    if called and before.rpartition(".")[2] in [c.__name__ for c in kind.__mro__]:
+    before, called, rest = str(error).partition("()")
+    inits = [vars(c)["__init__"] for c in kind.__mro__ if "__init__" in vars(c)]
+    if called and before in [getattr(unwrap(each), "__qualname__", "") for each in inits]:
         counted = re.sub(
             r"takes (from )?(\d+)( to (\d+))? positional arguments? but (\d+)",
             lambda m: (
