@@ -297,6 +297,17 @@ def test_a_derivative_that_is_right_once_only(new_op: Any) -> None:
     assert found.startswith("second derivative of operand 0")
 
 
+def test_a_wrong_forward_derivative(new_op: Any) -> None:
+    right = {"decompose": lambda x: x * x * x, "vjp": lambda g, x: (g * 3 * x * x,)}
+    new_op("cubed", **right, jvp=lambda x_t, x: x_t * 2 * x * x)
+    new_op("dubed", **right, jvp=lambda x_t, x: x_t * (3 * x * x).detach())
+    with device():
+        found = problems("cubed", checks=("jvp",))["jvp"]
+        assert found.startswith("tangent of result 0 along all operands: off by")
+        found = problems("dubed", checks=("jvp",))["jvp"]
+        assert found.startswith("second derivative at operand 0 along all operands")
+
+
 def test_a_decomposition_that_is_not_the_kernel(new_op: Any) -> None:
     new_op("late", decompose=lambda x: tb.sin(x) + 1)
     with device({"late": quiet(lambda x: np.sin(x) + np.float32(1))}):
