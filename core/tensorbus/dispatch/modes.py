@@ -217,6 +217,17 @@ def detached_value(x: Any) -> Any:
     return x._value if mode is None else mode.detach(x._value)
 
 
+def place_of(x: Any) -> Device:
+    """Return where the values lie that a tensor stands for, or its own is."""
+    while (mode := value_modes.get(x._vtype.device.type)) is not None:
+        parts = mode.parts(x._value)
+        if not parts:
+            break
+        x = parts[0]
+    device: Device = x._vtype.device
+    return device
+
+
 def readable(x: Any) -> Any:
     """Return the tensor whose elements those of ``x`` are: another where ``x`` stands for that one alone."""
     while (mode := value_modes.get(x._vtype.device.type)) is not None:

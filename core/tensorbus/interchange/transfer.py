@@ -10,7 +10,7 @@ from ..autograd import engine
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
-from ..dispatch.modes import inner_device, is_value_mode, lift_to, readable, wraps
+from ..dispatch.modes import inner_device, is_value_mode, lift_to, place_of, readable, value_modes, wraps
 from ..dispatch.plan import Plan
 from ..dispatch.result_check import describe
 from ..dtypes import definition as dt
@@ -139,7 +139,7 @@ def to(
             raise DtypeError(f"to: {target!r} is neither a dtype nor an installed device type.{hint}")
     out = x
     there = x.device if where is None else device_of(where)
-    if there != x.device and not wraps(x.device, there):  # inside of a transform it lies there already
+    if _is_elsewhere(x, there):
         narrow = dtype is not None and dt.dtype(dtype).itemsize < x.dtype.itemsize
         if dtype is not None and (narrow or not _has(there, x.dtype)):
             out, dtype = cast(out, dtype), None
@@ -147,6 +147,13 @@ def to(
     if dtype is not None and dt.dtype(dtype) is not out.dtype:
         out = cast(out, dtype)
     return x.clone() if copy and out is x else out
+
+
+def _is_elsewhere(x: Tensor, there: Device) -> bool:
+    """Return whether a tensor has to move; inside of a transform what it stands for may lie there already."""
+    if is_value_mode(x.device.type) and not is_value_mode(there.type):
+        return place_of(x) != there
+    return there != x.device and not wraps(x.device, there)
 
 
 def _has(where: Device, dtype: DType) -> bool:
@@ -176,6 +183,10 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     inner = inner_device(there)
     if inner is not None:
         return lift_to(to(x, inner), there)  # type: ignore[no-any-return]
+    mode = value_modes.get(x.device.type)
+    if mode is not None and mode.parts(x._value):
+        value = mode.map_parts(x._value, lambda part: to(part, there, non_blocking=non_blocking))
+        return _recorded(x, wrap(value, x._vtype), place_of(x))
     check_dtype("to", x.dtype, there)
     active = active_tracer() if active_modes else None
     out: Any = NotImplemented if active is None else active.transfer(x, there)
@@ -186,7 +197,11 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
 
             out = copied_from_pinned(x, there)
         out = transferred(x, there) if out is None else out
-    result: Tensor = out
+    return _recorded(x, out, x.device)
+
+
+def _recorded(x: Tensor, result: Tensor, source: Device) -> Tensor:
+    """Return a copy of ``x`` elsewhere with its history; the gradient goes back to ``source``."""
     if x._node is not None:
         moved = Plan(
             op=_transfer,
@@ -194,7 +209,7 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
             run=None,
             out=result._vtype.materialized,
             casts=(None,),
-            attrs={"source": x.device},
+            attrs={"source": source},
         )
         engine.record(moved, (x,), result)
     return result

@@ -66,6 +66,7 @@ VECTOR: dict[str, Callable[[Tensor], Tensor]] = {
     "detach": lambda x: x * x.detach(),
     "vmap inside": lambda x: vmap(lambda a: a * a * x.sum())(x),
     "gradient inside": lambda x: vmap(grad(lambda a: a**3 * x.sum()))(x),
+    "another device": lambda x: (x.to("refdev") * x.to("refdev").sum()).to("cpu"),
     "no_grad inside": lambda x: x + tb.softmax(x, axis=0).detach(),
 }
 
