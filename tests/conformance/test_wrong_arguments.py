@@ -293,6 +293,12 @@ WRONG: dict[str, Refusal] = {
         tb.TensorbusError,
         ("clip_grad_norm_: 'parameters'", "got 3"),
     ),
+    "a cell that is to hold a list": (
+        lambda t: t.x.clone().rebind([1]),
+        tb.DtypeError,
+        ("rebind: needs tensors", "list"),
+    ),
+    "a view of a text": (lambda t: t.x.view("ab"), tb.TensorbusError, ("view:",)),
     "a path of None": (lambda t: tb.load(None), tb.ArgumentError, ("load:", "None")),
     **_axis("sum", tb.sum),
     **_axis("max", tb.max),

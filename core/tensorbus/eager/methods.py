@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
-from ..errors import DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError, TensorbusError
 from ..interchange import ufuncs
-from ..ops.call_errors import misfit
+from ..ops.call_errors import misfit, renamed
 from ..ops.creation import creation
 from ..ops.definition import InPlaceCall, Op, table
 from ..ops.elementwise import activation, arithmetic, special, transcendental
@@ -227,8 +227,10 @@ def _with_unpacked_sizes(function: Callable[..., Tensor]) -> Callable[..., Tenso
                 return function(self, **named)
             single = len(lengths) == 1 and not hasattr(lengths[0], "__index__")
             return function(self, lengths[0] if single else lengths, **named)
-        except TypeError as error:
-            raise misfit(function, function.__name__, error) or error from error.__cause__
+        except (TypeError, TensorbusError) as error:
+            name = function.__name__
+            own = renamed(name, error) if isinstance(error, TensorbusError) else misfit(function, name, error)
+            raise own or error from error.__cause__
 
     method.__name__, method.__qualname__ = function.__name__, f"Tensor.{function.__name__}"
     return method

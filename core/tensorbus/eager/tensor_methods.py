@@ -108,7 +108,10 @@ def rebind(self: Tensor, other: Tensor) -> None:
     Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
     Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
     """
-    same = (other.shape, other._vtype.materialized) == (self.shape, self._vtype.materialized)
+    try:
+        same = (other.shape, other._vtype.materialized) == (self.shape, self._vtype.materialized)
+    except AttributeError:
+        raise DtypeError(f"rebind: needs tensors, got {type(other).__name__}.") from None
     if not same and not _takes_dual(self, other):
         if wraps(other.device, self.device) and other.device != self.device:
             raise DeviceError(
