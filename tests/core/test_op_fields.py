@@ -20,7 +20,9 @@ CORE: Final = Path(tb.__file__).parent
 ABOUT_KERNELS: Final = frozenset({"graph", "kernels", "lowering", "ops", "testing"})
 """Packages that name ops for what their kernels, rewrites or samples do with each."""
 OTHER_NAMES: Final = {
+    "backend_interface/communication.py": "what ranks combine values by",
     "compat/torch_names.py": "PyTorch's names",
+    "distributed/collectives.py": "PyTorch's names of what ranks combine values by",
     "eager_fusion/fused_function.py": "views and fills, which a program may return as they are",
     "nn/functional/embedding.py": "modes of an embedding bag",
     "nn/modules/embedding.py": "modes of an embedding bag",

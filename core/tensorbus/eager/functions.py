@@ -21,6 +21,7 @@ from ..ops.elementwise import (
 from ..ops.indexing import take_along_axis as along
 from ..ops.indexing import torch_gather
 from ..ops.movement import movement
+from ..ops.movement import windows as _windows  # noqa: F401 - its ops are methods
 from ..ops.nn import attention as attention_ops
 from ..ops.ordering import sorting
 from ..ops.reduction import reduction, scan

@@ -232,7 +232,7 @@ def test_scan_agrees_with_importlib_metadata() -> None:
 
     expected = {
         (e.name, e.value, e.group, normalized(e.dist.name), e.dist.version)
-        for group in ("tensorbus.devices", "tensorbus.plugins")
+        for group in ("tensorbus.devices", "tensorbus.plugins", "tensorbus.communicators", "tensorbus.stores")
         for e in entry_points(group=group)
         if e.dist is not None
     }

@@ -22,6 +22,11 @@ _ALONE: Final = frozenset(
     random_bits""".split()
 )
 """The ops that stay alone: a program would do no more than call their kernels."""
+_ROW_STABLE: Final = frozenset({"var", "std"})
+"""The functions that give a batch what they give its parts, bit for bit, however many elements these have.
+
+Their sums are added up as ``row_stable_sum`` does, for few elements and for many.
+"""
 
 
 class FusedPrograms:
@@ -42,8 +47,8 @@ class FusedPrograms:
     def prepare(
         self, name: str, graph: Graph, index: int
     ) -> Callable[[Sequence[Any]], Sequence[Any]] | None:  # fmt: skip
-        """Return what runs a graph of arrays; None where it has dtypes that C has not."""
-        if not has_types(node.spec.dtype for node in graph):
+        """Return what runs a graph of arrays; None for what stays op by op, or has dtypes that C has not."""
+        if name in _ROW_STABLE or not has_types(node.spec.dtype for node in graph):
             return None
         executable: Any = CachedLowering().compile(CompileRequest(graph=graph, index=index))
         run: Callable[[Sequence[Any]], Sequence[Any]] = getattr(executable, "direct_call", executable)
