@@ -24,6 +24,7 @@ import cupy
 import tensorbus as tb
 import torch
 
+from benchmarks import attention
 from benchmarks.compiled.models import Library, gpt, mlp
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -233,6 +234,10 @@ def products() -> Iterator[Case]:
     yield "attention, causal, 8x16x4096x128 bfloat16", {
         "tensorbus": lambda: made(*b), "PyTorch": lambda: peer(*a, is_causal=True),
     }, 0, "ms"  # fmt: skip
+    for name, calls in attention.cases(DEVICE, shape, "bfloat16", 512, backward=True):
+        yield name, calls, 0, "ms"
+    for name, calls in attention.one_query(DEVICE, "bfloat16"):
+        yield name, calls, 0, "ms"
 
 
 _ENDS: Final[dict[str, Callable[..., Any]]] = {

@@ -185,6 +185,21 @@ def test_captured_tensors_may_be_indexed_in_parts(device: str) -> None:
         assert_near(tb.grad((out * out).sum(), bias)[0], right, "float32", "gradient")
 
 
+def test_lengths_may_be_open(device: str) -> None:
+    """One program serves all lengths; the width of heads is its own."""
+
+    def ours(q: Any, k: Any, v: Any) -> Any:
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s - (i - j) * 0.1)
+
+    run = tb.compile(ours, dynamic=True)
+    for length, source, width in ((9, 7, 4), (9, 7, 4), (33, 21, 4), (17, 40, 4), (17, 40, 6)):
+        shapes = ((1, 2, length, 4), (1, 2, source, 4), (1, 2, source, width))
+        q, k, v = (wave(s, step, device) for s, step in zip(shapes, (0.3, 0.5, 0.7), strict=True))
+        exact = dense(q, k, v, lambda s, b, h, i, j: s - (i - j) * 0.1, None)[0]
+        assert_near(run(q, k, v), exact, "float32", f"{length} {source} {width}")
+    assert len(tb.compile.explain(run)(q, k, v).recompiles) <= 1
+
+
 def wave(shape: tuple[int, ...], step: float, device: str) -> Any:
     values = np.sin(np.arange(math.prod(shape)) * step).reshape(shape).astype("f4")
     return tb.asarray(values, device=device)

@@ -72,6 +72,8 @@ def flex_attention(
     if scale is None:
         width = query.shape[-1] if query.shape else 1
         scale = 1 / math.sqrt(width) if width else 1.0
+    for x in (query, value):  # kernels are made for the widths of heads: an open one becomes known
+        _ = [int(n) for n in x.shape[-1:]]
     wide = dt.float64 if query.dtype is dt.float64 else dt.float32
     mask_mod = None if block_mask is None else block_mask.mask_mod
     found = capture(score_mod, mask_mod, wide, query.device)

@@ -35,9 +35,10 @@ class Problem:
         self.query, self.key, self.value, *extra = operands
         self.states = extra[0] if attrs.block_size is not None else None
         self.captured = [(x, self.layout(x)) for x in (extra if attrs.block_size is None else extra[1:])]
-        self.batch, self.heads, self.queries, self.width = self.query.spec.shape
+        self.batch, self.heads, self.queries, width = self.query.spec.shape
+        self.width = int(width)  # arrays are as wide: an open length becomes a known one
         self.own_batch, self.own_heads, self.keys, _ = self.key.spec.shape
-        self.deep = self.value.spec.shape[3]
+        self.deep = int(self.value.spec.shape[3])
         self.dtype: DType = accumulator(self.query.spec.dtype)
         self.blocks = attrs.block_size or (0, 0)
 
@@ -63,8 +64,7 @@ def tiles_of(length: int, block: int, wide: int) -> tuple[int, int]:
     if not block:
         return -(-length // wide), 0
     each = -(-min(block, max(length, 1)) // wide)
-    whole, rest = divmod(length, block)
-    return whole * each + -(-rest // wide), each
+    return length // block * each + -(-(length % block) // wide), each
 
 
 def tile_range(
