@@ -133,13 +133,23 @@ def packed(x: Any) -> Any:
 
 def copied(x: Any) -> Any:
     """Return a copy in C order, made by all threads where it is large."""
-    d = NAMES[x.dtype]
-    call = Call(
-        op="cast", dtypes=(d,), shapes=None, attrs={"dtype": d}, out_dtype=d, out_shape=None, index=0
-    )  # fmt: skip
-    if x.size < MEMORY_BOUND_SIZE or not is_covered(call):
+    if x.size < MEMORY_BOUND_SIZE:
         return run(x.copy, "C")
-    return GeneratedKernel(call, lambda x: run(x.copy, "C"))(x)
+    return _copying(NAMES[x.dtype])(x)
+
+
+@cache
+def _copying(dtype: DType) -> Callable[[Any], Any]:
+    """Return what copies arrays of a dtype: one kernel, which knows its program for each layout."""
+
+    def otherwise(x: Any) -> Any:
+        return run(x.copy, "C")
+
+    call = Call(
+        op="cast", dtypes=(dtype,), shapes=None, attrs={"dtype": dtype}, out_dtype=dtype, out_shape=None,
+        index=0,
+    )  # fmt: skip
+    return GeneratedKernel(call, otherwise) if is_covered(call) else otherwise
 
 
 class Routine:

@@ -97,12 +97,20 @@ def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
+def _pooled(kernel: Kernel) -> Kernel:
+    """Return the kernel of a function whose memory comes from the pool: new pages take longer than copies."""
+    function = kernel.function
+    assert function is not None
+    return replace(kernel, function=lambda *values, **attrs: run(partial(function, *values, **attrs)))
+
+
 def numpy_kernels() -> dict[str, Kernel]:
     """Return NumPy's kernel of every op that it has, by name."""
     table = {name: _kernel(name, entry) for name, entry in from_namespace(np, DTYPES, quiet).items()}
     table |= {name: _reduced(name, ufunc, table[name]) for name, ufunc in _UFUNCS.items()}
     table["fmod"] = replace(table["hypot"], name="fmod", prepare=lambda call: quiet(np.fmod))
     table["flip"] = Kernel(name="flip", function=lambda x, axis: np.flip(x, axis).copy())
+    table |= {name: _pooled(table[name]) for name in ("concat", "slice_update")}
     windows = table["windows"].function
     assert windows is not None
     table["windows"] = Kernel(name="windows", function=_by_bits(windows))

@@ -45,9 +45,16 @@ def batch_norm(
         raise ShapeError(
             f"batch_norm: training needs more than one value per channel, got shape {input.shape}."
         )
+    share = count / (count - 1)
+    if running_mean is not None and running_var is not None and type(momentum) is float:
+        known = running_mean.detach(), running_var.detach()
+        out, average, variance = _by_batch_followed(input, weight, bias, *known, axes, eps, momentum, share)
+        running_mean.rebind(average.detach())
+        running_var.rebind(variance.detach())
+        return out
     out, average, variance = _by_batch(input, weight, bias, axes, eps)
     _follow(running_mean, average, momentum)
-    _follow(running_var, variance, momentum, count / (count - 1))
+    _follow(running_var, variance, momentum, share)
     return out
 
 
@@ -96,6 +103,17 @@ def _by_batch(
         scale = scale * reshape(weight, (x.shape[1], *(1,) * (len(x.shape) - 2)))
     out = by_channel(narrowed(centred * scale, x.dtype), "batch_norm", None, bias)
     return out, average, variance
+
+
+@fuse_in_eager
+def _by_batch_followed(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
+    axes: Shape, eps: float, momentum: float, share: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return ``x`` normalized over ``axes``, and both running statistics, moved."""
+    out, average, variance = _by_batch(x, weight, bias, axes, eps)
+    average = _moved(running_mean, average.detach(), momentum, 1.0)
+    return out, average, _moved(running_var, variance.detach(), momentum, share)
 
 
 def _check(
