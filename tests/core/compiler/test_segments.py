@@ -345,3 +345,38 @@ def test_a_divided_function_does_what_it_did(case, capsys, caplog) -> None:
     wanted, got = runs
     assert same(wanted, got), f"{wanted}\n{got}"
     assert fn.segments, fn.reasons
+
+
+@pytest.mark.parametrize("device", ["cpu", "refdev"])
+def test_a_module_is_divided_where_it_is_and_as_another(device) -> None:
+    log: Log = []
+    plainly, compiled, in_place = (Layer(log).to(device) for _ in range(3))
+    compiled = tb.compile(compiled)
+    in_place.compile()
+    for values in INPUTS:
+        x = tb.asarray([values], device=device)
+        found = [[layer(x).tolist(), log[-1]] for layer in (plainly, compiled, in_place)]
+        assert same(found[0], found[1])
+        assert same(found[0], found[2])
+    assert type(compiled)._compiled.segments
+
+
+def test_breaks_that_are_met_later_are_divided_too() -> None:
+    """A branch that no capture has seen breaks: the function is divided anew, and goes on as it would."""
+    seen = []
+
+    @tb.compile
+    def fn(x, loud):
+        y = tb.sin(x) * 2
+        if y.sum().item() > 100:
+            return y
+        z = y + x
+        if loud:
+            seen.append((z * 2).sum().item())
+        return tb.cos(z)
+
+    x = tb.asarray([0.5, 1.0])
+    for loud in (False, False, False, True, True, False, True, True):
+        assert fn(x, loud).tolist() == pytest.approx(tb.cos(tb.sin(x) * 2 + x).tolist(), rel=1e-5)
+    assert seen == [pytest.approx(((tb.sin(x) * 2 + x) * 2).sum().item())] * 4
+    assert all(s.replays and not s.reasons for s in fn.segments if s.graphs)

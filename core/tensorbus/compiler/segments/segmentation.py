@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Final
 
-from ...nn.hooks import EVERYWHERE
+from ...nn.hooks import EVERYWHERE, Hooks
 from ...nn.module import Module
 from ..capture.break_sites import BreakSites, Position
 from .evaluation_order import CALLEE
@@ -86,6 +86,9 @@ class Segmentation:
             return self._rewritten(function)
         if kind is MethodType:
             method, owner = function.__func__, function.__self__
+            if method is Module._run:  # of a module that is compiled where it is
+                inner = self.callee(owner.forward) if not _is_hooked(owner._hooks) else owner.forward
+                return function if inner == owner.forward else inner
             if type(method) is not FunctionType:
                 return function
             inner = self._rewritten(method, owner if isinstance(owner, Module) else None)
@@ -125,6 +128,10 @@ class Segmentation:
         new = _function(function, made.code, cells)
         new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return new
+
+
+def _is_hooked(hooks: Hooks) -> bool:
+    return bool(hooks.before or hooks.after or hooks.back or hooks.left or EVERYWHERE)
 
 
 def _only_runs_forward(module: Module) -> bool:

@@ -54,6 +54,7 @@ class _Splitting:
         self._local: set[str] = {*code.co_varnames, *code.co_cellvars}
         self._node: ast.FunctionDef = copy.deepcopy(source.node)
         _Plain(code, source.class_name).definition(self._node)
+        self._breaks = breaks
         self._marks = BreakMarks(self._node, breaks, ops)
         self._native: set[int] = set()
         self._idle: set[int] = set()
@@ -76,7 +77,7 @@ class _Splitting:
             body = self._group(body)
         except _Unbound:
             return None
-        if not self._segments:
+        if not self._segments and not any(breaks_inside for breaks_inside in self._breaks.values()):
             return None
         return self._compiled(body)
 
