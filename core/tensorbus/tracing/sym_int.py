@@ -211,6 +211,16 @@ class SymInt:
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
+    @property
+    def real(self) -> SymInt:
+        """The length itself, as of an integer."""
+        return self
+
+    @property
+    def imag(self) -> int:
+        """0, as of an integer."""
+        return 0
+
     def bit_length(self) -> Any:
         """Return how many bits the length takes."""
         return self.env.bits_of(self)

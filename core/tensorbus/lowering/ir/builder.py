@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import index
 from types import MappingProxyType
 from typing import Final
 
@@ -172,7 +173,7 @@ class Builder:
     def array(self, dtype: DType, size: int) -> str:
         """Declare a private array; return its name."""
         name = self.fresh("acc")
-        self.emit(Array(name, dtype, size))
+        self.emit(Array(name, dtype, index(size)))
         return name
 
     def store(
@@ -199,7 +200,7 @@ class Builder:
         var = Var(self.fresh(prefix), INDEX)
         with self.inner() as body:
             yield var
-        self.emit(For(var, start, stop, tuple(body), step, kind))
+        self.emit(For(var, start, stop, tuple(body), index(step), kind))
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
