@@ -114,6 +114,11 @@ def rebind(self: Tensor, other: Tensor) -> None:
         raise DtypeError(f"rebind: needs tensors, got {type(other).__name__}.") from None
     if not same and not _takes_dual(self, other):
         if wraps(other.device, self.device) and other.device != self.device:
+            if self._vtype.device.type not in value_modes and view_changes.lent_memory(self) is not None:
+                raise DeviceError(
+                    f"a tensor of a transform ({other.device}) cannot be written into one whose memory is"
+                    f" lent, to NumPy or through DLPack; change a copy, x.clone()."
+                )
             raise DeviceError(
                 f"vmap: a value for each example ({other.device}) cannot be written into a tensor from"
                 f" outside ({self.device}), which has room for one; return it, or change a copy."

@@ -183,6 +183,19 @@ def test_buffers_lose_their_tangents() -> None:
     assert np.allclose(norm.running_mean.numpy(), 0.1 * ROWS.numpy().mean(axis=0))
 
 
+def test_memory_that_is_lent_has_no_room_for_tangents() -> None:
+    y = tb.zeros(4, dtype=tb.float64, device="cpu")
+    lent = np.asarray(y)
+
+    def put(x: Tensor) -> Tensor:
+        y[0] = x[0]
+        return y
+
+    with pytest.raises(tb.DeviceError, match="whose memory is lent, to NumPy"):
+        jvp(put, (X,), (V,))
+    assert lent.tolist() == y.tolist() == [0.0] * 4
+
+
 def test_histories_outside() -> None:
     w = tensor(4).requires_grad_()
     (second,) = tb.grad(grad(lambda x: (x * x * w).sum())(X).sum(), w)
