@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from ...backend_interface.graph import Graph, Node
@@ -67,7 +68,8 @@ class ScoreProgram:
         return tuple(sorted({read.captured for read in self.reads}))
 
     def __repr__(self) -> str:
-        return self.text
+        # Programs are told apart by it, and it stands in one line of an explanation.
+        return f"<score program {sha256(self.text.encode()).hexdigest()[:32]}>"
 
     def __hash__(self) -> int:
         return hash(self.text)
