@@ -3,7 +3,8 @@
 Ranks are threads of a process (``run_ranks``) or processes (``init``). What connects them is a plugin, chosen
 by the tensors' device. In order: ``records``, ``work``, ``memory_store``,
 ``file_store``, ``world``, ``store_urls``, ``group``, ``functional``,
-``collectives``, ``thread_ranks``, ``launch_environment``, ``launcher``.
+``collectives``, ``thread_ranks``, ``launch_environment``, ``launcher``, ``placements``, ``device_mesh``,
+``redistribute``, ``dtensor``.
 """
 
 from ..errors import DistributedError as DistributedError
@@ -31,11 +32,19 @@ from .collectives import reduce_scatter as reduce_scatter
 from .collectives import reduce_scatter_tensor as reduce_scatter_tensor
 from .collectives import scatter as scatter
 from .collectives import send as send
+from .device_mesh import DeviceMesh as DeviceMesh
+from .device_mesh import init_device_mesh as init_device_mesh
+from .dtensor import DTensor as DTensor
+from .dtensor import distribute_tensor as distribute_tensor
+from .dtensor import local_map as local_map
 from .file_store import FileStore as FileStore
 from .group import ProcessGroup as ProcessGroup
 from .group import new_group as new_group
 from .launch_environment import init as init
 from .memory_store import MemoryStore as MemoryStore
+from .placements import Partial as Partial
+from .placements import Replicate as Replicate
+from .placements import Shard as Shard
 from .store_urls import open_store as open_store
 from .thread_ranks import run_ranks as run_ranks
 from .work import Work as Work

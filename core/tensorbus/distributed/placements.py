@@ -1,0 +1,78 @@
+"""How a tensor lies on the ranks along a dimension of a mesh: in parts, whole on each, or as terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import ArgumentError, AxisError
+
+PARTIAL_REDUCTIONS: Final = ("sum", "average", "product", "min", "max")
+
+
+class Placement:
+    """What stands for one dimension of a mesh: ``Shard``, ``Replicate`` or ``Partial``."""
+
+
+@dataclass(frozen=True)
+class Shard(Placement):
+    """Each rank has a part along axis ``dim``, as ``chunk`` splits it: the last may be short."""
+
+    dim: int
+
+
+@dataclass(frozen=True)
+class Replicate(Placement):
+    """Each rank has the whole tensor."""
+
+
+@dataclass(frozen=True)
+class Partial(Placement):
+    """Each rank has a tensor of the whole shape; the ``reduction`` of all of them is the value.
+
+    ``reduction`` is ``"sum"``, ``"average"``, ``"product"``, ``"min"`` or ``"max"``; anything else raises
+    ``ArgumentError``.
+    """
+
+    reduction: str = "sum"
+
+    def __post_init__(self) -> None:
+        if self.reduction not in PARTIAL_REDUCTIONS:
+            raise ArgumentError(
+                f"Partial: reduction must be one of {', '.join(PARTIAL_REDUCTIONS)}, got {self.reduction!r}."
+            )
+
+
+Placements = tuple[Placement, ...]
+
+
+def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: int, ndim: int) -> Placements:
+    """Return placements, one a dimension of the mesh, with axes that are not negative."""
+    chosen = tuple(placements)
+    if len(chosen) != mesh_ndim or not all(isinstance(p, Shard | Replicate | Partial) for p in chosen):
+        raise ArgumentError(
+            f"{name}: a placement (Shard, Replicate or Partial) is needed for each of the mesh's {mesh_ndim}"
+            f" dimensions, got {[*chosen]}."
+        )
+    for p in chosen:
+        if isinstance(p, Shard) and not -ndim <= p.dim < ndim:
+            raise AxisError(f"{name}: {p} was asked of a tensor of {ndim} dimensions.")
+    return tuple(Shard(p.dim % ndim) if isinstance(p, Shard) else p for p in chosen)
+
+
+def chunk_lengths(length: int, size: int) -> tuple[int, ...]:
+    """Return the lengths of ``size`` parts of an axis, as ``chunk`` splits it; the last may be 0."""
+    part = -(-length // size)
+    return tuple(max(0, min(part, length - k * part)) for k in range(size))
+
+
+def local_shape(
+    shape: Sequence[int], placements: Sequence[Placement], sizes: Sequence[int], coordinate: Sequence[int]
+) -> tuple[int, ...]:
+    """Return the shape of a rank's part; later dimensions of the mesh split the parts of earlier ones."""
+    local = list(shape)
+    for placement, size, place in zip(placements, sizes, coordinate, strict=False):
+        if isinstance(placement, Shard):
+            local[placement.dim] = chunk_lengths(local[placement.dim], size)[place]
+    return tuple(local)

@@ -1,0 +1,193 @@
+"""From one placement to another: the cheapest sequence of collectives, as one op with a derivative."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ..errors import AutogradError
+from ..library import custom_op
+from ..ops.creation.creation import ones_like, zeros_like
+from ..tensor.tensor import Tensor
+from . import functional
+from .device_mesh import DeviceMesh
+from .group import ProcessGroup, get_group
+from .placements import Partial, Placement, Placements, Replicate, Shard, chunk_lengths, local_shape
+
+
+class Step(NamedTuple):
+    """A change of placement along one dimension of the mesh; ``elements`` are those that a rank sends."""
+
+    mesh_dim: int
+    before: Placement
+    after: Placement
+    elements: int
+
+
+def redistribute(
+    x: Tensor, mesh: DeviceMesh, shape: Sequence[int], source: Placements, target: Placements
+) -> Tensor:
+    """Return this rank's part of a tensor of ``shape`` in ``target``, given that in ``source``.
+
+    The derivative is that of the tensor as a whole: what comes back in the target's placements goes to the
+    source's; what belongs to terms of a sum is the same on each rank.
+    """
+    if source == target:
+        return x
+    groups = "|".join(group.name for group in mesh.groups)
+    result: Tensor = _redistribute(x, tuple(shape), _spelled(source), _spelled(target), groups)
+    return result
+
+
+def gradient_placements(placements: Placements) -> Placements:
+    """Return where the gradient of a tensor lies: that of each term of a sum is the whole one."""
+    return tuple(Replicate() if isinstance(p, Partial) else p for p in placements)
+
+
+@lru_cache(maxsize=4096)
+def plan(
+    shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements
+) -> tuple[Step, ...]:
+    """Return the steps that send the fewest elements, and of those the fewest steps."""
+    heap: list[tuple[int, int, int, Placements, tuple[Step, ...]]] = [(0, 0, 0, source, ())]
+    done: set[Placements] = set()
+    count = 0
+    while True:
+        elements, length, _, state, steps = heapq.heappop(heap)
+        if state == target:
+            return steps
+        if state in done:
+            continue
+        done.add(state)
+        for step in _steps(shape, sizes, state, target):
+            following = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
+            count += 1
+            heapq.heappush(heap, (elements + step.elements, length + 1, count, following, (*steps, step)))
+
+
+def _steps(
+    shape: tuple[int, ...], sizes: tuple[int, ...], state: Placements, target: Placements
+) -> Iterator[Step]:
+    """Yield the steps that can be taken: later mesh dimensions split an axis after earlier ones."""
+    local = math.prod(local_shape(shape, state, sizes, (0,) * len(sizes)))
+    wanted = {p for p in target if isinstance(p, Shard)}
+    for dim, before in enumerate(state):
+        inner = {p.dim for p in state[dim + 1 :] if isinstance(p, Shard)}
+        if isinstance(before, Shard) and before.dim in inner:
+            continue
+        share = local * (sizes[dim] - 1)
+        afters: set[Placement] = {Replicate(), *(p for p in wanted if p.dim not in inner)}
+        if isinstance(before, Replicate) and isinstance(target[dim], Partial):
+            afters.add(target[dim])
+        for after in sorted(afters - {before}, key=repr):
+            if isinstance(before, Replicate):
+                cost = 0
+            elif isinstance(before, Shard):
+                cost = share if isinstance(after, Replicate) else share // sizes[dim]
+            else:
+                cost = (2 if isinstance(after, Replicate) else 1) * share // sizes[dim]
+            yield Step(dim, before, after, cost)
+
+
+def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup) -> Tensor:
+    """Do a step; ``extent`` is the shape before this dimension of the mesh splits it."""
+    before, after, size = step.before, step.after, group.size
+    if isinstance(before, Shard):
+        lengths = chunk_lengths(extent[before.dim], size)
+        if isinstance(after, Shard):
+            send = chunk_lengths(x.shape[after.dim], size)
+            return functional.all_to_all(x, after.dim, before.dim, send, lengths, group)
+        return functional.all_gather(x, before.dim, lengths, group)
+    if isinstance(before, Partial):
+        if isinstance(after, Shard):
+            send = chunk_lengths(x.shape[after.dim], size)
+            return functional.reduce_scatter(x, before.reduction, after.dim, send, group)
+        return functional.all_reduce(x, before.reduction, group)
+    if isinstance(after, Shard):
+        lengths = chunk_lengths(x.shape[after.dim], size)
+        start = sum(lengths[: group.rank])
+        part: Tensor = x[(slice(None),) * after.dim + (slice(start, start + lengths[group.rank]),)]
+        return part
+    if isinstance(after, Partial) and group.rank and after.reduction in ("sum", "product"):
+        return zeros_like(x) if after.reduction == "sum" else ones_like(x)
+    return x
+
+
+def _spelled(placements: Placements) -> str:
+    """Return placements as a word, which ops take."""
+    return " ".join(
+        f"S{p.dim}" if isinstance(p, Shard) else f"P{p.reduction}" if isinstance(p, Partial) else "R"
+        for p in placements
+    )
+
+
+def _read(word: str) -> Placements:
+    return tuple(
+        Shard(int(p[1:])) if p[0] == "S" else Partial(p[1:]) if p[0] == "P" else Replicate()
+        for p in word.split()
+    )
+
+
+@custom_op("distributed::redistribute")
+def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str) -> Tensor:
+    ranks = [get_group(name) for name in groups.split("|")]
+    sizes = tuple(group.size for group in ranks)
+    coordinate = [group.rank for group in ranks]
+    state = _read(source)
+    result = x
+    for step in plan(shape, sizes, state, _read(target)):
+        extent = local_shape(shape, state[: step.mesh_dim], sizes, coordinate)
+        result = _take(result, step, extent, ranks[step.mesh_dim])
+        state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
+    return result.clone()
+
+
+@_redistribute.register_fake
+def _(x: Any, shape: tuple[int, ...], source: str, target: str, groups: str) -> Any:
+    ranks = [get_group(name) for name in groups.split("|")]
+    sizes, coordinate = [group.size for group in ranks], [group.rank for group in ranks]
+    return local_shape(shape, _read(target), sizes, coordinate), x.dtype
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.arguments = inputs[1:]
+
+
+def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+    shape, source, target, groups = ctx.arguments
+    before, after = _read(source), _read(target)
+    for name, was, becomes in zip(groups.split("|"), before, after, strict=True):
+        if was == becomes:
+            continue
+        for placement in (was, becomes):
+            if isinstance(placement, Partial) and placement.reduction not in ("sum", "average"):
+                raise AutogradError(
+                    f"redistribute: {placement} has no derivative; sums and averages have one."
+                )
+        if was == Partial("average"):
+            g = g / get_group(name).size
+        if becomes == Partial("average"):
+            g = g * get_group(name).size
+    back, to = gradient_placements(after), gradient_placements(before)
+    if back != to:
+        g = _redistribute(g, shape, _spelled(back), _spelled(to), groups)
+    return g, None, None, None, None
+
+
+_redistribute.register_autograd(_backward, setup_context=_keep)
+
+
+@_redistribute.register_vmap
+def _(
+    info: Any, in_dims: tuple[Any, ...], x: Tensor, shape: tuple[int, ...], source: str, target: str,
+    groups: str,
+) -> tuple[Tensor, int]:  # fmt: skip
+    """Examples lie along a new first axis, so the axes of placements move up."""
+    words = [
+        _spelled(tuple(Shard(p.dim + 1) if isinstance(p, Shard) else p for p in _read(word)))
+        for word in (source, target)
+    ]
+    return _redistribute(x, (x.shape[0], *shape), *words, groups), 0

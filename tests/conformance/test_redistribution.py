@@ -1,0 +1,113 @@
+"""Tensors on the ranks of a mesh: every placement to every other, values and gradients, uneven and nested."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus.distributed.redistribute import plan
+
+R, S, P = dist.Replicate(), dist.Shard, dist.Partial()
+SHAPES = ((5, 3), (0, 3))
+
+
+def everywhere(mesh_shape: tuple[int, ...], shape: tuple[int, ...], device: str) -> None:
+    """On a rank: lay a tensor out in each way, change to each other, and go back by the derivative."""
+    mesh = dist.init_device_mesh(None, mesh_shape)
+    rank = dist.get_rank()
+    whole = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    weight = np.random.default_rng(1).standard_normal(shape).astype("float32")
+    single = (R, S(0), S(1), P, dist.Partial("average"))[: 5 if len(mesh_shape) == 1 else 4]
+    layouts = [*itertools.product(single, repeat=len(mesh_shape))]
+    replicated = dist.distribute_tensor(tb.asarray(whole + rank, device=device), mesh)
+    w = dist.distribute_tensor(tb.asarray(weight, device=device), mesh)
+    for source, target in itertools.product(layouts, layouts):
+        x = replicated.detach().requires_grad_()
+        y = x.redistribute(source).redistribute(target)
+        assert y.shape == shape
+        assert y.placements == target
+        np.testing.assert_allclose(np.asarray(y.full_tensor().tolist()).reshape(shape), whole, atol=1e-6)
+        product = dist.local_map(lambda a, b: (a * b).sum(), [P] * len(mesh_shape), [S0s(mesh), S0s(mesh)])
+        product(y, w).backward()
+        assert x.grad is not None
+        gradient = np.asarray(x.grad.full_tensor().tolist()).reshape(shape)
+        np.testing.assert_allclose(gradient, weight, atol=1e-6, err_msg=f"{source} to {target}")
+
+
+def S0s(mesh: Any) -> list[Any]:
+    return [S(0)] * mesh.ndim
+
+
+@pytest.mark.parametrize("shape", SHAPES[:1])
+def test_every_placement_to_every_other(device: str, shape: tuple[int, ...]) -> None:
+    dist.run_ranks(everywhere, 2, (2,), shape, device)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("mesh", [(3,), (2, 2)])
+def test_every_placement_on_larger_meshes(device: str, mesh: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    dist.run_ranks(everywhere, int(np.prod(mesh)), mesh, shape, device)
+
+
+def test_the_plan_sends_the_fewest_elements() -> None:
+    def names(source: Any, target: Any, sizes: tuple[int, ...] = (2,)) -> list[tuple[int, Any, Any]]:
+        return [step[:3] for step in plan((8, 8), sizes, source, target)]
+
+    assert names((P,), (S(1),)) == [(0, P, S(1))]
+    assert names((S(0),), (S(1),)) == [(0, S(0), S(1))]
+    assert names((R,), (S(1),)) == [(0, R, S(1))]
+    assert names((R, P), (S(0), R), (2, 2)) == [(0, R, S(0)), (1, P, R)]  # half is added up
+    assert names((S(0), S(0)), (R, S(0)), (2, 2))[0][0] == 1  # the inner part first
+
+
+def test_meshes() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2, 3), mesh_dim_names=("dp", "tp"))
+        assert mesh["tp"].get_group() is mesh.get_group(1)
+        assert mesh["dp", "tp"] == mesh
+        assert (mesh.size(), mesh.size("tp"), mesh.get_local_rank("dp")) == (6, 3, dist.get_rank() // 3)
+        with pytest.raises(tb.ArgumentError, match="one dimension of"):
+            mesh.get_group()
+        with pytest.raises(tb.ArgumentError, match="in the mesh's order"):
+            mesh["tp", "dp"]
+        with pytest.raises(tb.ArgumentError, match="the number of ranks, 6"):
+            dist.init_device_mesh(None, (2, 2))
+        with pytest.raises(tb.ArgumentError, match="2 dimensions, got"):
+            dist.distribute_tensor(tb.ones(2), mesh, [R])
+        with pytest.raises(tb.AxisError, match="tensor of 1 dimensions"):
+            dist.distribute_tensor(tb.ones(2), mesh, [R, S(1)])
+        return mesh.get_coordinate()
+
+    assert dist.run_ranks(rank, 6) == [*itertools.product(range(2), range(3))]
+    with pytest.raises(tb.ArgumentError, match="reduction must be one of"):
+        dist.Partial("mean")
+
+
+def test_parts_on_several_types_of_devices() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = tb.arange(3, dtype="float32", device=("cpu", "refdev")[dist.get_rank()])
+        y = dist.distribute_tensor(x, mesh, [S(0)])
+        return y.device.type, y.full_tensor().tolist()
+
+    assert dist.run_ranks(rank, 2) == [("cpu", [0, 1, 2]), ("refdev", [0, 1, 2])]
+
+
+def test_a_shared_part_gets_the_sum_of_its_gradients(device: str) -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = dist.distribute_tensor(tb.ones((3, 2), device=device), mesh, [S(0)])
+        w = dist.distribute_tensor(tb.ones(2, device=device), mesh).requires_grad_()
+        loss = dist.local_map(lambda a, b: (a * b).sum(), [P], [[S(0)], [R]], [None, [P]])
+        loss(x, w).backward()
+        with pytest.raises(tb.ShapeError, match="this rank has a part of shape"):
+            dist.DTensor.from_local(tb.ones(7, device=device), mesh, [S(0)], shape=(3,))
+        assert w.grad is not None
+        return w.grad.full_tensor().tolist()
+
+    assert dist.run_ranks(rank, 2) == [[3, 3]] * 2
