@@ -168,6 +168,8 @@ def _flex_captured_gradients() -> Iterator[Sample]:
     learned = Fill(shape=(2, 4), dtype=dt.float32, low=-1, high=1)
     named = {"program": program, "scale": 0.5}
     yield Sample(args=(*fills, *keys, learned), kwargs=named, dtypes=_FLEX_DTYPES)
+    wrong = tuple(Fill(shape=(1, 1, 3, 4)) for _ in range(7))
+    yield Sample(args=(*wrong, learned), kwargs=named, raises=ShapeError)
 
 
 _FLEX: Final[tuple[tuple[tuple[Shape, Shape, Shape], bool, dict[str, object]], ...]] = (
