@@ -107,6 +107,8 @@ def test_a_shared_part_gets_the_sum_of_its_gradients(device: str) -> None:
         loss(x, w).backward()
         with pytest.raises(tb.ShapeError, match="this rank has a part of shape"):
             dist.DTensor.from_local(tb.ones(7, device=device), mesh, [S(0)], shape=(3,))
+        with pytest.raises(tb.ShapeError, match="parts of different shapes"):
+            dist.local_map(tb.exp, [S(0)], [[S(0)]])(x)
         assert w.grad is not None
         return w.grad.full_tensor().tolist()
 

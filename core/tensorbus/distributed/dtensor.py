@@ -180,7 +180,8 @@ def local_map(
     Every argument has an entry in ``in_placements``: how it is to lie, to which it is redistributed, or None
     where it is no ``DTensor`` and is handed on. ``in_grad_placements`` says how the gradients of parts lie;
     None: as the arguments. The tensor, or each of the tuple, that ``function`` returns lies as
-    ``out_placements`` says. Raises ``ArgumentError`` where arguments and entries do not fit.
+    ``out_placements`` says. Raises ``ArgumentError`` where arguments and entries do not fit, and
+    ``ShapeError`` where results are ``Shard`` and ranks have parts of different shapes.
 
     >>> import tensorbus as tb
     >>> dist = tb.distributed
@@ -192,6 +193,7 @@ def local_map(
     >>> dist.run_ranks(rank, 2)
     [6, 6]
     """
+    split = any(isinstance(p, Shard) for p in out_placements)
     grads = in_grad_placements or (None,) * len(in_placements)
 
     def call(*args: Any) -> Any:
@@ -214,7 +216,14 @@ def local_map(
             if mesh is not None and arg.device_mesh != mesh:
                 raise ArgumentError(f"local_map: arguments lie on two meshes: {mesh} and {arg.device_mesh}.")
             mesh = arg.device_mesh
-            values.append(arg.redistribute(placements).to_local(grad_placements=grad))
+            moved = arg.redistribute(placements)
+            if split and not _is_even(moved):
+                raise ShapeError(
+                    f"local_map: an argument of shape {moved.shape} has parts of different shapes in"
+                    f" {[*moved.placements]}, so that of the results is not known; take"
+                    f" to_local(), and say it: DTensor.from_local(part, mesh, placements, shape=)."
+                )
+            values.append(moved.to_local(grad_placements=grad))
         if mesh is None:
             raise ArgumentError("local_map: at least one argument must be a DTensor; none is.")
         result = function(*values)
@@ -223,6 +232,17 @@ def local_map(
         return DTensor.from_local(result, mesh, out_placements)
 
     return call
+
+
+def _is_even(x: DTensor) -> bool:
+    """Return whether the parts of all ranks have the same shape."""
+    lengths = list(x.shape)
+    for size, placement in zip(x.device_mesh.shape, x.placements, strict=True):
+        if isinstance(placement, Shard):
+            if lengths[placement.dim] % size:
+                return False
+            lengths[placement.dim] //= size
+    return True
 
 
 class _GradientFrom(Function):
