@@ -114,7 +114,7 @@ def test_a_result_is_not_read_before_it_is_there(unit: tb.Device) -> None:
 def test_the_source_may_go_and_change_meanwhile(unit: tb.Device) -> None:
     for k in range(10):
         x = placed(tb.full((20_000,), float(k), device="cpu"), unit)
-        there = x.to(unit, non_blocking=True)
+        there = x.to(unit, non_blocking=True, copy=True)
         x += 1
         del x
         other = placed(tb.full((20_000,), -1.0, device="cpu"), unit)

@@ -109,7 +109,7 @@ def numpy_kernels() -> dict[str, Kernel]:
     table = {name: _kernel(name, entry) for name, entry in from_namespace(np, DTYPES, quiet).items()}
     table |= {name: _reduced(name, ufunc, table[name]) for name, ufunc in _UFUNCS.items()}
     table["fmod"] = replace(table["hypot"], name="fmod", prepare=lambda call: quiet(np.fmod))
-    table["flip"] = Kernel(name="flip", function=lambda x, axis: np.flip(x, axis).copy())
+    table["flip"] = Kernel(name="flip", function=lambda x, axis: np.array(np.flip(x, axis), order="C"))
     table |= {name: _pooled(table[name]) for name in ("concat", "slice_update")}
     windows = table["windows"].function
     assert windows is not None
