@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, update_wrapper
 from operator import attrgetter
 from types import CodeType, FunctionType, MethodType
@@ -41,7 +41,7 @@ from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
-from .segments.segmentation import Segmentation
+from .segments.segmentation import Segmentation, asks_cache
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
 from .state.object_view import StateNotSettled, TensorState, Uncapturable
@@ -113,7 +113,7 @@ class CompiledFunction(Generic[P, R]):
                 return entry.run_in_python(lambda: self._function(*args, **kwargs))
             if out is not GUARD_MISS:
                 return out  # type: ignore[no-any-return]
-        if self._segmentation is not None:
+        if self._segmentation is not None and not self._segmentation.withdrawn:
             return self._segmentation.callee(self._function)(*args, **kwargs)  # type: ignore[no-any-return]
         return self._miss(args, kwargs)
 
@@ -345,13 +345,18 @@ class CompiledFunction(Generic[P, R]):
             )
             self.reasons = [str(reason)]
             if not unsettled and active.sites.breaks:
-                self._divide(active.sites)
+                self._divide(active.sites, reach.codes)
         return out
 
-    def _divide(self, sites: BreakSites) -> None:
-        """Divide the function into segments where its capture broke, if its source allows that."""
+    def _divide(self, sites: BreakSites, codes: Iterable[CodeType]) -> None:
+        """Divide the function into segments where its capture broke, if its source and ``codes`` allow that.
+
+        ``codes`` are those that the function reaches.
+        """
         if self._note_sites is not None:
             self._note_sites(sites)
+            return
+        if self._segmentation is not None or sites.asks_cache or asks_cache(codes):
             return
         made = Segmentation(self._compile_segment)
         made.add(sites)

@@ -6,6 +6,7 @@ errors and their lines are the same.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import pickle
@@ -380,3 +381,59 @@ def test_breaks_that_are_met_later_are_divided_too() -> None:
         assert fn(x, loud).tolist() == pytest.approx(tb.cos(tb.sin(x) * 2 + x).tolist(), rel=1e-5)
     assert seen == [pytest.approx(((tb.sin(x) * 2 + x) * 2).sum().item())] * 4
     assert all(s.replays and not s.reasons for s in fn.segments if s.graphs)
+
+
+@pytest.mark.parametrize(
+    ("ask", "first"),
+    [
+        (lambda f: f.cache_info(), 0),
+        (lambda f: f.cache_info(), 4),
+        (lambda f: getattr(f, "_".join(["cache", "info"]))(), 0),
+    ],
+    ids=["always", "later", "by a computed name"],
+)
+def test_a_function_that_asks_for_the_hits_of_a_cache_is_left_whole(ask, first) -> None:
+    """Segments count no hits; the branch that asks may be one that no capture has seen."""
+    runs = []
+    for compiled in (False, True):
+
+        @functools.lru_cache
+        def double(n):
+            return n * 2
+
+        def fn(x, asks, double=double):
+            y = x * double(3)
+            if y.sum().item() < 0:
+                return y
+            return y * ask(double).hits if asks else y + 1
+
+        fn = tb.compile(fn) if compiled else fn
+        x = tb.asarray([1.0, 2.0])
+        runs.append([fn(x, k >= first).tolist() for k in range(8)])
+    assert runs[0] == runs[1]
+    assert not fn.segments
+
+
+def test_division_ends_where_a_segment_is_found_to_ask_a_cache() -> None:
+    """From then on hits are counted, by the function as a whole."""
+
+    @functools.lru_cache
+    def double(n):
+        return n * 2
+
+    name = "_".join(["cache", "info"])
+
+    @tb.compile
+    def fn(x, asks):
+        y = x * double(3)
+        if y.sum().item() < 0:
+            return y
+        return y * getattr(double, name)().hits if asks else y + 1
+
+    x = tb.asarray([1.0])
+    for _ in range(3):
+        assert fn(x, False).tolist() == [7.0]
+    assert fn.segments
+    fn(x, True)
+    hits = [fn(x, True).item() / 6 for _ in range(5)]
+    assert hits == [pytest.approx(hits[0] + k) for k in range(5)]

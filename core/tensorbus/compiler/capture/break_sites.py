@@ -39,7 +39,8 @@ class Position(NamedTuple):
 class BreakSites:
     """The places of one capture: ``breaks``, and those of calls that lead to one; ``ops`` that it recorded.
 
-    Both are by the id of a code object, which ``codes`` has, and the offsets of instructions.
+    Both are by the id of a code object, which ``codes`` has, and the offsets of instructions. ``asks_cache``:
+    a function with a cache was asked about its cache, whose hits a program does not count.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class BreakSites:
         self.breaks: dict[int, dict[int, bool]] = {}
         """Whether the break is in a function that is called there."""
         self.ops: dict[int, set[int]] = {}
+        self.asks_cache = False
 
     def note_break(self, frame: FrameType | None = None) -> None:
         """Note a break at the innermost line of the user's."""

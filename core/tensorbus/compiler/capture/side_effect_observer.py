@@ -149,6 +149,8 @@ class SideEffectObserver:
             self.refuse(f"calls inspect.{frame.f_code.co_name}(), which depends on who calls", frame)
         if isinstance(owner, _lru_cache_wrapper) and name.startswith("cache_"):
             self.refuse(f"calls {name}() of a function with a cache", frame)
+            if self.sites is not None:
+                self.sites.asks_cache = True
         if owner is None or isinstance(owner, _METHOD_OWNERS):
             return
         if getattr(function, "__qualname__", "").startswith("object."):

@@ -3,11 +3,14 @@
 A capture that breaks says where. Each function of the user's with such a place is rewritten (``split``), and
 runs in the place of the original one; its segments are compiled functions of their own. A segment whose
 capture breaks adds its places, and the function is rewritten again.
+
+A function that asks ``functools.cache`` what it counted is left whole: segments take what a cache keeps, and
+count no hits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Final
 
@@ -21,13 +24,15 @@ MAX_FUNCTIONS: Final = 8
 """How many functions of the same code, such as closures, are rewritten."""
 MAX_MODULES: Final = 64
 """For how many modules the same method is rewritten."""
+_CACHE_QUESTIONS: Final = frozenset({"cache_info", "cache_clear"})
 
 
 class Segmentation:
     """The functions in the places of those that break, as far as captures know.
 
     ``compile_segment`` compiles the function of a segment, and hands places where its captures break to the
-    function that it is given. ``segments`` are the compiled functions in use.
+    function that it is given. ``segments`` are the compiled functions in use. ``withdrawn``: a capture of a
+    segment asked about a cache, and nothing is divided any more.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class Segmentation:
         ],
     ) -> None:
         self._compile = compile_segment
+        self.withdrawn = False
         self._codes: dict[int, CodeType] = {}
         self._breaks: dict[int, dict[Position, bool]] = {}
         self._ops: dict[int, set[Position]] = {}
@@ -57,6 +63,8 @@ class Segmentation:
 
     def add(self, sites: BreakSites) -> bool:
         """Add the places of a capture; return whether any break among them is new."""
+        if sites.asks_cache:
+            self.withdrawn = True
         new = False
         for key, offsets in sites.breaks.items():
             code = self._original(sites.codes[key])
@@ -82,6 +90,8 @@ class Segmentation:
     def callee(self, function: Any) -> Any:
         """Return what to call in the place of a function: a rewritten one where it is known to break."""
         kind = type(function)
+        if self.withdrawn:
+            return function
         if kind is FunctionType:
             return self._rewritten(function)
         if kind is MethodType:
@@ -128,6 +138,11 @@ class Segmentation:
         new = _function(function, made.code, cells)
         new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return new
+
+
+def asks_cache(codes: Iterable[CodeType]) -> bool:
+    """Return whether code names what a function with a cache is asked, in branches that did not run too."""
+    return any(not _CACHE_QUESTIONS.isdisjoint(code.co_names) for code in codes)
 
 
 def _is_hooked(hooks: Hooks) -> bool:
