@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import definition as dt
@@ -210,11 +211,15 @@ def local_response_norm(
     """
     if len(input.shape) < 3:
         raise ShapeError(f"local_response_norm: at least 3 dimensions are needed, got shape {input.shape}.")
-    if not hasattr(type(size), "__index__") or size < 1:
+    try:
+        neighbours = index(size)
+    except (TypeError, ValueError):
+        neighbours = 0
+    if neighbours < 1:
         raise ArgumentError(f"local_response_norm: size must be an integer >= 1, got {size!r}.")
     batch, channels, *space = input.shape
     rest = prod(space)
     squares = reshape(input * input, (batch, channels, rest))
-    padded = pad(squares, (0, size // 2, 0), (0, (size - 1) // 2, 0))
-    around = mean(windows(padded, (size, 1), (1, 1), (1, 1)), axis=(-2, -1))
+    padded = pad(squares, (0, neighbours // 2, 0), (0, (neighbours - 1) // 2, 0))
+    around = mean(windows(padded, (neighbours, 1), (1, 1), (1, 1)), axis=(-2, -1))
     return input / power(reshape(around, input.shape) * alpha + k, beta)
