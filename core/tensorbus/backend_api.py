@@ -161,6 +161,8 @@ if TYPE_CHECKING:
     from .tracing.sym_int import SymInt as SymInt
     from .tracing.sym_int import at as at
     from .tracing.sym_int import hints as hints
+    from .tracing.sym_int import is_open as is_open
+    from .tracing.sym_int import substitute as substitute
 
     LoopKernel = _ir.Kernel
     verify_kernel = _verify.verify
@@ -223,6 +225,8 @@ _LATER: Final = {
     "SymInt": "tracing.sym_int",
     "at": "tracing.sym_int",
     "hints": "tracing.sym_int",
+    "is_open": "tracing.sym_int",
+    "substitute": "tracing.sym_int",
     "lower": "lowering.program.lower",
     "ParallelBatch": "lowering.program.program",
     "LibraryCall": "lowering.ir.kernel_task",

@@ -60,8 +60,13 @@ class DialectLowering:
         graph, library = self._legal(order)
         return DialectExecutable(self, graph, order, library)
 
-    def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicDialectProgram:
-        """Return a program for many sizes."""
+    def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicDialectProgram | None:
+        """Return a program for many sizes; None on graphics processors.
+
+        The schedules of these write sizes of local memory and of workgroups into the code, as they must.
+        """
+        if not self.compiler.dialect(order.index).target.row_per_task:
+            return None
         graph, library = self._legal(order)
         return SymbolicDialectProgram(self, graph, order, library, env)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus import plugins
 from tensorbus.compiler.programs import program_cache
 from tensorbus.tracing.plan_env import PlanEnv
 from tensorbus.tracing.sym_int import SymInt
@@ -41,6 +43,13 @@ def _convolved(x: Any) -> Any:
     return tb.nn.functional.conv1d(x.reshape((1, 1, -1)), w, padding=1), (x - x.mean(axis=0)) / x.shape[0]
 
 
+def _filtered(x: Any) -> Any:
+    """Kernels that are called whole, whose attributes and shapes are lengths."""
+    spectrum = tb.fft.rfft(x, axis=0)
+    square = x @ x.permute((1, 0)) + 4 * x.shape[1] * tb.eye(x.shape[0])
+    return tb.fft.irfft(spectrum * 2, n=x.shape[0], axis=0), tb.linalg.inv(square)
+
+
 def _gradient(x: Any) -> Any:
     w = tb.ones((x.shape[1], 5)).requires_grad_()
     loss = tb.log(tb.softmax(x @ w, axis=-1)[:, 0]).mean()
@@ -50,7 +59,7 @@ def _gradient(x: Any) -> Any:
 
 FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda x: tb.softmax(x, axis=0) @ x.permute((1, 0)), _attention, _padded, _written, _gathered, _convolved,
-    _gradient, lambda x: (tb.sort(x, axis=0), x.var(axis=0), tb.max(x), x.T.reshape((-1,))),
+    _filtered, _gradient, lambda x: (tb.sort(x, axis=0), x.var(axis=0), tb.max(x), x.T.reshape((-1,))),
 ]  # fmt: skip
 
 
@@ -81,6 +90,37 @@ def test_a_new_size_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> Non
         compiled(tb.ones((n, 32)))
     assert len(made) == 1
     assert len(compiled.replays) <= 2
+
+
+class _ThinCores:
+    """A device's compiler, as of one whose rows are split among work-items: a graphics processor."""
+
+    def __init__(self, compiler: Any) -> None:
+        self._compiler = compiler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiler, name)
+
+    def dialect(self, index: int) -> Any:
+        """Return its language, for thin cores."""
+        own = self._compiler.dialect(index)
+        return replace(own, target=replace(own.target, row_per_task=False, lanes=4))
+
+
+def test_graphics_processors_have_a_program_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowering = plugins.backend("opencl").lowering()
+    made: list[Any] = []
+    plan = program_cache.symbolic_plan
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: made.append(plan(*a)) or made[-1])
+    for compiler, plans in ((lowering.compiler, True), (_ThinCores(lowering.compiler), False)):
+        monkeypatch.setattr(lowering, "compiler", compiler)
+        made.clear()
+        compiled = tb.compile(lambda x: tb.sort(x * 3, axis=0)[1:] + x.sum(), dynamic=True)
+        for n in (4, 6, 11):
+            x = np.random.default_rng(n).standard_normal((n, 7)).astype("f")
+            result = compiled(tb.asarray(x, device="opencl")).numpy()
+            np.testing.assert_allclose(result, np.sort(x * 3, axis=0)[1:] + x.sum(), rtol=2e-5, atol=2e-5)
+        assert [x is not None for x in made] == [plans]
 
 
 _OPS: list[Callable[[Any, Any], Any]] = [

@@ -7,16 +7,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tensorbus.backend_api import SymInt
+from tensorbus.backend_api import SymInt, substitute
 
 from ..gemm.blas_call import tile
 from .bytecode import thread_pieces
 from .late_word import LateWord
+from .relocatable_program import Address
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import PlanEnv
 
     from .bytecode import BytecodeProgram
+    from .relocatable_program import PythonCall, RelocatableProgram
 
 
 class SizedWords:
@@ -39,6 +41,7 @@ class PlanWords:
         self._compute = _computation([words[k] for k in places], [*env.symbols], limits)
         for k in places:
             words[k] = 0
+        self._calls = self._open_calls(listing.listing)
         self._fixed = np.array(words, np.int64)
 
     def at(self, sizes: Mapping[str, int]) -> SizedWords | None:
@@ -48,7 +51,22 @@ class PlanWords:
             return None
         words = self._fixed.copy()
         words[self._places] = values
-        return SizedWords(words, self._listing, self._products)
+        runs = []
+        close = substitute(sizes)
+        for call, places in self._calls:
+            run = call.at(close).run()
+            words[places] = id(run)
+            runs.append(run)
+        return SizedWords(words, (self._listing, runs), self._products)
+
+    @staticmethod
+    def _open_calls(program: RelocatableProgram) -> list[tuple[PythonCall, list[int]]]:
+        """Return the calls of kernels that are made for each set of sizes, and where words name each."""
+        places: dict[int, list[int]] = {}
+        for k, word in enumerate(program.words):
+            if word.__class__ is Address and word[0] == "call" and program.calls[word[2]].is_open:
+                places.setdefault(word[2], []).append(k)
+        return [(program.calls[number], words) for number, words in places.items()]
 
 
 def _computation(

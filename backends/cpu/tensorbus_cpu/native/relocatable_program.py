@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import DType, Spec, dtypes
+from tensorbus.backend_api import DType, Spec, dtypes, is_open
 
 from ..memory import DTYPES
 from .kernel_batch_compiler import KernelUnits
@@ -53,6 +53,19 @@ class PythonCall:
             "specs": [[s.shape, s.dtype.name] for s in self.specs],
             "outputs": [[s.shape, s.dtype.name] for s in self.outputs],
         }  # fmt: skip
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has lengths of a plan, which a kernel does not take: see ``at``."""
+        return is_open([*self.attrs.values(), *[x.shape for x in (*self.specs, *self.outputs)]])
+
+    def at(self, close: Callable[[Any], Any]) -> PythonCall:
+        """Return it with integers for its lengths: ``close`` gives what holds these."""
+        return PythonCall(
+            op=self.op, attrs=close(dict(self.attrs)), late=self.late,
+            specs=tuple([Spec(close(x.shape), x.dtype) for x in self.specs]),
+            outputs=tuple([Spec(close(x.shape), x.dtype) for x in self.outputs]),
+        )  # fmt: skip
 
     @staticmethod
     def of(text: Mapping[str, Any]) -> PythonCall:
@@ -102,8 +115,11 @@ class RelocatableProgram:
         self.products = products
 
     def bound(self, units: KernelUnits, fail: Callable[..., None]) -> BoundProgram | None:
-        """Return the numbers for this process, and what they refer to; None where a kernel is missing."""
-        runs = [call.run() for call in self.calls]
+        """Return the numbers for this process, and what they refer to; None where a kernel is missing.
+
+        Open calls are left out: whoever knows the sizes fills them in.
+        """
+        runs = [None if call.is_open else call.run() for call in self.calls]
         known: dict[Any, int | None] = {}
         references: list[Any] = [fail, *runs]
 
