@@ -44,10 +44,12 @@ def _convolved(x: Any) -> Any:
 
 
 def _filtered(x: Any) -> Any:
-    """Kernels that are called whole, whose attributes and shapes are lengths."""
-    spectrum = tb.fft.rfft(x, axis=0)
-    square = x @ x.permute((1, 0)) + 4 * x.shape[1] * tb.eye(x.shape[0])
-    return tb.fft.irfft(spectrum * 2, n=x.shape[0], axis=0), tb.linalg.inv(square)
+    """A kernel that is called, with a length for an attribute."""
+    return tb.fft.irfft(tb.fft.rfft(x, axis=0) * 2, n=x.shape[0], axis=0)
+
+
+def _inverted(x: Any) -> Any:
+    return tb.linalg.inv(x @ x.permute((1, 0)) + 4 * x.shape[1] * tb.eye(x.shape[0]))
 
 
 def _gradient(x: Any) -> Any:
@@ -59,7 +61,8 @@ def _gradient(x: Any) -> Any:
 
 FUNCTIONS: list[Callable[[Any], Any]] = [
     lambda x: tb.softmax(x, axis=0) @ x.permute((1, 0)), _attention, _padded, _written, _gathered, _convolved,
-    _filtered, _gradient, lambda x: (tb.sort(x, axis=0), x.var(axis=0), tb.max(x), x.T.reshape((-1,))),
+    _filtered, _inverted, _gradient,
+    lambda x: (tb.sort(x, axis=0), x.var(axis=0), tb.max(x), x.T.reshape((-1,))),
 ]  # fmt: skip
 
 
