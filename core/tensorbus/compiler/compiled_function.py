@@ -228,7 +228,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _note(self, active: Tracer) -> None:
         self.breaks = active.breaks
-        self.graphs = [p.graph for p in active.programs]
+        self.graphs = [p.shown_graph for p in active.programs]
         self.notes = list(dict.fromkeys(note for p in active.programs for note in p.notes))
 
     def _capture(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:

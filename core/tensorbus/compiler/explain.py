@@ -85,7 +85,7 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
         if entry is not None and len(compiled.recompiles) == recompiles_before:  # an earlier call's program
             notes = dict.fromkeys(note for p in programs for note in p.notes)
             return explanation(
-                graphs=tuple(p.graph for p in programs), breaks=(), guards=_shown(entry.guards),
+                graphs=tuple(p.shown_graph for p in programs), breaks=(), guards=_shown(entry.guards),
                 notes=(*notes,), reason=None,
             )  # fmt: skip
         divided = [s for s in compiled.segments if s.replays or s.reasons]

@@ -27,7 +27,9 @@ def test_an_earlier_program_that_runs_again() -> None:
 
 def test_an_earlier_program_of_another_length() -> None:
     f = tb.compile(lambda x: x * 2, dynamic=True)
-    for n in (5, 7, 5):
+    for n in range(2, 90):  # more than are lowered one by one
+        f(tb.ones((n,)))
+    for n in (5, 7, 5, 100, 101):
         (graph,) = tb.compile.explain(f)(tb.ones((n,))).graphs
         assert f"float32[{n}] = multiply" in str(graph)
 

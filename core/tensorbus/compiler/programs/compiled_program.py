@@ -33,6 +33,11 @@ class CompiledProgram:
     _examined: bool = False
 
     @property
+    def shown_graph(self) -> Graph:
+        """The graph for people to read."""
+        return self.graph
+
+    @property
     def waits(self) -> bool:
         """Whether the executable itself serializes runs by several threads."""
         return getattr(self.executable, "waits", False)
@@ -85,10 +90,17 @@ class CompiledProgram:
 
 @dataclass(slots=True, eq=False)
 class SizedProgram(CompiledProgram):
-    """A program of a plan for one set of ``sizes``; ``graph`` has the symbols until somebody looks at it."""
+    """A program of a plan for one set of ``sizes``; ``graph`` has symbols until its results are checked."""
 
     order: CompileRequest | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shown_graph(self) -> Graph:
+        """The graph for people to read, with its sizes."""
+        if self.order is not None and self.graph is self.order.graph:
+            self.graph = at_sizes(self.order, self.sizes).graph
+        return self.graph
 
     def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
         assert self.order is not None
