@@ -46,7 +46,9 @@ def batch_norm(
             f"batch_norm: training needs more than one value per channel, got shape {input.shape}."
         )
     share = count / (count - 1)
-    if running_mean is not None and running_var is not None and type(momentum) is float:
+    # Under a transform of functions the input is a value of its level, which the statistics do not become.
+    plain = running_mean is not None and running_mean.device == input.device
+    if plain and running_mean is not None and running_var is not None and type(momentum) is float:
         known = running_mean.detach(), running_var.detach()
         out, average, variance = _by_batch_followed(input, weight, bias, *known, axes, eps, momentum, share)
         running_mean.rebind(average.detach())
