@@ -13,8 +13,9 @@ from tensorbus import Tensor, library
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     """Unregister the custom ops of each test."""
+    before = set(library.custom_op_names())
     yield
-    for name in library.custom_op_names():
+    for name in set(library.custom_op_names()) - before:
         library.unregister(name)
 
 

@@ -55,7 +55,7 @@ def test_layouts_that_come_while_others_run_drop_no_program_in_use() -> None:
     run = tb.compile(lambda x: tb.exp(tb.sin(x)).sum())
     whole = tb.asarray(RNG.standard_normal((72, 72, 72), dtype=np.float32), device="cpu")
     views = [tb.permute_dims(whole, order) for order in permutations(range(3))]
-    views += [tb.flip(v, axis=1) for v in views]
+    views += [v[:, ::-1] for v in views]
     assert len({v.numpy().strides for v in views}) == 12
     terms = np.exp(np.sin(whole.numpy().astype(np.float64)))
 

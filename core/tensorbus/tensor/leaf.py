@@ -174,6 +174,11 @@ def retain(x: Tensor) -> None:
         node.hooks[RETAINED] = RetainedGradient()
 
 
+def keeps_gradient(x: Tensor) -> bool:
+    """Return whether ``x`` is the result of an op that keeps its gradient: see ``retain``."""
+    return _retained(x._node) is not None
+
+
 def _retained(node: Any) -> RetainedGradient | None:
     retained: RetainedGradient | None = getattr(node, "hooks", {}).get(RETAINED)
     return retained

@@ -437,3 +437,18 @@ def test_division_ends_where_a_segment_is_found_to_ask_a_cache() -> None:
     fn(x, True)
     hits = [fn(x, True).item() / 6 for _ in range(5)]
     assert hits == [pytest.approx(hits[0] + k) for k in range(5)]
+
+
+def test_a_result_that_keeps_its_gradient_passes_between_segments() -> None:
+    def step(x: tb.Tensor) -> Any:
+        h = x.detach().requires_grad_() * 2
+        h.retain_grad()
+        loss = (h * h).sum()
+        if loss.item() < 0:
+            return None
+        loss.backward()
+        return h.grad.tolist()
+
+    run = tb.compile(step)
+    for n in (1.0, 2.0, 3.0, 4.0, 5.0):
+        assert run(tb.asarray([n], device="cpu")) == [4 * n]

@@ -17,6 +17,7 @@ from ...autograd.views import link_side_by_side, relations
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
+from ...tensor.leaf import keeps_gradient
 from ...tensor.tensor import Tensor, lent
 from ...tracing.lazy_value import LazyValue
 from ...tracing.mutation_counter import mutation_counter
@@ -402,6 +403,8 @@ class ReplayCodegen:
 
     def _history(self, traces: Sequence[OpTrace]) -> list[str]:
         """Return the code that gives differentiable results their compiled autograd node."""
+        if any(keeps_gradient(x) for x, _ in self.output.tracked):
+            raise Uncapturable("gives back the result of an op that keeps its gradient")
         freed = [name for x, name in self.output.tracked if is_freed(x, self.tracer.began)]
         tracked = [(x, name) for x, name in self.output.tracked if name not in freed]
         lines = [f"{name}._node = freed_node()" for name in freed]
