@@ -435,8 +435,8 @@ if TYPE_CHECKING:
     from .devices.stream import Event as Event
     from .devices.stream import Stream as Stream
     from .devices.stream import stream as stream
-    from .user_kernels import KernelSource as KernelSource
-    from .user_kernels import kernel as kernel
+    from .library import KernelSource as KernelSource
+    from .library import kernel as kernel
 
 
 provide(
@@ -491,7 +491,7 @@ _LATER: Final = {
     "ops.nn.normalization": "layer_norm",
     "ops.nn.loss": "cross_entropy nll_loss",
     "ops.elementwise.complex": "angle polar view_as_complex view_as_real",
-    "user_kernels": "KernelSource kernel",
+    "library": "KernelSource kernel",
 }
 _find, _names, _OFFERED = lazy_exports(
     __name__, _LATER, "distributed distributions fft func library linalg nn optim random special"

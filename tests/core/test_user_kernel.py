@@ -93,8 +93,8 @@ def test_it_stays_out_of_the_list_of_ops() -> None:
     before = table.names()
     first, second = scaled(name="twice"), scaled(name="twice", default=lambda x, k: x - k)
     assert table.names() == before
-    assert first.__name__ != second.__name__
-    assert table[first.__name__].family == "user"
+    assert first.schema.name != second.schema.name
+    assert table[first.schema.name].family == "user"
     x = tb.asarray([4.0])
     assert (first(x, 2.0).item(), second(x, 2.0).item()) == (8.0, 2.0)
     assert tb.explain(first, x, 2.0).into == ("multiply",)
@@ -103,7 +103,7 @@ def test_it_stays_out_of_the_list_of_ops() -> None:
 def test_a_device_without_source_says_who_has_some() -> None:
     scale = scaled(source={"cpu": "..."}, default=None)
     x = tb.asarray([1.0], device="refdev")
-    with pytest.raises(tb.UnsupportedOpError, match=r"supported on cpu.*source for 'refdev', or a default"):
+    with pytest.raises(tb.UnsupportedOpError, match=r"supported on cpu.*register_kernel\('refdev'"):
         scale(x, 1.0)
     with pytest.raises(tb.UnsupportedOpError, match="supported on cpu"):
         tb.compile(lambda x: scale(x, 1.0) + 1)(x)
@@ -220,3 +220,50 @@ def test_a_grid_has_at_most_three_axes() -> None:
 def test_definitions_that_do_not_hold_together(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(tb.ArgumentError, match=text):
         scaled(**changes)
+
+
+def test_it_is_a_custom_op_and_a_custom_op_takes_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = scaled()
+    x = tb.asarray([1.0, -2.0], dtype=tb.float64)
+    tested = tb.library.opcheck(scale, (x, 2.0))
+    assert [name for name, outcome in tested.items() if not outcome.startswith("passed")] == ["schema"]
+    scale.register_autograd(lambda ctx, g: (g * ctx.k, None), setup_context=lambda ctx, inputs, output: (
+        setattr(ctx, "k", inputs[1] * 10 + float(output.sum()))
+    ))  # fmt: skip
+    leaf = x.requires_grad_()
+    assert tb.grad(scale(leaf, 3.0).sum(), leaf)[0].tolist() == [27.0, 27.0]
+
+    asked: list[SourceCall] = []
+
+    def compile_kernel(self: Any, call: SourceCall, index: int) -> Any:
+        asked.append(call)
+        return lambda values: (values[0], values[0])
+
+    monkeypatch.setattr(
+        type(plugins.backend("refdev").runtime), "compile_kernel", compile_kernel, raising=False
+    )
+
+    def pair(x: tb.Tensor, n: int, k: float = 2.0, up: bool = True) -> tuple[tb.Tensor, tb.Tensor]:
+        return x * k, x * n
+
+    op = tb.library.custom_op("tests::pair", pair)
+    try:
+        op.register_kernel("refdev", tb.KernelSource(code="text", sizes=lambda x, n, k, up: (n,)))
+        first, second = op(tb.asarray([1.0, 2.0], device="refdev"), 3)
+        assert first.tolist() == second.tolist() == [1.0, 2.0]
+        (call,) = asked
+        assert (call.name, call.sizes, call.grid) == ("pair", (3,), (2,))
+        assert call.scalars == (("n", tb.int64, 3), ("k", tb.float64, 2.0), ("up", tb.bool, True))
+        assert [name for name, _, _ in call.results] == ["out0", "out1"]
+    finally:
+        tb.library.unregister("tests::pair")
+
+    def total(xs: list[tb.Tensor]) -> tb.Tensor:
+        return xs[0] + 1
+
+    op = tb.library.custom_op("tests::total", total)
+    try:
+        with pytest.raises(tb.ArgumentError, match="source takes tensors, int, float and bool, and xs"):
+            op.register_kernel("refdev", tb.KernelSource(code="text"))
+    finally:
+        tb.library.unregister("tests::total")

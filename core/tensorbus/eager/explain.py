@@ -91,8 +91,10 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
 
 
 def _name(function: Callable[..., Any]) -> str | None:
-    name = getattr(function, "__name__", "")
-    return name if name in table and table.function(name) is function else None
+    schema = getattr(function, "schema", None)  # of a custom op
+    name = getattr(function if schema is None else schema, "name" if schema is not None else "__name__", "")
+    known = name in table and (schema is not None or table.function(name) is function)
+    return name if known else None
 
 
 def _explain_op(op: Op[...], args: Sequence[Any], kwargs: dict[str, Any]) -> Explanation:

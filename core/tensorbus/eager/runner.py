@@ -38,7 +38,7 @@ def several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any
     """Return the path for any operands of an op of several results."""
     plan_for = planner(op, new_cache())
     plain = op.results[-1].startswith("*")
-    results: Any = _plain_tuple if plain else namedtuple(op.name, op.results)
+    results: Any = _plain_tuple if plain else namedtuple(op.name.rpartition(":")[2], op.results)
 
     def run(operands: Sequence[Any], attrs: dict[str, Any], below: bool = False) -> Any:
         if not all(isinstance(x, Tensor) for x in operands):

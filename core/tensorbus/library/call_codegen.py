@@ -6,7 +6,7 @@ dtypes, shapes and scalars, then the kernel. All else goes through ``slow``, whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -146,4 +146,14 @@ def kernel_function(schema: Schema, attrs: Mapping[str, Any], names: dict[str, A
     ]
     exec(compile("\n".join(lines), __file__, "exec"), scope)
     function: FunctionType = scope["run"]
+    return function
+
+
+def named(name: str, parameters: Sequence[str], target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``target``, which takes its arguments in order, as a function with these parameters."""
+    text = ", ".join(parameters)
+    scope: dict[str, Any] = {"_target": target}
+    # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
+    exec(compile(f"def {name}({text}): return _target({text})", __file__, "exec"), scope)
+    function: Callable[..., Any] = scope[name]
     return function

@@ -22,7 +22,15 @@ _RESERVED: Final = frozenset(
 
 def attribute(parameter: Parameter) -> str:
     """Return the name of the attribute for a parameter: its own, unless that means something in a vjp."""
+    if parameter.dtype is not None:
+        return parameter.name
     return f"{parameter.name}_" if parameter.name in _RESERVED else parameter.name
+
+
+def layout_of(schema: Schema, attrs: Mapping[str, Any]) -> Sequence[int]:
+    """Return the layout of a call with these attributes."""
+    layout: Sequence[int] = (1,) * len(schema.tensors) if schema.named else attrs["layout"]
+    return layout
 
 
 def split(schema: Schema, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -55,7 +63,8 @@ def split(schema: Schema, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[
             f"{schema.name}: none of {', '.join(p.name for p in schema.tensors)} holds a tensor; the op runs"
             f" on the device of its tensors, so one is needed."
         )
-    attrs["layout"] = tuple(layout)
+    if not schema.named:
+        attrs["layout"] = tuple(layout)
     return tuple(operands), attrs
 
 
@@ -68,7 +77,7 @@ def _no_tensor(schema: Schema, name: str, value: Any) -> DtypeError:
 
 def arguments_of(schema: Schema, operands: Sequence[Any], attrs: Mapping[str, Any]) -> list[Any]:
     """Return the arguments of a call, in the order of parameters: what ``split`` took apart."""
-    counts, place = iter(attrs["layout"]), 0
+    counts, place = iter(layout_of(schema, attrs)), 0
     values: list[Any] = []
     for parameter in schema.parameters:
         if not parameter.is_tensor:

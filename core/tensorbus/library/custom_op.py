@@ -8,11 +8,12 @@ rebound afterwards, so a kernel changes no value that others hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol, overload
 
 from .. import plugins
 from ..autograd import engine
-from ..backend_interface.protocols import Kernel
+from ..backend_interface.protocols import Call, Kernel
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import OwnedKernel, forget_program_kernels, register_program_kernels
 from ..dispatch.modes import is_value_mode
@@ -28,7 +29,8 @@ from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import DEFERRED_CODE
 from .call_codegen import arguments_function, call_function, has_short_way, short_key
-from .call_layout import mutated_places, split
+from .call_layout import layout_of, mutated_places, split
+from .kernel_source import KernelSource, check_takes_source, preparing_source
 from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, preparing, vjp_of
 from .schema import Schema, schema_of
 
@@ -54,9 +56,13 @@ class CustomOp(Protocol):
         ...
 
     def register_kernel(
-        self, device_types: str | Collection[str], function: Function | None = None
-    ) -> Function:
-        """Register the kernel for device types: a function of the same arguments, without a history."""
+        self, device_types: str | Collection[str], function: Function | KernelSource | None = None
+    ) -> Any:
+        """Register the kernel for device types: a function of the same arguments, without a history.
+
+        Or a ``KernelSource``, source in the language of the device, where the op takes tensors, ``int``,
+        ``float`` and ``bool``, which are passed as int64, float64 and a byte, and returns tensors.
+        """
         ...
 
     def register_fake(self, function: Function) -> Function:
@@ -147,14 +153,21 @@ def custom_op(
     types = None if device_types is None else _device_types(name, device_types)
     definition = Definition(
         schema=schema_of(name, function, mutates_args), function=function, everywhere=types is None,
-        kernels=dict.fromkeys(types or (), function),
+        kernels=dict.fromkeys(types or (), function), doc=function.__doc__ or "",
     )  # fmt: skip
+    return define(definition)
+
+
+def define(definition: Definition) -> CustomOp:
+    """Return the function that calls the op. Raises ``PluginError`` where its name is taken."""
+    name = definition.name
     with _lock:
         _claim(definition)
         _definitions[name] = definition
-        made = _functions[name] = _function(definition)
-        _publish(definition, made)
-    return made
+        op: CustomOp = _function(definition)
+        _functions[name] = op
+        _publish(definition, op)
+    return op
 
 
 def get_op(name: str) -> CustomOp:
@@ -239,6 +252,7 @@ class _Kernels(Mapping[str, OwnedKernel]):
 
     def __init__(self, definition: Definition) -> None:
         self._definition = definition
+        self._sources: dict[str, Callable[[Call], Any]] = {}
 
     def __getitem__(self, device_type: str) -> OwnedKernel:
         definition = self._definition
@@ -247,7 +261,18 @@ class _Kernels(Mapping[str, OwnedKernel]):
             if not definition.everywhere:
                 raise KeyError(device_type)
             function = definition.function
+        if isinstance(function, KernelSource):
+            return "the program", Kernel(name="source", prepare=self._source(device_type, function))
         return "the program", Kernel(name="custom", prepare=preparing(definition, function, device_type))
+
+    def _source(self, device_type: str, source: KernelSource) -> Callable[[Call], Any]:
+        """Return what prepares the source, always the same: it knows what it has compiled."""
+        if device_type not in self._sources:
+            definition = self._definition
+            self._sources[device_type] = preparing_source(
+                definition.schema, partial(infer, definition), device_type, source
+            )
+        return self._sources[device_type]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._definition.kernels)
@@ -268,17 +293,21 @@ def _publish(definition: Definition, function: Any) -> None:
         return specs[0] if schema.single else specs
 
     op: Op[...] = Op(
-        name=name, family=USER, operands=("*tensors",), results=() if schema.single else ("*results",),
+        name=name, family=USER,
+        operands=tuple([p.name for p in schema.tensors]) if schema.named else ("*tensors",),
+        results=schema.result_names or (() if schema.single else ("*results",)),
         arguments=arguments_function(schema, lambda values: split(schema, values)), infer=shape_rule,
         vjp=vjp_of(definition), jvp=jvp_of(definition), batch=batch_of(definition),
-        autocast=definition.autocast, dtypes=dt.ALL, method=False,
-        doc=definition.function.__doc__ or f"The custom op {schema}.",
+        decompose=definition.decompose, autocast=definition.autocast, dtypes=definition.dtypes, method=False,
+        doc=definition.doc or f"The custom op {schema}.",
     )  # fmt: skip
     register_program_kernels(name, _Kernels(definition))
     table.add_unlisted(op)
+    reads = definition.reads or (definition.function, definition.fake)
+    kernels = [f for f in definition.kernels.values() if not isinstance(f, KernelSource)]
     rules = (
-        definition.function, *definition.kernels.values(), definition.fake, definition.backward,
-        definition.setup_context, definition.vmap, definition.jvp, definition.jvp_context,
+        *reads, *kernels, definition.backward, definition.setup_context, definition.vmap,
+        definition.jvp, definition.jvp_context,
     )  # fmt: skip
     vars(function)[DEFERRED_CODE] = tuple(dict.fromkeys(f for f in rules if f is not None))
     if again:
@@ -293,18 +322,21 @@ def _function(definition: Definition) -> Any:
 
     def slow(values: tuple[Any, ...]) -> Any:
         operands, attrs = split(schema, values)
-        if short and not active_modes and all(type(x) is Tensor for x in operands):
+        has_kernels = definition.everywhere or definition.kernels
+        if short and has_kernels and not active_modes and all(type(x) is Tensor for x in operands):
             _learn(schema, plans, values, operands, attrs)
         result = table.run(schema.name, operands, attrs)
         results = [result] if schema.single else [*result]
         if schema.mutated:
-            changed = mutated_places(schema, attrs["layout"])
+            changed = mutated_places(schema, layout_of(schema, attrs))
             _rebind(schema, [operands[k] for k in changed], results[len(results) - len(changed) :])
             results = results[: len(results) - len(changed)]
         if schema.returns == "nothing":
             return None
         if schema.returns == "tensor":
             return results[0]
+        if schema.result_names:
+            return result
         return results if schema.returns == "list" else tuple(results)
 
     names = {
@@ -313,9 +345,10 @@ def _function(definition: Definition) -> Any:
     }  # fmt: skip
     made: Any = call_function(schema, names)
     made.__name__ = schema.name.partition("::")[2]
-    made.__qualname__, made.__module__ = made.__name__, definition.function.__module__
-    made.__doc__ = definition.function.__doc__
-    made.__annotations__ = dict(getattr(definition.function, "__annotations__", {}))
+    made.__qualname__ = made.__name__
+    made.__module__ = getattr(definition.function, "__module__", None) or __name__
+    made.__doc__ = definition.doc or None
+    made.__annotations__ = {} if schema.named else dict(getattr(definition.function, "__annotations__", {}))
     made.schema = schema
     _attach(made, definition)
     return made
@@ -332,20 +365,26 @@ def _learn(
     schema: Schema, plans: dict[Any, Any], values: tuple[Any, ...], operands: Any, attrs: dict[str, Any]
 ) -> None:
     """Keep the plan of a call for the short way, where the call is one that it serves."""
-    if any(type(v) is float and (not v or v != v) for v in values):  # which the short way leaves out
-        return
+    for parameter, value in zip(schema.parameters, values, strict=True):  # which the short way leaves out
+        other_type = not parameter.is_tensor and type(value).__name__ != parameter.kind
+        if other_type or (type(value) is float and (not value or value != value)):
+            return
     kinds = [x._vtype for x in operands]
     if kernel_preference.active() or any(
         k.materialized is not k or is_value_mode(k.device.type) for k in kinds
     ):
         return
+    key = short_key(schema, values)
+    if key in plans or env.debugging():
+        return
     made = plan(table[schema.name], kinds, [x._value.shape for x in operands], attrs)
-    if made.source is not None and not env.debugging():
-        if len(plans) >= _MAX_PLANS:
-            plans.clear()
+    if len(plans) >= _MAX_PLANS:
+        plans.clear()
+    plans[key] = None  # what has no kernel is decomposed each time
+    if made.source is not None:
         kernel, request = made.source
         assert kernel.prepare is not None
-        plans[short_key(schema, values)] = made, kernel.prepare(request)
+        plans[key] = made, kernel.prepare(request)
 
 
 def _attach(made: Any, definition: Definition) -> None:
@@ -354,7 +393,10 @@ def _attach(made: Any, definition: Definition) -> None:
     def register_kernel(device_types: Any, function: Any = None) -> Any:
         if function is None:
             return lambda f: register_kernel(device_types, f)
-        _check_callable(definition, "register_kernel", function)
+        if isinstance(function, KernelSource):
+            check_takes_source(definition.schema)
+        else:
+            _check_callable(definition, "register_kernel", function)
         for kind in _device_types(definition.name, device_types):
             definition.kernels[kind] = function
         _publish(definition, made)

@@ -25,8 +25,9 @@ from ..ops.elementwise.isclose import allclose
 from ..ops.elementwise.where_cast import cast
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Tensor, materialize, wrap
-from .call_layout import arguments_of, call, flattened, mutated_places, split
+from .call_layout import arguments_of, call, flattened, layout_of, mutated_places, split
 from .custom_op import CustomOp, definition_of, get_op
+from .kernel_source import KernelSource
 from .rules import Definition, infer
 from .shared_memory import shares_memory
 
@@ -61,7 +62,7 @@ class _Case(NamedTuple):
     @property
     def mutated(self) -> list[int]:
         """The numbers of the operands that are mutated."""
-        return mutated_places(self.definition.schema, self.attrs["layout"])
+        return mutated_places(self.definition.schema, layout_of(self.definition.schema, self.attrs))
 
     @property
     def device(self) -> Device:
@@ -172,7 +173,7 @@ def _schema(case: _Case) -> Iterator[str]:
 
 def _operand_names(case: _Case) -> list[str]:
     schema, names = case.definition.schema, []
-    for parameter, count in zip(schema.tensors, case.attrs["layout"], strict=True):
+    for parameter, count in zip(schema.tensors, layout_of(schema, case.attrs), strict=True):
         plain = parameter.kind == "tensor"
         names += [parameter.name if plain else f"{parameter.name}[{k}]" for k in range(max(count, 0))]
     return names
@@ -212,14 +213,20 @@ def _told(case: _Case, operands: Sequence[Tensor], where: str) -> Iterator[str]:
 
 
 def _kernel_of(case: _Case) -> Callable[..., Any] | None:
-    """Return the function that is the kernel for the device, unchecked; None where there is none."""
+    """Return the function that is the kernel for the device, unchecked; None where there is none.
+
+    Source is called through the op: what it may read and write is its launch's business.
+    """
     definition = case.definition
     own = definition.kernels.get(case.device.type)
+    if isinstance(own, KernelSource):
+        return case.op
     return own or (definition.function if definition.everywhere else None)
 
 
 def _gradients(case: _Case) -> Iterator[str]:
-    if case.definition.backward is None:
+    definition = case.definition
+    if definition.backward is None and definition.vjp is None and definition.decompose is None:
         raise _Skipped("no derivative is registered")
     moving = [k for k, x in enumerate(case.operands) if x.dtype.is_floating]
     if not moving:

@@ -15,7 +15,7 @@ from ..backend_interface.protocols import Call
 from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType
 from ..dispatch.modes import below_modes
-from ..dtypes.definition import DType, bool_
+from ..dtypes.definition import ALL, DType, bool_
 from ..errors import (
     ArgumentError,
     AutogradError,
@@ -32,9 +32,9 @@ from ..ops.movement.movement import moveaxis
 from ..tensor.grad_mode import grad_enabled
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
-from ..user_kernels.definition import named
-from .call_codegen import has_short_way, kernel_function
-from .call_layout import arguments_of, attribute, call, flattened, mutated_places
+from .call_codegen import has_short_way, kernel_function, named
+from .call_layout import arguments_of, attribute, call, flattened, layout_of, mutated_places
+from .kernel_source import KernelSource
 from .schema import Schema
 from .shared_memory import may_be_view, shares_memory
 
@@ -49,12 +49,17 @@ class VmapInfo(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Definition:
-    """What the user has registered for one custom op."""
+    """What the user has registered for one custom op.
+
+    ``decompose``, ``vjp`` and ``jvp_rule`` are in the form that an op has them in, of an op whose operands
+    have names; what is registered afterwards counts before them. ``reads`` are the user's functions behind
+    them.
+    """
 
     schema: Schema
     function: Callable[..., Any]
     everywhere: bool
-    kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    kernels: dict[str, Callable[..., Any] | KernelSource] = field(default_factory=dict)
     fake: Callable[..., Any] | None = None
     backward: Callable[..., Any] | None = None
     setup_context: Callable[..., Any] | None = None
@@ -62,6 +67,12 @@ class Definition:
     jvp: Callable[..., Any] | None = None
     jvp_context: Callable[..., Any] | None = None
     autocast: Any = None
+    decompose: Callable[..., Any] | None = None
+    vjp: Callable[..., Any] | None = None
+    jvp_rule: Callable[..., Any] | None = None
+    reads: tuple[Callable[..., Any], ...] = ()
+    dtypes: tuple[DType, ...] = ALL
+    doc: str = ""
 
     @property
     def name(self) -> str:
@@ -76,7 +87,7 @@ def infer(definition: Definition, operands: Sequence[Spec], attrs: Mapping[str, 
     ``UnsupportedOpError`` says that it cannot be run without values.
     """
     schema = definition.schema
-    changed = tuple(operands[k] for k in mutated_places(schema, attrs["layout"]))
+    changed = tuple(operands[k] for k in mutated_places(schema, layout_of(schema, attrs)))
     if schema.returns == "nothing":
         return changed
     stand_ins = [OPS.wrap(Node(op="input", attrs={"index": k}, spec=spec)) for k, spec in enumerate(operands)]
@@ -142,7 +153,7 @@ def preparing(
             definition, [Spec(*x) for x in zip(request.shapes, request.dtypes, strict=True)], request.attrs
         )
         outs = [(ValueType.of(s.dtype, device), s.shape) for s in specs]
-        attrs, changed = request.attrs, mutated_places(schema, request.attrs["layout"])
+        attrs, changed = request.attrs, mutated_places(schema, layout_of(schema, request.attrs))
 
         def compute(values: Sequence[Any]) -> tuple[list[Tensor], Any]:
             operands = [wrap(v, kind) for v, kind in zip(values, kinds, strict=True)]
@@ -223,27 +234,34 @@ def vjp_of(definition: Definition) -> Callable[..., Any] | None:
     """Return the derivative as a function that names what it needs; None where there is none."""
     schema, backward, setup = definition.schema, definition.backward, definition.setup_context
     if backward is None:
-        return None
-    names = [attribute(p) for p in schema.scalars]
+        return definition.vjp
+    names = _attributes(schema)
+    operand_names = [p.name for p in schema.tensors] if schema.named else ["tensors"]
 
-    def derivative(g: Any, layout: Any, wanted: Any, *rest: Any) -> tuple[Any, ...]:
-        attrs = {"layout": layout, **dict(zip(names, rest, strict=False))}
+    def derivative(g: Any, wanted: Any, *rest: Any) -> tuple[Any, ...]:
+        attrs = dict(zip(names, rest, strict=False))
         asked = zip(schema.parameters, arguments_of(schema, wanted, attrs), strict=True)
         needs: list[Any] = [
             tuple(w) if p.kind == "tensors" and w else p.is_tensor and bool(w) for p, w in asked
         ]
         ctx = Context(tuple(needs))
         if setup is not None:
-            operands, out = rest[len(names) :]
+            *operands, out = rest[len(names) :]
             output = out
             if schema.returns != "tensor":
                 output = list(out) if schema.returns == "list" else tuple(out)
-            setup(ctx, tuple(arguments_of(schema, operands, attrs)), output)
+            inputs = operands if schema.named else operands[0]
+            setup(ctx, tuple(arguments_of(schema, inputs, attrs)), output)
         seeds = (g,) if schema.returns == "tensor" else ([*g],) if schema.returns == "list" else tuple(g)
-        return _gradients(schema, backward(ctx, *seeds), layout)
+        return _gradients(schema, backward(ctx, *seeds), layout_of(schema, attrs))
 
-    parameters = ["g", "layout", "wanted", *names, *(["tensors", "out"] if setup is not None else [])]
+    parameters = ["g", "wanted", *names, *([*operand_names, "out"] if setup is not None else [])]
     return named("vjp", parameters, derivative)
+
+
+def _attributes(schema: Schema) -> list[str]:
+    """Return the names of the op's attributes."""
+    return [*([] if schema.named else ["layout"]), *[attribute(p) for p in schema.scalars]]
 
 
 def jvp_of(definition: Definition) -> Callable[..., Any] | None:
@@ -251,12 +269,16 @@ def jvp_of(definition: Definition) -> Callable[..., Any] | None:
     schema, rule = definition.schema, definition.jvp
     setup = definition.jvp_context or definition.setup_context
     if rule is None:
-        return None
-    names = [attribute(p) for p in schema.scalars]
+        return definition.jvp_rule
+    names, count = _attributes(schema), len(schema.tensors) if schema.named else 1
+    operand_names = [p.name for p in schema.tensors] if schema.named else ["tensors"]
 
-    def derivative(tangents: Any, layout: Any, *rest: Any) -> Any:
-        attrs = {"layout": layout, **dict(zip(names, rest, strict=False))}
-        operands, out = rest[len(names) :]
+    def derivative(*arguments: Any) -> Any:
+        tangents, rest = list(arguments[:count]), arguments[count:]
+        attrs = dict(zip(names, rest, strict=False))
+        *operands, out = rest[len(names) :]
+        if not schema.named:
+            (tangents,), (operands,) = tangents, operands
         moved = arguments_of(schema, tangents, attrs)
         pairs = [*zip(schema.parameters, moved, strict=True)]
         ctx = Context(tuple([p.is_tensor and t is not None for p, t in pairs]))
@@ -275,7 +297,8 @@ def jvp_of(definition: Definition) -> Callable[..., Any] | None:
         answer = rule(ctx, *own)
         return answer if schema.returns == "tensor" else [*answer]
 
-    return named("jvp", ["tensors_t", "layout", *names, "tensors", "out"], derivative)
+    moving = [f"{name}_t" for name in operand_names]
+    return named("jvp", [*moving, *names, *operand_names, "out"], derivative)
 
 
 def _gradients(schema: Schema, returned: Any, layout: Sequence[int]) -> tuple[Any, ...]:
@@ -311,14 +334,14 @@ def _gradients(schema: Schema, returned: Any, layout: Sequence[int]) -> tuple[An
     return tuple(result)
 
 
-def batch_of(definition: Definition) -> Callable[..., Any]:
-    """Return the batching rule: the registered one, else one example after the other."""
+def batch_of(definition: Definition) -> Callable[..., Any] | None:
+    """Return the batching rule: the registered one; None: the decomposition's; else one after the other."""
     schema, rule = definition.schema, definition.vmap
     if rule is None:
-        return looped(definition.name)
+        return looped(definition.name) if definition.decompose is None else None
 
     def batch(operands: Sequence[Any], batched: Sequence[bool], **attrs: Any) -> Any:
-        changed = mutated_places(schema, attrs["layout"])
+        changed = mutated_places(schema, layout_of(schema, attrs))
         flags, whole = list(batched), list(operands)
         everywhere = spread(operands, batched)
         for k in changed:  # what is written differs between examples

@@ -11,7 +11,7 @@ from operator import index
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from ..dtypes import definition as dt
-from ..dtypes.definition import DType
+from ..dtypes.definition import DType, Scalar, check_scalar
 from ..errors import ArgumentError, DtypeError
 from ..tensor.tensor import Tensor
 from ..tracing.sym_int import SymInt
@@ -26,7 +26,10 @@ _SCALARS: Final[dict[Any, Kind]] = {int: "int", float: "float", bool: "bool", st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter of the function: ``count`` is how many integers a tuple holds, None where any."""
+    """A parameter of the function: ``count`` is how many integers a tuple holds, None where any.
+
+    ``dtype`` is what a number is passed to a kernel in; None: what its kind says.
+    """
 
     name: str
     kind: Kind
@@ -34,6 +37,7 @@ class Parameter:
     keyword_only: bool
     default: Any
     count: int | None = None
+    dtype: DType | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -52,7 +56,8 @@ class Schema:
 
     ``results`` is how many tensors the function returns; None: a list of any number. ``mutated`` are the
     names of the arguments that it changes. ``single`` tells whether a call comes down to one value: a result
-    and no mutation, or a mutation and no result.
+    and no mutation, or a mutation and no result. ``named`` tells that the op has its tensors as operands of
+    their own names, each of them exactly one; ``result_names`` are those of a named tuple.
     """
 
     name: str
@@ -60,6 +65,8 @@ class Schema:
     results: int | None
     returns: Literal["nothing", "tensor", "tuple", "list"]
     mutated: tuple[str, ...]
+    named: bool = False
+    result_names: tuple[str, ...] = ()
 
     @property
     def single(self) -> bool:
@@ -216,6 +223,8 @@ def scalar(name: str, parameter: Parameter, value: Any) -> Any:
     """Return an argument that is no tensor in the type of its parameter. Raises ``DtypeError``."""
     if value is None and parameter.optional:
         return None
+    if parameter.dtype is not None:
+        return number_in(name, parameter.name, parameter.dtype, value)
     kind = parameter.kind
     try:
         if isinstance(value, Tensor):
@@ -245,3 +254,22 @@ def scalar(name: str, parameter: Parameter, value: Any) -> Any:
     advice = " Pass its .item(), or annotate the parameter with Tensor." if isinstance(value, Tensor) else ""
     got = "a tensor" if isinstance(value, Tensor) else f"{value!r} of {type(value).__name__}"
     raise DtypeError(f"{name}: {parameter.name} must be {needed}, got {got}.{advice}")
+
+
+def number_in(name: str, key: str, dtype: DType, value: Any) -> Scalar:
+    """Return a number as it is passed in ``dtype``. Raises ``DtypeError`` where it is none, or too large."""
+    if hasattr(value, "shape"):
+        raise DtypeError(
+            f"{name}: {key} is a Python number, got a tensor. Pass its .item(), or declare {key}"
+            f" among the tensors, of shape () if you like: its value may then change at each call."
+        )
+    try:
+        if dtype.is_floating:
+            return float(value if hasattr(value, "__float__") else index(value))
+        number = index(value)
+    except TypeError:
+        kind = "a number" if dtype.is_floating else "an integer"
+        raise DtypeError(
+            f"{name}: {key} must be {kind} for {dtype}, got {value!r} of {type(value).__name__}."
+        ) from None
+    return bool(number) if dtype is dt.bool_ else check_scalar(name, number, dtype)

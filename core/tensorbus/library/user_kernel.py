@@ -1,46 +1,28 @@
-"""``kernel``: an op whose kernels a program brings along, as source in the languages of its devices.
+"""``kernel``: a custom op whose kernels are source in the languages of devices.
 
-It is an op like any other, known to its program alone: checks, gradients, ``vmap`` and captured programs
-treat it as they do the rest. Nothing is compiled before it is called on a device.
+Its shape rule, derivatives and default come with it, by the names of its operands. Nothing is compiled before
+it is called on a device.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import replace
 from typing import Any, Final
 
 from .. import plugins
-from ..backend_interface.protocols import Call, Kernel
-from ..dispatch.kernel_tables import OwnedKernel, register_program_kernels
-from ..dtypes.definition import DType
-from ..errors import ArgumentError, UnsupportedOpError
-from ..ops.batching_rules import looped
-from ..ops.definition import USER, Op, Spec, table
+from ..dtypes.definition import DType, bool_
+from ..errors import ArgumentError
+from ..ops.definition import Spec, table
 from ..plugins.manifest import is_type_name
 from ..system import fork_safe_locks
-from ..tracing.active_tracer import DEFERRED_CODE
-from .definition import Definition, Rule, checked_default, checked_jvp, checked_vjp, defined, named
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelSource:
-    """Source for one device, with what is different there.
-
-    ``code`` is text, or for ``cuda`` a function of Triton's (``@triton.jit``). ``grid`` and ``sizes`` stand
-    in for those of ``kernel``. ``group`` is how many items along axis 0 of the grid share local memory (0: as
-    the device likes); the grid is then made longer, to a multiple of it. ``constants`` are known when the
-    code is compiled: macros in C-like languages, in Triton ``tl.constexpr`` parameters and options such as
-    ``num_warps``.
-    """
-
-    code: Any
-    grid: Rule | None = None
-    sizes: Rule | None = None
-    group: int = 0
-    constants: Mapping[str, bool | int | float] = field(default_factory=dict)
+from .custom_op import CustomOp, define
+from .kernel_definition import KernelDefinition, checked_default, checked_jvp, checked_vjp, defined
+from .kernel_source import KernelSource, Rule
+from .rules import Definition
+from .schema import Kind, Parameter, Schema
 
 
 def kernel(
@@ -57,7 +39,7 @@ def kernel(
     jvp: Callable[..., Any] | None = None,
     default: Callable[..., Any] | None = None,
     doc: str = "",
-) -> Callable[..., Any]:
+) -> CustomOp:
     """Return a function of tensors that runs a kernel of yours, given as source in a device's own language.
 
     It works like every op: eagerly, inside ``compile`` without a break in the graph, inside ``vmap`` (by
@@ -116,44 +98,67 @@ def kernel(
     [3.0, 6.0]
     """
     definition = defined(name, tensors, scalars or {}, tuple(results), out, grid, sizes)
-    sources = _sources(name, source, default)
-    kernels: dict[str, OwnedKernel] = {
-        kind: ("the program", Kernel(name="source", prepare=_preparing(definition, kind, kernel_source)))
-        for kind, kernel_source in sources.items()
-    }
+    sources = _sources(definition, source, default)
     with _lock:
-        op = _op(definition, vjp, jvp, default, doc)
-        register_program_kernels(op.name, kernels)
-        function = table.add_unlisted(op).function
-        vars(function)[DEFERRED_CODE] = tuple(f for f in (vjp, jvp, default) if f is not None)
-        return function
+        return define(_custom_op(definition, sources, vjp, jvp, default, doc))
 
 
 _lock = fork_safe_locks.simple()
 _names: Final = itertools.count(2)
 
 
-def _op(definition: Definition, vjp: Any, jvp: Any, default: Any, doc: str) -> Op[...]:
-    name, own = definition.name, f"kernel_{definition.name}"
+def _custom_op(
+    definition: KernelDefinition, sources: Mapping[str, KernelSource], vjp: Any, jvp: Any, default: Any,
+    doc: str,
+) -> Definition:  # fmt: skip
+    """Return the kernel as the definition of a custom op, of a name that is free."""
+    name, own = definition.name, f"kernel::{definition.name}"
     while own in table:
-        own = f"kernel_{name}_{next(_names)}"
-    return Op(
-        name=own,
-        family=USER,
-        operands=tuple(definition.tensors),
-        arguments=named(name, (*definition.tensors, *definition.scalars), definition.arguments),
-        infer=definition.infer,
-        results=definition.results if definition.several else (),
+        own = f"kernel::{name}_{next(_names)}"
+    kinds: list[tuple[str, Kind, DType | None]] = [(key, "tensor", None) for key in definition.tensors]
+    kinds += [(key, _kind(dtype), dtype) for key, dtype in definition.scalars.items()]
+    required = inspect.Parameter.empty
+    parameters = [
+        Parameter(name=key, kind=kind, optional=False, keyword_only=False, default=required, dtype=dtype)
+        for key, kind, dtype in kinds
+    ]
+    schema = Schema(
+        name=own, parameters=tuple(parameters), results=len(definition.results),
+        returns="tuple" if definition.several else "tensor", mutated=(), named=True,
+        result_names=definition.results if definition.several else (),
+    )  # fmt: skip
+
+    def fake(*values: Any) -> Any:
+        count = len(definition.tensors)
+        specs = [Spec(x.shape, x.dtype) for x in values[:count]]
+        return definition.infer(specs, **dict(zip(definition.scalars, values[count:], strict=True)))
+
+    return Definition(
+        schema=schema, function=default or definition.out, everywhere=False, kernels={**sources}, fake=fake,
         decompose=None if default is None else checked_default(definition, default),
         vjp=None if vjp is None else checked_vjp(definition, vjp),
-        jvp=None if jvp is None else checked_jvp(definition, jvp),
-        batch=looped(own) if default is None else None,
+        jvp_rule=None if jvp is None else checked_jvp(definition, jvp),
+        reads=tuple(f for f in (vjp, jvp, default) if f is not None) or (definition.out,),
         dtypes=tuple(dict.fromkeys(d for allowed in definition.tensors.values() for d in allowed)),
         doc=doc or f"The kernel {name!r} of this program.",
-    )
+    )  # fmt: skip
 
 
-def _sources(name: str, source: Any, default: Any) -> dict[str, KernelSource]:
+def _kind(dtype: DType) -> Kind:
+    """Return the kind of a parameter whose numbers are passed in ``dtype``."""
+    return "bool" if dtype is bool_ else "float" if dtype.is_floating else "int"
+
+
+def _source_of(definition: KernelDefinition, source: KernelSource) -> KernelSource:
+    """Return the source with the name, grid and sizes of the kernel where it has none of its own."""
+    return replace(
+        source, name=source.name or definition.name, grid=source.grid or definition.grid,
+        sizes=source.sizes or definition.sizes or definition.grid,
+    )  # fmt: skip
+
+
+def _sources(definition: KernelDefinition, source: Any, default: Any) -> dict[str, KernelSource]:
+    name = definition.name
     if not isinstance(source, Mapping):
         raise ArgumentError(
             f"kernel {name!r}: source is a dict from device types to text, such as {{'cpu': ...}}; got"
@@ -175,50 +180,6 @@ def _sources(name: str, source: Any, default: Any) -> dict[str, KernelSource]:
     if not source and default is None:
         raise ArgumentError(f"kernel {name!r}: give source for a device, or a default.")
     return {
-        kind: code if isinstance(code, KernelSource) else KernelSource(code=code)
+        kind: _source_of(definition, code if isinstance(code, KernelSource) else KernelSource(code=code))
         for kind, code in source.items()
     }
-
-
-def _preparing(definition: Definition, device_type: str, source: KernelSource) -> Callable[[Call], Any]:
-    """Return what makes the source ready for a call, on a device of this type."""
-
-    def prepare(call: Call) -> Callable[..., Any]:
-        from ..backend_interface.capabilities import SourceCall, SupportsUserKernels
-
-        runtime = plugins.backend(device_type).runtime
-        if not isinstance(runtime, SupportsUserKernels):
-            raise UnsupportedOpError(
-                f"{definition.name}: there is source for {device_type!r}, but this device compiles no kernels"
-                f" of users. Leave it out and give a default, which runs on every device."
-            )
-        assert call.shapes is not None  # only plans of elementwise ops leave them open
-        specs = [Spec(s, d) for s, d in zip(call.shapes, call.dtypes, strict=True)]
-        inferred = definition.infer(specs, **call.attrs)
-        outs: tuple[Spec, ...] = inferred if definition.several else (inferred,)
-        grid: tuple[int, ...] = (prod(outs[0].shape),)
-        if definition.grid is not None:
-            grid = definition.lengths("grid", definition.grid, specs, call.attrs)
-        rule = source.sizes or definition.sizes
-        sizes = definition.lengths("sizes", rule, specs, call.attrs) if rule else grid
-        if source.grid is not None:
-            grid = definition.lengths("grid", source.grid, specs, call.attrs)
-        run = runtime.compile_kernel(
-            SourceCall(
-                name=definition.name,
-                code=source.code,
-                operands=tuple((k, s.dtype, s.shape) for k, s in zip(definition.tensors, specs, strict=True)),
-                results=tuple((k, s.dtype, s.shape) for k, s in zip(definition.results, outs, strict=True)),
-                scalars=tuple((k, d, call.attrs[k]) for k, d in definition.scalars.items()),
-                sizes=sizes,
-                grid=grid,
-                group=source.group,
-                constants=source.constants,
-            ),
-            call.index,
-        )
-        if definition.several:
-            return lambda *values: run(values)
-        return lambda *values: run(values)[0]
-
-    return prepare

@@ -1,4 +1,4 @@
-"""What a user's kernel is, checked: its arguments and its rules, in the form that an op has them in."""
+"""What ``kernel`` was given, checked: arguments and rules, in the form that an op has them in."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
-from operator import index
 from typing import Any, Final
 
 from ..dtypes import definition as dt
-from ..dtypes.definition import DType, Scalar, check_scalar
-from ..errors import ArgumentError, DtypeError, ShapeError, TensorbusError, suggest
+from ..dtypes.definition import DType
+from ..errors import ArgumentError, DtypeError, ShapeError, suggest
 from ..ops.definition import Spec
+from .call_codegen import named
+from .kernel_source import Rule, ask
 
-Rule = Callable[..., Any]
 _SCALARS: Final = frozenset(
     (dt.bool_, dt.int8, dt.int16, dt.int32, dt.int64, dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.float32,
      dt.float64)
@@ -24,7 +24,7 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class KernelDefinition:
     """What ``kernel`` was given, checked. ``results`` are the names of the results in source."""
 
     name: str
@@ -35,29 +35,6 @@ class Definition:
     out: Rule
     grid: Rule | None
     sizes: Rule | None
-
-    def arguments(self, *values: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Split the arguments of a call into operands and attributes."""
-        count = len(self.tensors)
-        pairs = zip(self.scalars.items(), values[count:], strict=True)
-        return values[:count], {key: self._scalar(key, dtype, value) for (key, dtype), value in pairs}
-
-    def _scalar(self, key: str, dtype: DType, value: Any) -> Scalar:
-        if hasattr(value, "shape"):
-            raise DtypeError(
-                f"{self.name}: {key} is a Python number, got a tensor. Pass its .item(), or declare {key}"
-                f" among the tensors, of shape () if you like: its value may then change at each call."
-            )
-        try:
-            if dtype.is_floating:
-                return float(value if hasattr(value, "__float__") else index(value))
-            number = index(value)
-        except TypeError:
-            kind = "a number" if dtype.is_floating else "an integer"
-            raise DtypeError(
-                f"{self.name}: {key} must be {kind} for {dtype}, got {value!r} of {type(value).__name__}."
-            ) from None
-        return bool(number) if dtype is dt.bool_ else check_scalar(self.name, number, dtype)
 
     def values(self, attrs: Mapping[str, Any]) -> list[Any]:
         """Return the scalars among the attributes of a call, in order."""
@@ -71,7 +48,8 @@ class Definition:
                 raise DtypeError(
                     f"{self.name}: {key} is {spec.dtype}, and the kernel takes {names}; cast with .to(dtype)."
                 )
-        returned = self._asked("out", self.out, operands, attrs)
+        scalars = {key: attrs[key] for key in self.scalars}
+        returned = ask(self.name, "out", self.out, [*self.tensors], operands, scalars)
         specs = tuple(returned) if self.several and isinstance(returned, (tuple, list)) else (returned,)
         outs = tuple(Spec(*x) if isinstance(x, tuple) and len(x) == 2 else x for x in specs)
         for x in outs:
@@ -91,39 +69,11 @@ class Definition:
             )
         return outs if self.several else outs[0]
 
-    def _asked(self, what: str, rule: Rule, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Any:
-        try:
-            return rule(*operands, *self.values(attrs))
-        except TensorbusError:
-            raise
-        except Exception as error:
-            values = [f"{key}={x}" for key, x in zip(self.tensors, operands, strict=True)]
-            values += [f"{key}={attrs[key]!r}" for key in self.scalars]
-            raise ShapeError(
-                f"{self.name}: the rule `{what}` raised {type(error).__name__}: {error},"
-                f" for {', '.join(values)}."
-            ) from error
-
-    def lengths(
-        self, what: str, rule: Rule, operands: Sequence[Spec], attrs: Mapping[str, Any]
-    ) -> tuple[int, ...]:
-        """Return the non-negative integers that a rule gives."""
-        returned = self._asked(what, rule, operands, attrs)
-        many = returned if isinstance(returned, (tuple, list)) else (returned,)
-        try:
-            lengths = tuple(index(n) for n in many)
-        except TypeError:
-            lengths = (-1,)
-        if min(lengths, default=0) < 0 or (what == "grid" and not 1 <= len(lengths) <= 3):
-            needed = "one to three non-negative integers" if what == "grid" else "non-negative integers"
-            raise ArgumentError(f"{self.name}: the rule `{what}` must return {needed}, got {returned!r}.")
-        return lengths
-
 
 def defined(
     name: str, tensors: Mapping[str, Any], scalars: Mapping[str, DType], results: tuple[str, ...],
     out: Rule, grid: Rule | None, sizes: Rule | None,
-) -> Definition:  # fmt: skip
+) -> KernelDefinition:  # fmt: skip
     """Return the definition. Raises ``ArgumentError`` where it does not hold together."""
     if not tensors:
         raise ArgumentError(
@@ -155,24 +105,14 @@ def defined(
             raise ArgumentError(
                 f"kernel {name!r}: `{what}` must be a function of the arguments, got {rule!r}."
             )
-    return Definition(
+    return KernelDefinition(
         name=name, tensors=allowed, scalars=dict(scalars), results=results or ("out",), several=bool(results),
         out=out, grid=grid, sizes=sizes,
     )  # fmt: skip
 
 
-def named(name: str, parameters: Sequence[str], target: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``target``, which takes its arguments in order, as a function with these parameters."""
-    text = ", ".join(parameters)
-    scope: dict[str, Any] = {"_target": target}
-    # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
-    exec(compile(f"def {name}({text}): return _target({text})", __file__, "exec"), scope)
-    function: Callable[..., Any] = scope[name]
-    return function
-
-
 def _parameters(
-    kernel: Definition, what: str, function: Callable[..., Any], more: Sequence[str]
+    kernel: KernelDefinition, what: str, function: Callable[..., Any], more: Sequence[str]
 ) -> tuple[str, ...]:
     """Return what a derivative asks for; it may ask for ``more``, operands, their shapes and scalars."""
     code = getattr(function, "__code__", None)
@@ -189,13 +129,13 @@ def _parameters(
     return names
 
 
-def checked_jvp(kernel: Definition, jvp: Callable[..., Any]) -> Callable[..., Any]:
+def checked_jvp(kernel: KernelDefinition, jvp: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``jvp``, with the same parameters in order."""
     names = _parameters(kernel, "jvp", jvp, ["out", *[f"{key}_t" for key in kernel.tensors]])
     return named("jvp", names, lambda *arguments: jvp(**dict(zip(names, arguments, strict=True))))
 
 
-def checked_vjp(kernel: Definition, vjp: Callable[..., Any]) -> Callable[..., Any]:
+def checked_vjp(kernel: KernelDefinition, vjp: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``vjp``, with the same parameters, held to a gradient or None for each operand."""
     names = _parameters(kernel, "vjp", vjp, ["g", "out", "wanted"])
 
@@ -213,7 +153,7 @@ def checked_vjp(kernel: Definition, vjp: Callable[..., Any]) -> Callable[..., An
     return named("vjp", names, checked)
 
 
-def checked_default(kernel: Definition, default: Callable[..., Any]) -> Callable[..., Any]:
+def checked_default(kernel: KernelDefinition, default: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``default`` as a decomposition, held to what the shape rule says."""
 
     def decompose(*operands: Any, **attrs: Any) -> Any:
