@@ -187,6 +187,15 @@ class SupportsPeerCopy(Protocol):
         ...
 
 
+@runtime_checkable
+class HasNoElements(Protocol):
+    """Optional: a device whose values have shapes and no elements: nothing is read from them."""
+
+    def of_shape(self, shape: Shape, dtype: DType, index: int) -> Any:
+        """Return a value of a shape: what a tensor of another device becomes here, without a copy."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceCall:
     """A call of a kernel that a user wrote, all of it but the operands' values.

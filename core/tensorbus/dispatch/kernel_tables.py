@@ -28,7 +28,7 @@ class KernelTables:
     def __init__(self, device_type: str) -> None:
         self._type = device_type
         self._backend = backend(device_type)
-        own, *others = [(owner, dict(kernels)) for owner, kernels in self._backend.kernels] or [("", {})]
+        own, *others = self._backend.kernels or [("", {})]
         self._tables = [own, *sorted(others, key=lambda table: table[0])]
         self._dtypes: dict[int, frozenset[DType]] = {}
         fused = (kernel.programs for entry in own[1].values() for kernel in _kernels_of(entry))

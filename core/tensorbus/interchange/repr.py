@@ -23,7 +23,16 @@ def format_tensor(x: Tensor) -> str:
         about.insert(0, f"shape={x.shape}")
     if x.requires_grad:
         about.append("requires_grad=True")
+    if not _has_elements(x):
+        return f"tensor(..., shape={x.shape}, {', '.join(about)})"
     return f"tensor({_elements(x.detach(), x.size > THRESHOLD)}, {', '.join(about)})"
+
+
+def _has_elements(x: Tensor) -> bool:
+    from ..backend_interface.capabilities import HasNoElements
+    from ..dispatch.modes import base_device
+
+    return x.size == 0 or not isinstance(base_device(x.device).runtime, HasNoElements)
 
 
 def _elements(x: Tensor, edges: bool) -> str:

@@ -166,6 +166,9 @@ def transferred(x: Tensor, there: Device) -> Tensor:
     from ..backend_interface import capabilities
 
     own: object = runtime(x.device)
+    other: object = runtime(there)
+    if isinstance(other, capabilities.HasNoElements):
+        return wrap(other.of_shape(x.shape, x.dtype, there.index), ValueType.of(x.dtype, there))
     try:
         if x.device.type == there.type and isinstance(own, capabilities.SupportsPeerCopy):
             value = own.copy_across(materialize(x), x.device.index, there.index)

@@ -355,10 +355,22 @@ class Module:
         move((*self.parameters(), *self.buffers()), *args, **kwargs)
         return self
 
-    def to_empty(self, *, device: Any) -> Self:
-        """Move to another device and leave values behind: what parameters and buffers hold is anything."""
-        cells = [*self.parameters(), *self.buffers()]
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
+        """Move to another device and leave values behind: what parameters and buffers hold is anything.
+
+        Gradients are forgotten. A module made on ``"meta"``, which has shapes only, gets memory so;
+        ``reset_parameters`` of its modules, or a state dict, then gives it values.
+
+        >>> import tensorbus as tb
+        >>> with tb.device("meta"):
+        ...     layer = tb.nn.Linear(3, 2)
+        >>> layer.to_empty(device="cpu").reset_parameters()
+        >>> layer(tb.ones((1, 3), device="cpu")).shape
+        (1, 2)
+        """
+        cells = [*self.parameters(recurse), *self.buffers(recurse)]
         values = [empty(x.shape, dtype=x.dtype, device=device) for x in cells]
+        zero_grad(cells, set_to_none=True)
         for cell, value in zip(cells, values, strict=True):
             hold(cell, value)
         return self
@@ -394,16 +406,25 @@ class Module:
         """
         return saved_state(self, prefix)
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> LoadResult:
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> LoadResult:
         """Take over the values of ``state_dict``, in each parameter's own dtype and on its own device.
 
-        Returns the missing and the unexpected keys, which must be none where ``strict``. Raises
-        ``StateError`` naming every key that is missing, unexpected or of a wrong shape, and then has changed
-        nothing.
+        With ``assign`` in the dtype and on the device that the state dict has them, without a copy: for a
+        module made on ``"meta"``. Returns the missing and the unexpected keys, which must be none where
+        ``strict``. Raises ``StateError`` naming every key that is missing, unexpected or of a wrong shape,
+        and then has changed nothing.
+
+        >>> import tensorbus as tb
+        >>> saved = tb.nn.Linear(3, 2, device="cpu").state_dict()
+        >>> layer = tb.nn.Linear(3, 2, device="meta")
+        >>> layer.load_state_dict(saved, assign=True).missing_keys, layer.weight.device
+        ([], Device('cpu:0'))
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"load_state_dict: a dict of tensors is needed, got {type(state_dict).__name__}.")
-        return load_state(self, state_dict, strict)
+        return load_state(self, state_dict, strict, assign)
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows of this module between its brackets."""

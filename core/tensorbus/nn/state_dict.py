@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..autograd.engine import no_grad
 from ..errors import StateError, TensorbusError, suggest
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Leaf, Tensor
 from .parameter import hold
 from .uninitialized_parameter import fill, is_lazy
 
@@ -56,8 +56,11 @@ def _extras(module: Module) -> Iterator[tuple[str, Module]]:
             yield f"{name}.{_EXTRA}" if name else _EXTRA, owner
 
 
-def load_state(module: Module, state: Mapping[str, Any], strict: bool) -> LoadResult:
-    """Put ``state`` into the cells of ``module``, in their dtype and on their device."""
+def load_state(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = False) -> LoadResult:
+    """Put ``state`` into the cells of ``module``, in their dtype and on their device.
+
+    With ``assign`` the cells take over dtype and device of the state; a gradient that they have is forgotten.
+    """
     cells, extras = dict(named_state(module)), dict(_extras(module))
     known = cells.keys() | extras.keys()
     result = LoadResult(
@@ -79,6 +82,10 @@ def load_state(module: Module, state: Mapping[str, Any], strict: bool) -> LoadRe
                 problems.append(f"{name!r} is a {type(saved).__name__}, and must be a tensor.")
             elif not is_lazy(cell) and saved.shape != cell.shape:
                 problems.append(f"{name!r} has shape {saved.shape}, and the module needs {cell.shape}.")
+            elif assign and cell.requires_grad and not saved.dtype.is_inexact:
+                problems.append(f"{name!r} is {saved.dtype}, which has no gradients, and the module's has.")
+            elif assign:
+                values.append((cell, saved.detach()))
             else:
                 try:
                     values.append((cell, saved.detach().to(cell.device, cell.dtype, copy=True)))
@@ -93,6 +100,8 @@ def load_state(module: Module, state: Mapping[str, Any], strict: bool) -> LoadRe
         if is_lazy(cell):
             fill(cell, value)
         else:
+            if assign and isinstance(cell._node, Leaf):
+                cell.grad = None
             hold(cell, value)
     for name, owner in extras.items():
         if name in state:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _INSTALL: Final = " Install one: pip install tensorbus."
+_EMBEDDED: Final = {"meta": "tensorbus.kernels.meta_device"}
+"""The extension modules of the device types that core carries: not installed, so in no list of what is."""
 
 
 class Registry:
@@ -156,6 +158,8 @@ class Registry:
             owners = (
                 [taken.extension.owner]
                 if taken
+                else ["tensorbus"]
+                if device_type in _EMBEDDED
                 else [str(claim) for claim in self._claims(device_type) if allow_block.refusal(claim) is None]
             )
             if owners:
@@ -391,6 +395,12 @@ class Registry:
             late = self._late.get(device_type)
             if late is not None:
                 return late
+            if device_type in _EMBEDDED:
+                own = EntryPoint(device_type, _EMBEDDED[device_type], DEVICES, "tensorbus", "", "")
+                if own not in self._found:
+                    manifest = Manifest(name=device_type, type=device_type, fork_safe=True)
+                    self._found[own] = Backend(device_type, Extension(device_type, own, manifest=manifest))
+                return self._found[own]
             claims = self._claims(device_type)
             if not claims:
                 raise allow_block.unknown(device_type, self.known_types(), self._group(DEVICES))
