@@ -1,8 +1,8 @@
 """What an NVIDIA card does with tensorbus, beside PyTorch, torch.compile, CuPy and JAX: medians of one run.
 
-``python -m benchmarks.card [--output FILE]`` prints a table in Markdown. Every call is warmed. "ms" are those
-of a call that is waited for, "ms each" those of fifty that are queued one behind the other, which is what the
-card takes where a call is short, and "us" those of queueing alone.
+``python -m benchmarks.card [GROUP ...] [--output FILE]`` prints a table in Markdown. Every call is
+warmed. "ms" are those of a call that is waited for, "ms each" those of fifty that are queued one behind the
+other, which is what the card takes where a call is short, and "us" those of queueing alone.
 """
 # ruff: noqa: B023 - each case is measured before the next one is made
 
@@ -24,7 +24,7 @@ import cupy
 import tensorbus as tb
 import torch
 
-from benchmarks import attention
+from benchmarks import attention, functions
 from benchmarks.compiled.models import Library, gpt, mlp
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -467,13 +467,26 @@ def versions() -> str:
     )
 
 
+def transforms() -> Iterator[Case]:
+    """Yield transforms of functions, and custom ops."""
+    for name, calls in functions.cases(DEVICE):
+        yield name, calls, 0, "us" if name.startswith("a custom op") else "ms"
+
+
 def main() -> None:
     """Measure everything and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.card", description=__doc__)
     parser.add_argument("--output", type=Path, help="a file for the table")
+    groups = {
+        f.__name__: f for f in (small, bound_by_memory, rows, other_shapes, products, training, transforms)
+    }
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(groups)}; none: all")
     options = parser.parse_args()
+    unknown = set(options.groups) - set(groups)
+    if unknown:
+        parser.error(f"no group is called {', '.join(sorted(unknown))}; there are {', '.join(groups)}")
     print(versions(), flush=True)
-    table = run([small, bound_by_memory, rows, other_shapes, products, training])
+    table = run([groups[name] for name in options.groups or groups])
     text = f"{time.strftime('%Y-%m-%d')}, {versions()}\n\n{table}\n"
     if options.output is not None:
         options.output.write_text(text)
