@@ -29,6 +29,7 @@ from .backend_interface.communication import CommunicatorFactory as Communicator
 from .backend_interface.communication import Rendezvous as Rendezvous
 from .backend_interface.communication import Store as Store
 from .backend_interface.communication import StoreFactory as StoreFactory
+from .backend_interface.compilation import CompiledForInspection as CompiledForInspection
 from .backend_interface.compilation import CompileRequest as CompileRequest
 from .backend_interface.compilation import Executable as Executable
 from .backend_interface.compilation import Knob as Knob

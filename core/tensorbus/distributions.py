@@ -30,7 +30,8 @@ from .ops.elementwise.comparison import (
 from .ops.elementwise.special import erfinv, lgamma
 from .ops.elementwise.transcendental import exp, log, sqrt, tan
 from .ops.elementwise.where_cast import cast, where
-from .ops.movement.movement import as_shape, broadcast_to
+from .ops.movement.family import as_shape
+from .ops.movement.movement import broadcast_to
 from .ops.reduction.reduction import all as all_of
 from .ops.reduction.reduction import sum
 from .random.generator import Generator, normal, open_unit

@@ -17,7 +17,8 @@ from .ops.creation.creation import iota
 from .ops.elementwise.arithmetic import conj
 from .ops.elementwise.where_cast import cast, where
 from .ops.fft import ADJOINT_NORM, inverse_real_transform, real_transform, transform
-from .ops.movement.movement import as_shape, concat, normalize_axis, pad, slice
+from .ops.movement.family import as_shape, normalize_axis
+from .ops.movement.movement import concat, pad, slice
 
 if TYPE_CHECKING:
     from .devices.device import Device

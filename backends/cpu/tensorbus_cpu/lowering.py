@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import (
+    CompiledForInspection,
     CompileRequest,
     Dialect,
     Executable,
@@ -144,8 +145,8 @@ class CpuSymbolicProgram:
         self._template = PlanWords(listing, self._env, limits)
 
 
-class SizedExecutable:
-    """The program of a plan for one set of sizes; it is compiled by itself for people who look inside."""
+class SizedExecutable(CompiledForInspection["CpuExecutable"]):
+    """The program of a plan for one set of sizes."""
 
     waits: Final = True
 
@@ -163,23 +164,11 @@ class SizedExecutable:
         packed = [run(x.copy, "C") if isinstance(x, np.ndarray) else x for x in values]
         return self._program, packed
 
-    @cached_property
-    def _whole(self) -> CpuExecutable:
-        executable = CpuLowering().compile(at_sizes(self._order, self._sizes))
-        assert isinstance(executable, CpuExecutable)
-        return executable
-
-    def stages(self) -> Mapping[str, str]:
-        """Return the graph, the loops and the C code of the program for packed values."""
-        return self._whole.stages()
-
-    def parts(self) -> Sequence[ProgramPart]:
-        """Return the steps of the program for packed values."""
-        return self._whole.parts()
-
-    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
-        """Return the seconds of each step of a run with packed values, which stay as they are."""
-        return self._whole.times(values)
+    def compile_whole(self) -> CpuExecutable:
+        """Return the program compiled for these sizes alone."""
+        whole = CpuLowering().compile(at_sizes(self._order, self._sizes))
+        assert isinstance(whole, CpuExecutable)
+        return whole
 
 
 class CpuExecutable:

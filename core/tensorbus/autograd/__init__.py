@@ -1,8 +1,9 @@
 """Gradients: recorded nodes and the backward pass; views, and changes in place.
 
 Recorded ops and the gradient of a result come in, gradients of leaves leave; a change of a view comes in, the
-changes of all that show the same leave. In order: ``engine``, ``gradient_shape``, ``function``, ``views``,
-``view_changes``, ``forward_rules``, ``forward_mode``, ``forward_ad``, ``gradient_check``.
+changes of all that show the same leave. In order: ``node_order``, ``hooks``, ``gradient_shape``, ``engine``,
+``function``, ``views``, ``view_changes``, ``forward_rules``, ``forward_mode``, ``forward_ad``,
+``gradient_check``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .engine import backward as backward
 from .engine import grad as grad
 from .engine import record as record
 from .engine import record_several as record_several
-from .engine import register_hook as register_hook
-from .engine import register_post_accumulate_grad_hook as register_post_accumulate_grad_hook
+from .hooks import register_hook as register_hook
+from .hooks import register_post_accumulate_grad_hook as register_post_accumulate_grad_hook
 
 if TYPE_CHECKING:
     from . import forward_ad as forward_ad

@@ -6,9 +6,8 @@ changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_
 
 from __future__ import annotations
 
-import itertools
 import weakref
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
@@ -26,22 +25,15 @@ from ..tensor.grad_mode import inference_mode as inference_mode
 from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
 from ..tensor.grad_mode import no_grad as no_grad
 from ..tensor.grad_mode import set_grad_enabled as set_grad_enabled
-from ..tensor.leaf import (
-    HookHandle,
-    Leaf,
-    PostAccumulateHook,
-    add_hook,
-    report_gradient_use,
-    report_history_use,
-    retained_ids,
-)
+from ..tensor.leaf import Leaf, PostAccumulateHook, report_gradient_use, report_history_use, retained_ids
 from ..tensor.tensor import Tensor, lent, unlent, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
 from .gradient_shape import checked_gradient
+from .hooks import gradient_after_hooks
+from .node_order import leading_to, order, reached_from
 
-_order = itertools.count(1)
-_FREED: Final = ("freed",)
+FREED: Final = ("freed",)
 _fused_vjp: Final = LateFunction("fused_vjp")
 
 
@@ -67,11 +59,11 @@ class Node:
             if backs is not None:
                 return backs
         own = table.owner(plan.op.name) == "tensorbus"
-        return unprofiled(_pull, self, g, create) if own else _pull(self, g, create)
+        return unprofiled(vjp_of, self, g, create) if own else vjp_of(self, g, create)
 
     def release(self) -> None:
         """Let go what the derivative needs."""
-        self.values, self.out = _FREED, None
+        self.values, self.out = FREED, None
 
 
 class Part:
@@ -80,7 +72,7 @@ class Part:
     __slots__ = ("__weakref__", "hooks", "order", "parents", "place")
 
     def __init__(self, whole: Node, place: int) -> None:
-        self.order = next(_order)
+        self.order = next(order)
         self.parents = (whole,)
         self.place = place
 
@@ -91,7 +83,7 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
         return
     node = Node()
     node.plan = plan
-    node.order = next(_order)
+    node.order = next(order)
     node.out = out._value if plan.keeps_out else None
     first = operands[0]
     if type(first) is not Tensor or len(operands) > 2:
@@ -127,7 +119,7 @@ def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) 
         return
     node = Node()
     node.plan = plan
-    node.order = next(_order)
+    node.order = next(order)
     node.out = tuple(out._value for out in outs) if plan.keeps_out else None
     node.parts = [None] * len(outs)
     _keep(node, operands)
@@ -135,18 +127,18 @@ def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) 
         _own(node)
     for place, out in enumerate(outs):
         if out.dtype.is_inexact:
-            out._node = _part(node, place)
+            out._node = part_of(node, place)
 
 
 def own_saved_values(nodes: Sequence[Any]) -> None:
     """Let histories hold values that nobody else writes to before the derivative is taken."""
-    for node in _reached(nodes):
+    for node in reached_from(nodes):
         if isinstance(node, Node):
             _own(node)
 
 
 def _own(node: Node) -> None:
-    if node.values is not _FREED:
+    if node.values is not FREED:
         node.values = tuple(map(unlent, node.values))
     if isinstance(node.out, tuple):
         node.out = tuple(map(unlent, node.out))
@@ -154,7 +146,7 @@ def _own(node: Node) -> None:
         node.out = unlent(node.out)
 
 
-def _part(whole: Node, place: int) -> Part:
+def part_of(whole: Node, place: int) -> Part:
     """Return the history of one result: the same object for as long as anybody has it."""
     known = whole.parts[place]
     part = known() if known is not None else None
@@ -205,7 +197,7 @@ def backward(
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
             )
     keep = None if inputs is None else retained_ids(_tensors("backward", "inputs", inputs))
-    grads = _walk(outputs, seeds, retain_graph, create_graph, keep)
+    grads = walk(outputs, seeds, retain_graph, create_graph, keep)
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if active_modes:
@@ -246,7 +238,7 @@ def grad(
                 f"grad: input {place} does not require a gradient; call requires_grad_() on it."
             )
     keep = {id(x._node) for x in variables}
-    grads = _walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
+    grads = walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
     gradients = [None if g is None else g._alias() for g in (grads.get(x._node) for x in variables)]
     if not allow_unused and None in [None if g is None else 0 for g in gradients]:
         place = next(k for k, g in enumerate(gradients) if g is None)
@@ -303,7 +295,7 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
     return g if g.dtype is out.dtype else cast(g, out.dtype)
 
 
-def _walk(
+def walk(
     outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
     keep: set[int] | None = None, hooks: bool = True, within: bool = False,
 ) -> dict[Any, Tensor]:  # fmt: skip
@@ -323,13 +315,13 @@ def _walk(
                     f" or it was made under no_grad()."
                 )
             _gather(grads, out._node, _seed(out, g))
-        order = _reached([out._node for out in outputs], ends)
-        useful = {id(node) for node in order} if keep is None else _leading_to(keep, order)
-        for node in order:
+        nodes = reached_from([out._node for out in outputs], ends)
+        useful = {id(node) for node in nodes} if keep is None else leading_to(keep, nodes)
+        for node in nodes:
             g = grads.pop(node, None)
             if g is None:
                 continue
-            g = _hooked(node, g) if hooks and id(node) not in ends else g
+            g = gradient_after_hooks(node, g) if hooks and id(node) not in ends else g
             if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
             if isinstance(node, Leaf) or id(node) in ends:
@@ -349,54 +341,6 @@ def _walk(
     return result
 
 
-def _hooked(node: Any, g: Any) -> Any:
-    """Return the gradient as the hooks of a tensor leave it."""
-    for hook in list(getattr(node, "hooks", {}).values()):
-        changed = hook(g)
-        if changed is None:
-            continue
-        if not isinstance(changed, Tensor) or changed.shape != g.shape:
-            raise AutogradError(
-                f"a hook returns None or a gradient of shape {g.shape}, got"
-                f" {getattr(changed, 'shape', type(changed).__name__)}."
-            )
-        g = changed
-    return g
-
-
-def register_hook(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-    """Call ``hook`` with the gradient of ``x`` whenever it is computed; a tensor that it returns replaces it.
-
-    Raises ``AutogradError`` for a tensor that requires no gradient.
-    """
-    if x._node is None:
-        raise AutogradError("register_hook: this tensor requires no gradient; call requires_grad_() first.")
-    return add_hook(x._node, next(_order), hook)
-
-
-def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
-    """Call ``hook`` with ``x``, a leaf, whenever ``backward`` has added to its gradient.
-
-    Raises ``AutogradError`` for any other tensor.
-    """
-    if not isinstance(x._node, Leaf):
-        raise AutogradError(
-            "register_post_accumulate_grad_hook: gradients gather at leaves that require one; for a"
-            " result use register_hook(), for another tensor call requires_grad_() first."
-        )
-    return add_hook(x._node, next(_order), PostAccumulateHook(x, hook))
-
-
-def _leading_to(targets: set[int], order: Sequence[Any]) -> set[int]:
-    """Return the nodes of ``order`` (users first) from which a target is reached; no other is visited."""
-    leading: set[int] = set()
-    for node in reversed(order):
-        behind = () if isinstance(node, Leaf) else node.parents
-        if id(node) in targets or any(id(parent) in leading for parent in behind):
-            leading.add(id(node))
-    return leading
-
-
 def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
     grads[node] = grads[node] + g if node in grads else g
 
@@ -409,27 +353,10 @@ def _gather_part(grads: dict[Any, Any], part: Part, g: Tensor) -> None:
     results[part.place] = g if known is None else known + g
 
 
-def _reached(roots: Sequence[Any], ends: Container[int] = ()) -> list[Any]:
-    """Return every node behind ``roots``, later ones first: users before what they were made from.
-
-    ``ends`` are the ids of nodes behind which nothing is looked for.
-    """
-    seen: dict[int, Any] = {}
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen[id(node)] = node
-        if not isinstance(node, Leaf) and id(node) not in ends:
-            stack.extend(node.parents)
-    return sorted(seen.values(), key=lambda node: -node.order)
-
-
-def _pull(node: Node, g: Any, create: bool) -> list[Any]:
+def vjp_of(node: Node, g: Any, create: bool) -> list[Any]:
     """Return the gradient for each operand of ``node``, in its shape and dtype; None where it has none."""
     plan, op = node.plan, node.plan.op
-    if node.values is _FREED:
+    if node.values is FREED:
         said = "the history was let go by an earlier backward(); pass retain_graph=True to that one."
         raise AutogradError(f"{op.name}: {said}")
     if op.vjp is None and op.decompose is None:
@@ -492,7 +419,7 @@ def _through_decomposition(node: Node, g: Any, create: bool) -> tuple[Any, ...]:
     if not outs:
         return (None,) * len(operands)
     keep = {id(x._node) for x in variables.values()}
-    grads = _walk([out for out, _ in outs], [back for _, back in outs], None, create, keep)
+    grads = walk([out for out, _ in outs], [back for _, back in outs], None, create, keep)
     return tuple(grads.get(variables[k]._node) if k in variables else None for k in range(len(operands)))
 
 
@@ -508,7 +435,7 @@ def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
     arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
     if plan.keeps_out and op.results:
         arguments["out"] = tuple(
-            wrap_settled(value, kind, _part(node, place) if create and kind.dtype.is_inexact else None)
+            wrap_settled(value, kind, part_of(node, place) if create and kind.dtype.is_inexact else None)
             for place, (value, kind) in enumerate(zip(node.out, plan.outs, strict=True))
         )
     elif plan.keeps_out:

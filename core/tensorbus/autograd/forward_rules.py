@@ -19,7 +19,7 @@ from ..ops.movement.movement import broadcast_to
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Leaf, Tensor, wrap
 from . import engine
-from .gradient_shape import checked_gradient
+from .gradient_shape import checked_gradients
 
 Tangents = Sequence[Tensor | None]
 
@@ -153,11 +153,7 @@ def transposed(
 
     def pull(seeds: list[Tensor]) -> list[Tensor | None]:
         backs = _vjp(op, operands, outs, attrs, tuple(seeds) if op.results else seeds[0], wanted)
-        return [
-            None if b is None or t is None
-            else checked_gradient(b, x.shape, x._vtype.materialized, f"{op.name}: its vjp", place)
-            for place, (b, t, x) in enumerate(zip(backs, tangents, operands, strict=True))
-        ]  # fmt: skip
+        return checked_gradients(backs, operands, f"{op.name}: its vjp", tangents)
 
     record = grad_enabled.get() and any(
         has_history(x) for x in (*operands, *tangents) if isinstance(x, Tensor)
@@ -184,7 +180,7 @@ def transpose(
     if not pairs:
         return [None] * len(outs)
     keep = {id(end) for end in ends if end is not None}
-    tangents_out = engine._walk([b for b, _ in pairs], [t for _, t in pairs], None, record, keep)
+    tangents_out = engine.walk([b for b, _ in pairs], [t for _, t in pairs], None, record, keep)
     return [None if end is None else tangents_out.get(end) for end in ends]
 
 

@@ -14,9 +14,9 @@ from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Tensor, wrap, wrap_settled
 from ..tracing.active_modes import active_modes
-from . import engine
+from . import engine, node_order
 from .forward_rules import transpose
-from .gradient_shape import checked_gradient
+from .gradient_shape import checked_gradient, checked_gradients
 
 _CUSTOM: Final = -1
 """The key among a node's hooks by which a capture sees that Python is needed for its derivative."""
@@ -76,7 +76,7 @@ class _Node(engine.Node):
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return what the function's ``backward`` says, in the shapes and dtypes of the arguments."""
         name, ctx, plan = self.function.__name__, self.context, self.plan
-        if self.values is engine._FREED:
+        if self.values is engine.FREED:
             raise AutogradError(
                 f"{name}: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
@@ -111,7 +111,7 @@ class _Node(engine.Node):
             return None
         value, kind, node = x
         if type(node) is int:  # a result: it must not keep its own history alive
-            node = engine._part(self, node) if self.plan.op.results else self
+            node = engine.part_of(self, node) if self.plan.op.results else self
         return wrap_settled(value, kind, node if create else None)
 
     def release(self) -> None:
@@ -235,7 +235,7 @@ def _attach(
         op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds,
         shapes=tuple([x.shape for x in outs]),
     )  # fmt: skip
-    node.order, node.parents, node.function, node.context = next(engine._order), nodes, cls, ctx
+    node.order, node.parents, node.function, node.context = next(node_order.order), nodes, cls, ctx
     node.shapes = tuple([x.shape if isinstance(x, Tensor) else () for x in args])
     node.kinds = tuple([x._vtype.materialized if isinstance(x, Tensor) else None for x in args])
     node.out, node.hooks = None, {_CUSTOM: _as_it_is}
@@ -254,7 +254,7 @@ def _attach(
         return
     node.parts = [None] * len(outs)
     for k, x in enumerate(outs):
-        x._node = engine._part(node, k)
+        x._node = engine.part_of(node, k)
 
 
 def _as_it_is(g: Any) -> None:
@@ -335,20 +335,12 @@ def tangents_of_function(
                     f"{cls.__name__}.jvp returned {len(several)} tangent(s); one for each of the"
                     f" {len(results)} result(s) is needed, None where there is none."
                 )
-            return [
-                None if t is None
-                else checked_gradient(t, x.shape, x._vtype.materialized, f"{cls.__name__}.jvp", k)
-                for k, (t, x) in enumerate(zip(several, results, strict=True))
-            ]  # fmt: skip
+            return checked_gradients(several, results, f"{cls.__name__}.jvp")
 
         def pull(seeds: list[Tensor]) -> list[Tensor | None]:
             backs = cls.backward(ctx, *seeds)
             grads = list(backs) if isinstance(backs, (tuple, list)) else [backs]
-            return [
-                None if t is None or g is None
-                else checked_gradient(g, x.shape, x._vtype.materialized, f"{cls.__name__}.backward", k)
-                for k, (g, t, x) in enumerate(zip(grads, tangents, args, strict=True))
-            ]  # fmt: skip
+            return checked_gradients(grads, args, f"{cls.__name__}.backward", tangents)
 
         record = grad_enabled.get() and any(
             has_history(x) for x in (*args, *tangents) if isinstance(x, Tensor)

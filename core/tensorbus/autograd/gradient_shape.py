@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..devices.device import ValueType
@@ -10,6 +11,20 @@ from ..ops.elementwise.arithmetic import real
 from ..ops.elementwise.where_cast import cast
 from ..ops.movement.movement import sum_to
 from ..tensor.tensor import Tensor
+
+
+def checked_gradients(
+    returned: Sequence[Any], xs: Sequence[Any], who: str, wanted: Sequence[Any] | None = None
+) -> list[Tensor | None]:
+    """Return each of ``returned`` in the shape and dtype of the tensor at its place in ``xs``; None stays.
+
+    ``wanted`` has None at the places whose gradients nobody needs. Raises as ``checked_gradient`` does.
+    """
+    return [
+        None if value is None or (wanted is not None and wanted[place] is None)
+        else checked_gradient(value, x.shape, x._vtype.materialized, who, place)
+        for place, (value, x) in enumerate(zip(returned, xs, strict=True))
+    ]  # fmt: skip
 
 
 def checked_gradient(back: Any, shape: tuple[int, ...], kind: ValueType, who: str, place: int) -> Tensor:

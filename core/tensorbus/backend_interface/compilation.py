@@ -5,10 +5,12 @@ Apart from ``protocols``, because programs that compile nothing do not load it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
+from ..system.fork_safe_locks import cached_property
 from ..tracing.sym_int import substitute
 from .graph import Graph, Node
 from .spec import Spec
@@ -105,6 +107,49 @@ class Executable(Protocol):
     def stages(self) -> Mapping[str, str]:
         """Return the texts that the program went through, by name, for people to read; the last is code."""
         ...
+
+
+class InspectableExecutable(Executable, Protocol):
+    """An executable that also has its steps, and times them."""
+
+    def parts(self) -> Sequence[ProgramPart]:
+        """Return its steps in order."""
+        ...
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Run the program; return the seconds of each step."""
+        ...
+
+
+WholeT = TypeVar("WholeT", bound=InspectableExecutable)
+
+
+class CompiledForInspection(ABC, Generic[WholeT]):
+    """The stages, steps and times of an executable that runs without a listing of its own.
+
+    A stored program, or one for a set of sizes, is compiled by itself when somebody first looks inside.
+    """
+
+    @abstractmethod
+    def compile_whole(self) -> WholeT:
+        """Return the program compiled by itself, for packed values."""
+
+    @cached_property
+    def whole(self) -> WholeT:
+        """The program compiled by itself, for packed values."""
+        return self.compile_whole()
+
+    def stages(self) -> Mapping[str, str]:
+        """Return the graph, the loops and the source of the program for packed values."""
+        return self.whole.stages()
+
+    def parts(self) -> Sequence[ProgramPart]:
+        """Return the steps of the program for packed values."""
+        return self.whole.parts()
+
+    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
+        """Run the program for packed values; return the seconds of each step."""
+        return self.whole.times(values)
 
 
 def at_sizes(order: CompileRequest, sizes: Mapping[str, int]) -> CompileRequest:

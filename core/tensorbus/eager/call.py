@@ -20,7 +20,7 @@ from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import Plan, new_cache
 from ..ops import fused_function
 from ..ops.definition import Op, table
-from ..ops.movement.movement import is_single
+from ..ops.movement.family import is_single
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes

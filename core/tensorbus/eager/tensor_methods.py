@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
-from ..autograd import engine, view_changes
+from ..autograd import engine, hooks, view_changes
 from ..autograd.views import DETACHED, MANY, link, new_views
 from ..compat import unpacking
 from ..devices.device import Device
@@ -91,7 +91,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
     >>> x.grad.tolist()
     [6.0]
     """
-    return engine.register_hook(self, hook)
+    return hooks.register_hook(self, hook)
 
 
 def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], None]) -> HookHandle:
@@ -99,7 +99,7 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], No
 
     An optimizer that steps there, and lets the gradient go, needs memory for one gradient at a time.
     """
-    return engine.register_post_accumulate_grad_hook(self, hook)
+    return hooks.register_post_accumulate_grad_hook(self, hook)
 
 
 def rebind(self: Tensor, other: Tensor) -> None:

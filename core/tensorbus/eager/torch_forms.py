@@ -20,7 +20,8 @@ from ..ops.elementwise.arithmetic import conj
 from ..ops.elementwise.comparison import equal
 from ..ops.indexing.take_along_axis import take_along_axis
 from ..ops.matmul.matmul import matrix_transpose
-from ..ops.movement.movement import as_shape, broadcast_to, normalize_axis, permute_dims, reshape
+from ..ops.movement.family import as_shape, normalize_axis
+from ..ops.movement.movement import broadcast_to, permute_dims, reshape
 from ..ops.ordering.sorting import sort
 from ..ops.reduction.reduction import argmax, argmin
 from ..ops.reduction.scan import Extremes

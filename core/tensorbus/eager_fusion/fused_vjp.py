@@ -30,7 +30,7 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     ``g`` is the gradient of the result; of several results, a list with None for those that have none.
     """
     plan = node.plan
-    if plan.op.late or node.values is engine._FREED or kernel_preference.active():
+    if plan.op.late or node.values is engine.FREED or kernel_preference.active():
         return None  # what is told late would have a program for each place: one op, which is no less
     device = plan.out.device
     seeds = list(g) if plan.op.results else [g]
@@ -102,7 +102,7 @@ def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgr
         )
         rest = tuple([x._value for x in left])
         traced_node.out = None if not plan.keeps_out else rest if op.results else rest[0]
-        return engine._pull(traced_node, seed if op.results else seed[0], False)
+        return engine.vjp_of(traced_node, seed if op.results else seed[0], False)
 
     try:
         inputs, backs = OPS.trace(inner, specs)

@@ -7,10 +7,16 @@ its inputs have, and kept for when they come again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final
 
-from ..backend_interface.compilation import CompileRequest, Executable, Knob, ProgramPart, at_sizes
+from ..backend_interface.compilation import (
+    CompiledForInspection,
+    CompileRequest,
+    Executable,
+    Knob,
+    ProgramPart,
+    at_sizes,
+)
 from ..backend_interface.graph import Graph
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
@@ -186,11 +192,8 @@ class SymbolicDialectProgram:
         return SizedDialectExecutable(self._lowering, self._order, bound, layouts, dict(sizes))
 
 
-class SizedDialectExecutable:
-    """A program for one set of sizes, called with values of the device: it packs those that are not.
-
-    It is compiled by itself for people who look inside.
-    """
+class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):
+    """A program for one set of sizes, called with values of the device: it packs those that are not."""
 
     def __init__(
         self, lowering: DialectLowering, order: CompileRequest, bound: BoundProgram,
@@ -208,20 +211,8 @@ class SizedDialectExecutable:
                 break
         return self._bound.run(values)
 
-    @cached_property
-    def _whole(self) -> DialectExecutable:
+    def compile_whole(self) -> DialectExecutable:
+        """Return the program compiled for these sizes alone."""
         whole = self._lowering.compile(at_sizes(self._order, self._sizes))
         assert isinstance(whole, DialectExecutable)
         return whole
-
-    def stages(self) -> Mapping[str, str]:
-        """Return the graph, the loops and the source of the program for packed values."""
-        return self._whole.stages()
-
-    def parts(self) -> Sequence[ProgramPart]:
-        """Return the steps of the program for packed values."""
-        return self._whole.parts()
-
-    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
-        """Run the program for packed values; return the seconds of each step on the device."""
-        return self._whole.times(values)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from ..autograd import engine
+from ..autograd import engine, node_order
 from ..dispatch.plan import Plan
 from ..errors import ArgumentError, AutogradError
 from ..ops.definition import Op
@@ -33,14 +33,14 @@ class _Block(engine.Node):
                 "checkpoint: the history was let go by an earlier backward(); pass retain_graph=True to that"
                 " one."
             )
-        active, start = active_tracer(), next(engine._order)
+        active, start = active_tracer(), next(node_order.order)
         with GradMode(True), active.recomputed() if active is not None else nullcontext():
             results = _made(self.run(), start)
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
         keep = {id(parent) for parent in self.parents}
         outputs, grads_out = [x for x, _ in pairs], [seed for _, seed in pairs]
-        grads = engine._walk(outputs, grads_out, None, create, keep, within=True)
+        grads = engine.walk(outputs, grads_out, None, create, keep, within=True)
         return [grads.get(parent) for parent in self.parents]
 
     def release(self) -> None:
@@ -65,7 +65,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise ArgumentError(f"checkpoint: 'function' must be a function, got {type(function).__name__}.")
     if not is_grad_enabled():
         return function(*args, **kwargs)
-    start, tape = next(engine._order), Tape()
+    start, tape = next(node_order.order), Tape()
     arguments = tree_map(_same, (args, kwargs))
     with tape:
         result = function(*arguments[0], **arguments[1])
@@ -128,11 +128,11 @@ def _attach(results: Sequence[Tensor], outer: Sequence[Any], again: Callable[[],
     node.plan = Plan(
         op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds, shapes=shapes
     )
-    node.order, node.parents, node.run = next(engine._order), tuple(outer), again
+    node.order, node.parents, node.run = next(node_order.order), tuple(outer), again
     node.values, node.shapes, node.out = (), (), None
     if len(results) == 1:
         results[0]._node = node
         return
     node.parts = [None] * len(results)
     for place, x in enumerate(results):
-        x._node = engine._part(node, place)
+        x._node = engine.part_of(node, place)

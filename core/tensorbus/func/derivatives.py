@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, Final
 
-from ..autograd import engine
+from ..autograd import engine, node_order
 from ..autograd.forward_mode import ForwardLevel, check_tangent
 from ..autograd.forward_rules import transpose
 from ..devices.device import ValueType
@@ -42,7 +42,7 @@ class ReverseRun:
     __slots__ = ("_mode", "ends", "outside", "start")
 
     def __init__(self) -> None:
-        self.start, self.outside = next(engine._order), bool(grad_enabled.get())
+        self.start, self.outside = next(node_order.order), bool(grad_enabled.get())
         self.ends: dict[int, Any] = {}
         self._mode = GradMode(True)
 
@@ -96,7 +96,7 @@ class ReverseRun:
 
     def _led_to(self, end: Any, tensors: Sequence[Tensor | None]) -> bool:
         nodes = [x._node for x in tensors if x is not None and x._node is not None]
-        return any(node is end for node in engine._reached(nodes, {*self.ends}))
+        return any(node is end for node in node_order.reached_from(nodes, {*self.ends}))
 
     def result(self, tree: Any) -> Any:
         """Return results as they are outside: with no more than the history from before."""
@@ -119,7 +119,7 @@ class ReverseRun:
             self.reaches_out([x for x, _ in pairs]) or any(has_history(g) for _, g in pairs)
         )
         if pairs:
-            grads = engine._walk(
+            grads = engine.walk(
                 [x for x, _ in pairs],
                 [g for _, g in pairs],
                 retain or None,

@@ -17,7 +17,8 @@ from ..dispatch.levels import Level, below_level, creating, inner_of
 from ..dispatch.modes import detached_value, register_value_mode
 from ..errors import ArgumentError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
-from ..ops.movement.movement import broadcast_to, moveaxis, normalize_axis
+from ..ops.movement.family import normalize_axis
+from ..ops.movement.movement import broadcast_to, moveaxis
 from ..tensor.tensor import Tensor, wrap
 from .pytree import leaves, tree_map
 

@@ -387,6 +387,18 @@ def _learn(
         plans[key] = made, kernel.prepare(request)
 
 
+def _check_derivative(definition: Definition, method: str, derivative: Any, setup_context: Any) -> None:
+    """Raise where these cannot be a derivative and its context, or the op cannot have one."""
+    _check_callable(definition, method, derivative)
+    if setup_context is not None:
+        _check_callable(definition, method, setup_context)
+    if definition.schema.mutated:
+        raise ArgumentError(
+            f"{definition.name}: an op that mutates its arguments has no derivative of its own. Make one"
+            f" that returns the new value, and assign it: x[...] = op(x)."
+        )
+
+
 def _attach(made: Any, definition: Definition) -> None:
     """Give the function the methods of ``CustomOp``."""
 
@@ -409,27 +421,13 @@ def _attach(made: Any, definition: Definition) -> None:
         return function
 
     def register_autograd(backward: Function, *, setup_context: Function | None = None) -> Function:
-        _check_callable(definition, "register_autograd", backward)
-        if setup_context is not None:
-            _check_callable(definition, "register_autograd", setup_context)
-        if definition.schema.mutated:
-            raise ArgumentError(
-                f"{definition.name}: an op that mutates its arguments has no derivative of its own. Make one"
-                f" that returns the new value, and assign it: x[...] = op(x)."
-            )
+        _check_derivative(definition, "register_autograd", backward, setup_context)
         definition.backward, definition.setup_context = backward, setup_context
         _publish(definition, made)
         return backward
 
     def register_jvp(jvp: Function, *, setup_context: Function | None = None) -> Function:
-        _check_callable(definition, "register_jvp", jvp)
-        if setup_context is not None:
-            _check_callable(definition, "register_jvp", setup_context)
-        if definition.schema.mutated:
-            raise ArgumentError(
-                f"{definition.name}: an op that mutates its arguments has no derivative of its own. Make one"
-                f" that returns the new value, and assign it: x[...] = op(x)."
-            )
+        _check_derivative(definition, "register_jvp", jvp, setup_context)
         definition.jvp, definition.jvp_context = jvp, setup_context
         _publish(definition, made)
         return jvp

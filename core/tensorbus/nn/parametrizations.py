@@ -11,7 +11,8 @@ from ..autograd.engine import no_grad
 from ..errors import ArgumentError
 from ..ops.matmul.distance import normalize, vector_length
 from ..ops.matmul.matmul import matmul
-from ..ops.movement.movement import moveaxis, normalize_axis, reshape
+from ..ops.movement.family import normalize_axis
+from ..ops.movement.movement import moveaxis, reshape
 from ..ops.reduction.reduction import sum
 from ..random import generator as random
 from ..tensor.tensor import Tensor

@@ -17,7 +17,8 @@ from .call_errors import flags
 from .creation.creation import full
 from .definition import Op, Shape, Spec, table
 from .elementwise.family import Operand
-from .movement.movement import normalize_axis, pad, reshape
+from .movement.family import normalize_axis
+from .movement.movement import pad, reshape
 
 _REAL: Final = (dt.float32, dt.float64)
 ADJOINT_NORM: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}

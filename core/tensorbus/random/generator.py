@@ -29,7 +29,8 @@ from ..ops.elementwise.comparison import bitwise_and, bitwise_right_shift, less
 from ..ops.elementwise.transcendental import cos, log, sqrt
 from ..ops.elementwise.where_cast import cast
 from ..ops.fused_function import fuse_in_eager
-from ..ops.movement.movement import as_shape, broadcast_to, concat, reshape, slice
+from ..ops.movement.family import as_shape
+from ..ops.movement.movement import broadcast_to, concat, reshape, slice
 from ..system import fork_safe_locks
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes

@@ -24,7 +24,8 @@ from ..ops.elementwise.comparison import (
 from ..ops.elementwise.transcendental import log
 from ..ops.elementwise.where_cast import cast, where
 from ..ops.indexing.gather_scatter import gather
-from ..ops.movement.movement import broadcast_to, expand_dims, moveaxis, normalize_axis
+from ..ops.movement.family import normalize_axis
+from ..ops.movement.movement import broadcast_to, expand_dims, moveaxis
 from ..ops.ordering.search import searchsorted
 from ..ops.ordering.sorting import argsort
 from ..ops.reduction.reduction import any as any_of

@@ -243,7 +243,7 @@ def test_saved_values_are_freed_with_the_last_result() -> None:
     one, other = compiled(x)
     del other
     one.sum().backward()
-    assert one._node.parents[0].values == tb.autograd.engine._FREED
+    assert one._node.parents[0].values == tb.autograd.engine.FREED
 
 
 BEFORE = [lambda x: x * 2, tb.exp, lambda x: x * 3, lambda x: (x * x).clone(), lambda x: tb.stack([x, x])[0]]

@@ -7,17 +7,17 @@ part in it; what is stored are the numbers of its bytecode, and the names of the
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from tensorbus.backend_api import (
+    CompiledForInspection,
     CompileRequest,
     Executable,
     cache_load,
     cache_store,
-    cached_property,
     code_stamp,
     name_of,
     private_folder,
@@ -27,7 +27,7 @@ from ..compiler import NATIVE, CCompiler
 from ..gemm.blas_call import blas_functions
 
 if TYPE_CHECKING:  # all of it comes with the first program that is not stored
-    from tensorbus.backend_api import Knob, PlanEnv, ProgramPart, SymbolicProgram
+    from tensorbus.backend_api import Knob, PlanEnv, SymbolicProgram
 
     from ..lowering import CpuExecutable
     from .driver import Driver
@@ -77,8 +77,8 @@ class CachedLowering:
         return CpuLowering().compile_symbolic(order, env)
 
 
-class StoredExecutable:
-    """A program that was found, called with its inputs; it is compiled anew for people who look inside."""
+class StoredExecutable(CompiledForInspection["CpuExecutable"]):
+    """A program that was stored, called with its inputs."""
 
     waits: Final = True
 
@@ -91,29 +91,17 @@ class StoredExecutable:
         results: Sequence[Any] = self.direct_call(values)
         return results
 
-    @cached_property
-    def _whole(self) -> CpuExecutable:
+    def compile_whole(self) -> CpuExecutable:
+        """Return the program compiled anew."""
         from ..lowering import CpuExecutable, CpuLowering
 
-        executable = CpuLowering().compile(self._order)
-        assert isinstance(executable, CpuExecutable)
-        return executable
+        whole = CpuLowering().compile(self._order)
+        assert isinstance(whole, CpuExecutable)
+        return whole
 
     def _other(self, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Return the program for the layouts of these values, and the values, copied where need be."""
-        return self._whole.other(values)
-
-    def stages(self) -> Mapping[str, str]:
-        """Return the graph, the loops and the C code of the program for packed values."""
-        return self._whole.stages()
-
-    def parts(self) -> Sequence[ProgramPart]:
-        """Return the steps of the program for packed values."""
-        return self._whole.parts()
-
-    def times(self, values: Sequence[Any]) -> Mapping[str, float]:
-        """Return the seconds of each step of a run with packed values, which stay as they are."""
-        return self._whole.times(values)
+        return self.whole.other(values)
 
 
 def _opened(order: CompileRequest, tools: CCompiler, data: bytes) -> StoredExecutable | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from ...autograd import engine
+from ...autograd import engine, node_order
 from ...backend_interface.graph import Graph, Node
 from ...devices.device import ValueType
 from ...dispatch.plan import Plan
@@ -77,7 +77,7 @@ class CompiledFunctionNode(engine.Node):
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each parent, given those of the results."""
-        if self.values is engine._FREED:
+        if self.values is engine.FREED:
             raise AutogradError(_FREED_MESSAGE)
         d = self.backward_program
         result_grads = g if len(d.kinds) > 1 else [g]
@@ -137,7 +137,7 @@ class CompiledFunctionNode(engine.Node):
             if place in with_grad and results[k]._node is not None
         ]
         keep = {id(x._node) for x in differentiated.values()}
-        grads = engine._walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
+        grads = engine.walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
         return [grads.get(differentiated[k]._node) for k in d.tracked]
 
 
@@ -172,7 +172,7 @@ def trace_backward(
     ``parents`` are the inputs that have a history, by number, and their autograd nodes.
     """
     inner = {id(node) for _, node in parents}
-    for node in engine._reached([x._node for x in results], inner):
+    for node in node_order.reached_from([x._node for x in results], inner):
         if id(node) in inner:
             continue
         if getattr(node, "hooks", None):
@@ -188,7 +188,7 @@ def trace_backward(
         numbers = trace.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
         with active:
-            grads = engine._walk(results, seeds, True, False, keep, hooks=False, within=True)
+            grads = engine.walk(results, seeds, True, False, keep, hooks=False, within=True)
         parent_grads = [grads.get(node) for _, node in parents]
         places = [active.place(g) for g in parent_grads if g is not None]
         more = [*zip(trace.inputs, trace.sources, strict=True)][len(inputs) + len(results) :]
@@ -226,7 +226,7 @@ def _dependencies(
     And, for each result, of those that share an op with it.
     """
     ends = {id(node) for _, node in parents}
-    behind = [{id(node) for node in engine._reached([x._node], ends)} for x in results]
+    behind = [{id(node) for node in node_order.reached_from([x._node], ends)} for x in results]
     return tuple(
         frozenset(k for k, nodes in enumerate(behind) if g is not None and id(node) in nodes)
         for (_, node), g in zip(parents, grads, strict=True)
@@ -257,7 +257,7 @@ def attach_node(
     node = CompiledFunctionNode()
     node.backward_program, node.sizes, node.freed = d, sizes, set()
     node.plan = d.plan
-    node.order = next(engine._order)
+    node.order = next(node_order.order)
     node.parents = parents
     node.values = tuple(map(unlent, values) if lent else values)
     node.out = tuple(map(unlent, outs[d.count :]) if lent else outs[d.count :])
@@ -267,19 +267,19 @@ def attach_node(
         return
     node.parts = [None] * len(results)
     for place, x in enumerate(results):
-        x._node = engine._part(node, place)
+        x._node = engine.part_of(node, place)
 
 
 def is_freed(x: Tensor, began: int) -> bool:
     """Return whether a ``backward()`` freed the history of ``x`` since ``began``: another one is an error."""
-    nodes = engine._reached([x._node])
-    return any(node.order >= began and getattr(node, "values", None) is engine._FREED for node in nodes)
+    nodes = node_order.reached_from([x._node])
+    return any(node.order >= began and getattr(node, "values", None) is engine.FREED for node in nodes)
 
 
 def freed_node() -> CompiledFunctionNode:
     """Return an autograd node whose history was freed."""
     node = CompiledFunctionNode()
-    node.order = next(engine._order)
+    node.order = next(node_order.order)
     node.parents = (Leaf(),)
-    node.values, node.out, node.shapes = engine._FREED, None, ()
+    node.values, node.out, node.shapes = engine.FREED, None, ()
     return node

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from ...autograd import engine
+from ...autograd import engine, node_order
 from ...devices.device import Device, ValueType
 from ...dispatch import kernel_preference
 from ...dispatch.modes import Mode, is_value_mode
@@ -81,7 +81,7 @@ class Tracer(Mode):
         self.prologue = HostPrologue(dry, self.sites.note_break if trial else None)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
-        self.began = next(engine._order)
+        self.began = next(node_order.order)
         self.shape_env = self.prologue.shape_env = ShapeEnv(self.prologue.number)
         self._symbolic_tensors: list[tuple[Tensor, LazyValue]] = []
         self.breaks: list[GraphBreak] = []

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...errors import ShapeError
 from ...ops.call_errors import with_form
-from ...ops.movement.movement import normalize_axis
+from ...ops.movement.family import normalize_axis
 from ...tensor.tensor import Tensor
 from ...tracing.sym_int import ShapeEnv
 from ..state.reachable import Location, ReachableState

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ...autograd import engine
+from ...autograd import node_order
 from ...autograd.view_changes import assign, separate
 from ...autograd.views import link_side_by_side, relations
 from ...errors import ValuesError
@@ -422,7 +422,7 @@ class ReplayCodegen:
             if nodes:
                 with_history.append((k, nodes[0].before.state.node, f"{nodes[0].expr}._node"))
         ends = {id(node) for _, node, _ in with_history}
-        reached = {id(node) for node in engine._reached([x._node for x in results], ends)}
+        reached = {id(node) for node in node_order.reached_from([x._node for x in results], ends)}
         parents = [(k, node, at) for k, node, at in with_history if id(node) in reached]
         backward = trace_backward(
             self.tracer, trace, results, [(k, node) for k, node, _ in parents], self.outputs

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ShapeError
-from ...ops.movement.movement import normalize_axis, reshape
+from ...ops.movement.family import normalize_axis
+from ...ops.movement.movement import reshape
 from ...ops.nn.convolution import Lengths
 from ...tensor.tensor import Tensor
 from .. import functional

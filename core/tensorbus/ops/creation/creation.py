@@ -19,7 +19,8 @@ from ..definition import Op, Shape, Spec, check_size, table
 from ..elementwise.comparison import equal, greater_equal
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import cast, where
-from ..movement.movement import as_shape, broadcast_to, reshape
+from ..movement.family import as_shape
+from ..movement.movement import broadcast_to, reshape
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor

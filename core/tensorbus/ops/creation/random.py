@@ -15,7 +15,8 @@ from ...errors import ShapeError
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.comparison import bitwise_and, bitwise_right_shift, bitwise_xor
 from ..elementwise.where_cast import cast
-from ..movement.movement import as_shape, concat, reshape, slice
+from ..movement.family import as_shape
+from ..movement.movement import concat, reshape, slice
 from .creation import check_shape, iota
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     (3, 4)
     """
     if not all(type(shape) is tuple for shape in shapes):
-        from ..movement.movement import as_shape
+        from ..movement.family import as_shape
 
         shapes = tuple([as_shape("broadcast_shapes", shape) for shape in shapes])
     rank = max(map(len, shapes), default=0)

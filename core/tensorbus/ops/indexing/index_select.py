@@ -15,7 +15,8 @@ from ..call_errors import with_form
 from ..creation.creation import full, iota
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import where
-from ..movement.movement import broadcast_to, is_single, normalize_axis, pad, permute_dims, reshape
+from ..movement.family import is_single, normalize_axis
+from ..movement.movement import broadcast_to, pad, permute_dims, reshape
 from ..reduction.scan import sum_scan
 from . import indexing
 from .gather_scatter import from_front, gather, scatter

@@ -22,7 +22,8 @@ from ..creation.creation import zeros
 from ..definition import InPlaceCall, Shape, table
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import cast, where
-from ..movement.movement import broadcast_to, normalize_axis, permute_dims, reshape, slice, slice_update
+from ..movement.family import normalize_axis
+from ..movement.movement import broadcast_to, permute_dims, reshape, slice, slice_update
 from .gather_scatter import from_front
 from .gather_scatter import gather as gather
 from .gather_scatter import scatter as scatter

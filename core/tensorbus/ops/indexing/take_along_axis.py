@@ -19,7 +19,8 @@ from ..elementwise.arithmetic import divide, floor_divide, maximum
 from ..elementwise.comparison import greater
 from ..elementwise.family import Operand, broadcast_shapes
 from ..elementwise.where_cast import cast, where
-from ..movement.movement import broadcast_to, normalize_axis, reshape, slice, slice_update
+from ..movement.family import normalize_axis
+from ..movement.movement import broadcast_to, reshape, slice, slice_update
 from .gather_scatter import check_mode, from_front, gather, index_compute, scatter, scatter_jvp, scatter_vjp
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]

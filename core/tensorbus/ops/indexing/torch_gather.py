@@ -10,7 +10,8 @@ from typing import Any
 
 from ...errors import ArgumentError
 from ..call_errors import with_form
-from ..movement.movement import normalize_axis, reshape
+from ..movement.family import normalize_axis
+from ..movement.movement import reshape
 from . import gather_scatter
 from .gather_scatter import check_mode
 from .take_along_axis import as_lines, corner_of, into, take_along_axis

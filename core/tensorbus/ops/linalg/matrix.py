@@ -23,7 +23,8 @@ from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import cast, where
 from ..matmul.matmul import check_vectors, matrix_transpose, product
 from ..movement import diagonal as movement_diagonal
-from ..movement.movement import concat, normalize_axis, reshape, slice
+from ..movement.family import normalize_axis
+from ..movement.movement import concat, reshape, slice
 from ..reduction.reduction import sum
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import power, sqrt
 from ..elementwise.where_cast import cast, narrowed, where, widened
 from ..fused_function import fuse_in_eager
-from ..movement.movement import moveaxis, normalize_axis, reshape
+from ..movement.family import normalize_axis
+from ..movement.movement import moveaxis, reshape
 from ..reduction import reduction
 from ..reduction.reduction import keep, normalize_axes, reduced_shape, sum
 from .matrix import check_matrix, quotient

@@ -19,7 +19,8 @@ from ..elementwise.transcendental import power, sqrt
 from ..elementwise.where_cast import narrowed, where, widened
 from ..fused_function import fuse_in_eager
 from ..indexing.gather_scatter import gather
-from ..movement.movement import normalize_axis, reshape
+from ..movement.family import normalize_axis
+from ..movement.movement import reshape
 from ..nn.loss import Reduction, reduced
 from ..reduction.reduction import max, min, sum
 

@@ -14,7 +14,8 @@ from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.arithmetic import conj
 from ..elementwise.family import Operand, broadcast_in, broadcast_shapes, fit
-from ..movement.movement import moveaxis, normalize_axis, permute_dims, reshape, sum_to
+from ..movement.family import normalize_axis
+from ..movement.movement import moveaxis, permute_dims, reshape, sum_to
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor

@@ -14,7 +14,8 @@ from ..creation.creation import meshgrid
 from ..elementwise.where_cast import cast
 from ..indexing.gather_scatter import gather
 from ..reduction.scan import cut
-from .movement import as_shape, concat, normalize_axis, pad, reshape, stack
+from .family import as_shape, normalize_axis
+from .movement import concat, pad, reshape, stack
 from .tile_roll_split import check_parts
 
 

@@ -14,7 +14,8 @@ from ..elementwise.comparison import equal
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import where
 from ..reduction.reduction import sum
-from .movement import broadcast_to, moveaxis, normalize_axis, pad, permute_dims, reshape, slice
+from .family import normalize_axis
+from .movement import broadcast_to, moveaxis, pad, permute_dims, reshape, slice
 
 
 @with_form

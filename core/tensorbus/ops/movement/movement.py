@@ -5,85 +5,17 @@ Every attribute that a kernel sees is explicit: full shapes, non-negative axes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import gcd, prod
 from typing import Any
 
-from ...dtypes.definition import ALL, DType, Scalar, check_scalar
+from ...dtypes.definition import DType, Scalar, check_scalar
 from ...dtypes.promotion import promote
-from ...errors import AxisError, ShapeError
-from ...tracing.sym_int import index
-from ..batching_rules import Rule, broadcast, prefixed, shifted
+from ...errors import ShapeError
+from ..batching_rules import broadcast, prefixed, shifted
 from ..call_errors import with_form
-from ..definition import Attrs, Jvp, Op, Shape, Spec, Strides, ViewRule, table
-from ..elementwise.family import Operand
-
-Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
-
-
-def as_shape(name: str, shape: int | Sequence[int]) -> Shape:
-    """Return a shape as a tuple of ints. Raises ``ShapeError`` for what is not a length."""
-    try:
-        lengths: Sequence[Any] = (shape,) if hasattr(shape, "__index__") else tuple(shape)
-        return tuple(index(n) for n in lengths)
-    except TypeError:
-        raise ShapeError(f"{name}: a shape is a tuple of integers, got {shape!r}.") from None
-
-
-def movement(
-    name: str,
-    *,
-    arguments: Callable[..., Arguments],
-    infer: Callable[..., Spec],
-    normalize: Callable[..., dict[str, Any]] | None = None,
-    compute: Callable[..., tuple[DType, ...]] | None = None,
-    operands: tuple[str, ...] = ("x",),
-    decompose: Callable[..., Any] | None = None,
-    vjp: Callable[..., tuple[Any, ...]],
-    jvp: Callable[..., Any] | Jvp = "linear",
-    batch: Rule,
-    family: str = "movement",
-    late: tuple[str, ...] = (),
-    recompute: bool = True,
-    memoize: bool = True,
-    view: ViewRule | None = None,
-    doc: str,
-) -> Op[...]:
-    """Define an op that moves elements of any dtype."""
-    return table.add(
-        Op(
-            name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
-            normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, jvp=jvp, batch=batch,
-            late=late, view=view, cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
-            method=not operands[0].startswith("*"), doc=doc,
-        )
-    )  # fmt: skip
-
-
-def _rank(specs: tuple[Spec, ...]) -> int:
-    return len(specs[0].shape)
-
-
-def normalize_axis(name: str, axis: int, rank: int) -> int:
-    """Return ``axis`` counted from the front. Raises ``AxisError`` where there is no such axis."""
-    try:
-        place = None if isinstance(axis, bool) else axis.__index__()
-    except (AttributeError, TypeError):
-        place = None
-    if place is None:
-        raise ShapeError(f"{name}: an axis is an integer, got {axis!r}.")
-    if not -rank <= place < rank:
-        raise AxisError(
-            f"{name}: axis {place} is out of range for {rank} dimension(s); it must lie in [{-rank}, {rank})."
-            if rank
-            else f"{name}: axis {place} was asked of a 0-dimensional tensor, which has none."
-        )
-    return place % rank
-
-
-def is_single(x: Any, axis: Any) -> bool:
-    """Return whether ``axis`` is 0 or -1 of a 0-dimensional tensor, which is a line of one element there."""
-    return not x.shape and not isinstance(axis, bool) and axis in (0, -1)
+from ..definition import Attrs, Op, Shape, Spec, Strides, ViewRule, table
+from .family import Arguments, as_shape, is_single, movement, normalize_axis
 
 
 def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
@@ -198,7 +130,7 @@ reshape: Op[...] = movement(
 
 
 def _permute_normalize(specs: tuple[Spec, ...], axes: Sequence[int]) -> dict[str, Any]:
-    rank = _rank(specs)
+    rank = len(specs[0].shape)
     order = tuple(normalize_axis("permute_dims", a, rank) for a in axes)
     if sorted(order) != list(range(rank)):
         raise ShapeError(f"permute_dims: axes {tuple(axes)} must name each of {rank} axes once.")
@@ -229,7 +161,7 @@ permute_dims: Op[...] = movement(
 
 
 def _flip_normalize(specs: tuple[Spec, ...], axis: int | tuple[int, ...] | None) -> dict[str, Any]:
-    rank = _rank(specs)
+    rank = len(specs[0].shape)
     axes = range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = () if all(is_single(specs[0], a) for a in axes) else axes
     return {"axis": tuple(sorted({normalize_axis("flip", a, rank) for a in axes}))}
@@ -341,9 +273,9 @@ def _pad_tangent(x_t: Any, low: Shape, high: Shape) -> Any:
 
 
 def _pad_normalize(specs: tuple[Spec, ...], low: Shape, high: Shape, value: Scalar) -> dict[str, Any]:
-    if not len(low) == len(high) == _rank(specs) or any(n < 0 for n in low + high):
+    if not len(low) == len(high) == len(specs[0].shape) or any(n < 0 for n in low + high):
         raise ShapeError(
-            f"pad: low {low} and high {high} must be one length >= 0 for each of {_rank(specs)} axes."
+            f"pad: low {low} and high {high} must be one length >= 0 for each of {len(specs[0].shape)} axes."
         )
     return {"low": low, "high": high, "value": check_scalar("pad", value, specs[0].dtype)}
 
@@ -368,7 +300,7 @@ pad = movement(
 
 
 def _concat_normalize(specs: tuple[Spec, ...], axis: int) -> dict[str, Any]:
-    return {"axis": normalize_axis("concat", axis, _rank(specs))}
+    return {"axis": normalize_axis("concat", axis, len(specs[0].shape))}
 
 
 def _concat_infer(specs: tuple[Spec, ...], *, axis: int) -> Spec:

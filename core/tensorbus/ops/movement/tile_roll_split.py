@@ -20,17 +20,8 @@ from ..indexing.index_select import index_select
 from ..ordering.search import search_op
 from ..reduction.reduction import sum as sum_
 from ..reduction.scan import cut, sum_scan
-from .movement import (
-    as_shape,
-    broadcast_to,
-    concat,
-    flip,
-    is_single,
-    moveaxis,
-    normalize_axis,
-    permute_dims,
-    reshape,
-)
+from .family import as_shape, is_single, normalize_axis
+from .movement import broadcast_to, concat, flip, moveaxis, permute_dims, reshape
 from .windows import windows
 
 if TYPE_CHECKING:

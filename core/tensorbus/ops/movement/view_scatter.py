@@ -13,7 +13,8 @@ from ...tracing.sym_int import index as as_index
 from ..call_errors import with_form
 from ..definition import Shape
 from .diagonal import diagonal_box
-from .movement import normalize_axis, permute_dims, reshape, slice, slice_update
+from .family import normalize_axis
+from .movement import permute_dims, reshape, slice, slice_update
 
 
 def _place(name: str, x: Any, axis: int, index: int) -> tuple[int, int]:

@@ -8,7 +8,8 @@ from typing import Any
 from ...errors import ShapeError
 from ..batching_rules import unchanged
 from ..definition import Op, Shape, Spec, ViewRule, table
-from .movement import movement, reshape, slice, slice_update
+from .family import movement
+from .movement import reshape, slice, slice_update
 
 
 def _windows_infer(specs: tuple[Spec, ...], *, size: Shape, stride: Shape, dilation: Shape) -> Spec:

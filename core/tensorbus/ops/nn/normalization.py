@@ -21,7 +21,8 @@ from ..elementwise.family import fit
 from ..elementwise.transcendental import power, rsqrt
 from ..elementwise.where_cast import narrowed, widened
 from ..fused_function import fuse_in_eager
-from ..movement.movement import as_shape, pad, reshape
+from ..movement.family import as_shape
+from ..movement.movement import pad, reshape
 from ..movement.windows import windows
 from ..reduction.reduction import mean
 

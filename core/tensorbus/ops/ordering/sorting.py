@@ -21,7 +21,8 @@ from ..elementwise.comparison import equal, isfinite, isnan, less_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import cast, where
 from ..indexing.take_along_axis import identity, scatter_along_axis, take_along_axis
-from ..movement.movement import broadcast_to, is_single, moveaxis, normalize_axis, pad, reshape, squeeze
+from ..movement.family import is_single, normalize_axis
+from ..movement.movement import broadcast_to, moveaxis, pad, reshape, squeeze
 from ..reduction.reduction import all, max, min, sum
 from ..reduction.scan import Extremes, cut
 

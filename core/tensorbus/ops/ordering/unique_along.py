@@ -16,7 +16,8 @@ from ..elementwise.comparison import not_equal
 from ..indexing.gather_scatter import gather
 from ..indexing.nonzero import flatnonzero
 from ..indexing.take_along_axis import scatter_along_axis
-from ..movement.movement import concat, moveaxis, normalize_axis, reshape
+from ..movement.family import normalize_axis
+from ..movement.movement import concat, moveaxis, reshape
 from ..reduction.reduction import any as any_
 from ..reduction.scan import cut, sum_scan
 from .sorting import argsort

@@ -22,16 +22,8 @@ from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import sqrt
 from ..elementwise.where_cast import cast, narrowed, where, widened
 from ..fused_function import fuse_in_eager
-from ..movement.movement import (
-    broadcast_to,
-    concat,
-    is_single,
-    normalize_axis,
-    pad,
-    permute_dims,
-    reshape,
-    slice,
-)
+from ..movement.family import is_single, normalize_axis
+from ..movement.movement import broadcast_to, concat, pad, permute_dims, reshape, slice
 
 Axis = int | tuple[int, ...] | list[int] | None
 

@@ -21,7 +21,8 @@ from ..elementwise.arithmetic import maximum, minimum, subtract
 from ..elementwise.comparison import equal, isnan, logical_or, not_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import narrowed, where, widened
-from ..movement.movement import broadcast_to, concat, flip, is_single, normalize_axis, reshape, slice
+from ..movement.family import is_single, normalize_axis
+from ..movement.movement import broadcast_to, concat, flip, reshape, slice
 from .reduction import check_dtype, sum_dtype
 
 

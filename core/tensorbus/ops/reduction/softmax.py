@@ -14,7 +14,8 @@ from ..elementwise.comparison import equal, isfinite
 from ..elementwise.family import Operand, fit
 from ..elementwise.transcendental import exp, log
 from ..elementwise.where_cast import cast, narrowed, where, widened
-from ..movement.movement import normalize_axis, reshape
+from ..movement.family import normalize_axis
+from ..movement.movement import reshape
 from .reduction import Axis, keep, max, normalize_axes, reduced_shape, sum
 
 

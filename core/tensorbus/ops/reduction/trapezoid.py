@@ -7,7 +7,8 @@ from typing import Any
 from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..elementwise.family import broadcast_shapes
-from ..movement.movement import normalize_axis, reshape
+from ..movement.family import normalize_axis
+from ..movement.movement import reshape
 from .reduction import sum
 from .scan import cumulative_sum, cut
 
