@@ -104,3 +104,34 @@ def test_source_without_the_function_says_so() -> None:
         scaled(SCALE.replace("scale", "other"))(tb.ones(3), 1.0)
     with pytest.raises(tb.DeviceError, match=r"no function `__kernel void scale\(\.\.\.\)`"):
         scaled(SCALE.replace("__kernel ", ""))(tb.ones(3), 1.0)
+
+
+def test_sines_of_sines_are_survived() -> None:
+    """Intel's compiler for processors ends the process where it joins the sine and cosine of a joined one."""
+    code = """
+inline float first(float x) { return sin(x); }
+__kernel void chain(__global const TB_x *x, __global TB_out *out, long n) {
+  const long i = get_global_id(0);
+  if (i >= n) return;
+  const TB_x a = x[i], s = sin(a);
+  TB_x recurrence = cos(cos(a)) * sin(cos(a));
+  for (int k = 0; k < 3; ++k) { out[i] = cos(recurrence); recurrence = sin(recurrence); }
+  out[i] += sin(s) * cos(s) * cos(a) + recurrence;
+}"""
+    chain = tb.kernel(
+        {"opencl": code}, name="chain", tensors={"x": (tb.float32, tb.float64)}, out=lambda x: x
+    )  # fmt: skip
+
+    def generated(x: tb.Tensor) -> tb.Tensor:
+        s, c = tb.sin(x), tb.cos(x)
+        return tb.sin(s) * tb.cos(s) * c + tb.cos(c) / tb.sin(c)
+
+    for dtype in (np.float32, np.float64):
+        a = np.linspace(-2, 2, 100, dtype=dtype)
+        x, accuracy = tb.asarray(a), {"rtol": 32 * np.finfo(dtype).eps, "atol": 32 * np.finfo(dtype).eps}
+        s, r = np.sin(a), np.cos(np.cos(a)) * np.sin(np.cos(a))
+        wanted = np.sin(s) * np.cos(s) * np.cos(a) + np.sin(np.sin(np.sin(r))) + np.cos(np.sin(np.sin(r)))
+        np.testing.assert_allclose(chain(x).numpy(), wanted, **accuracy)
+        wanted = np.sin(s) * np.cos(s) * np.cos(a) + np.cos(np.cos(a)) / np.sin(np.cos(a))
+        for run in (generated, tb.compile(generated)):
+            np.testing.assert_allclose(run(x).numpy(), wanted, **accuracy)

@@ -32,6 +32,7 @@ from tensorbus.backend_api import dtypes as dt
 
 from .command_replay import Replay
 from .kernel_lru import Loaded
+from .nested_sines import shield_nested_sines
 from .shutdown import blocking
 
 if TYPE_CHECKING:
@@ -214,7 +215,8 @@ class OpenclCompiler:
                 pass  # a driver of the same version that refuses its own binary: build it again
         self.built += 1
         try:
-            program = _build(cl.Program(unit.context, source), unit)
+            text = shield_nested_sines(source) if unit.joins_sines else source
+            program = _build(cl.Program(unit.context, text), unit)
         except cl.Error as error:
             raise DeviceError(
                 f"{unit.name}: OpenCL C does not compile.\n{error}\n{with_line_numbers(source)}"

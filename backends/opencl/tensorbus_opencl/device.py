@@ -50,6 +50,7 @@ class Unit:
         self.pinned = Pinned(self)
         extensions = device.extensions.split()
         self.is_processor = bool(device.type & cl.device_type.CPU)
+        self.joins_sines = self.is_processor and "cl_intel_vec_len_hint" in extensions  # Intel's compiler
         self.dialect = dialect(
             half="cl_khr_fp16" in extensions,
             double="cl_khr_fp64" in extensions,
