@@ -86,6 +86,9 @@ from .system.env import cache_dir as cache_dir
 from .system.env import metal_host as metal_host
 from .system.env import threads as threads
 from .system.fork_safe_locks import cached_property as cached_property
+from .system.weak_tables import WeakSet as WeakSet
+from .system.weak_tables import WeakTable as WeakTable
+from .system.weak_tables import WeakValues as WeakValues
 
 if TYPE_CHECKING:
     from .decompose.decompose import decompose as decompose

@@ -73,7 +73,7 @@ def test_what_is_let_go_is_gone(few: Bench) -> None:
     for run, value, wanted in calls * 3:
         assert few.get(run(value, value)).tobytes() == wanted
         assert len(loaded) == 3
-    assert sum(handle.kernel is not None for handle in loaded._known.values()) == 3
+    assert sum(handle.kernel is not None for _, handle in loaded._known.items()) == 3
     del calls, run
     _calls(few, 3)
     gc.collect()
@@ -122,7 +122,7 @@ def test_source_that_does_not_compile_is_not_kept(few: Bench) -> None:
             loaded.handle(few.runtime.units[0], "__kernel void f() { oops; }", "f")
     gc.collect()
     assert len(loaded) == before
-    assert "f" not in {handle.name for handle in loaded._known.values()}
+    assert "f" not in {handle.name for _, handle in loaded._known.items()}
 
 
 SCRIPT = """

@@ -6,7 +6,6 @@ import importlib.util
 import platform
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from tensorbus.backend_api import (
     SourceCall,
     StridedArray,
     UnsupportedDtypeError,
+    WeakSet,
     from_source,
     metal_host,
     pack,
@@ -76,7 +76,7 @@ class MetalRuntime:
         self.name = f"metal:0 ({self.model})"
         self._unit = mx.cpu if self.host else mx.gpu
         self._local = threading.local()
-        self._started: weakref.WeakSet[Block] = weakref.WeakSet()
+        self._started: WeakSet[Block] = WeakSet()
         self.pool = Pool(self.name)
         self.reports = Reports()
         self.compiler = MetalCompiler(self)
@@ -124,7 +124,8 @@ class MetalRuntime:
         wait: Any = mx.eval
         wait(*(block.array for block in started))
         with self._lock:
-            self._started.difference_update(started)
+            for block in started:
+                self._started.discard(block)
 
     def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
         """Copy C-ordered bytes into a new value."""

@@ -11,10 +11,9 @@ import warnings
 from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakValueDictionary
 
 import pyopencl as cl
-from tensorbus.backend_api import DeviceError, with_line_numbers
+from tensorbus.backend_api import DeviceError, WeakValues, with_line_numbers
 
 if TYPE_CHECKING:
     from .device import Unit
@@ -54,7 +53,7 @@ class Loaded:
         self.tick: Callable[[], int] = count(1).__next__
         self._load = load
         self._lock = threading.Lock()
-        self._known: WeakValueDictionary[tuple[int, str], Handle] = WeakValueDictionary()
+        self._known: WeakValues[tuple[int, str], Handle] = WeakValues()
         self._held: set[Handle] = set()
 
     def __len__(self) -> int:

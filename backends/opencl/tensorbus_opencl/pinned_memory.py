@@ -7,13 +7,12 @@ has it.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyopencl as cl
-from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray
+from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray, WeakValues
 
 from .shutdown import blocking
 
@@ -32,7 +31,7 @@ class Pinned:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._lock = threading.RLock()
-        self._blocks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._blocks: WeakValues[int, Any] = WeakValues()
         self._copies: list[tuple[cl.Event, Any]] = []
 
     def allocate(self, nbytes: int) -> memoryview:
@@ -55,8 +54,7 @@ class Pinned:
         """Return whether all of ``data`` lies in such memory."""
         start = np.frombuffer(data, np.uint8).ctypes.data
         return any(
-            base <= start and start + len(data) <= base + block.nbytes
-            for base, block in list(self._blocks.items())
+            base <= start and start + len(data) <= base + block.nbytes for base, block in self._blocks.items()
         )
 
     def _copy(self, queue: Queue, target: Any, source: Any, keep: Any) -> cl.Event:

@@ -16,7 +16,6 @@ from functools import partial, update_wrapper
 from operator import attrgetter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
-from weakref import WeakKeyDictionary
 
 from .. import plugins
 from ..dispatch.modes import is_guarded, is_value_mode
@@ -26,6 +25,7 @@ from ..system import fork_safe_locks
 from ..system.garbage_collection import without_collections
 from ..system.progress_line import progress_line
 from ..system.rank_of_thread import rank_of_thread
+from ..system.weak_tables import WeakSet, WeakTable
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue, wait_for_copies
@@ -55,7 +55,7 @@ RECOMPILE_LIMIT: Final = 8
 """The number of cache entries of one function after which Python runs it at each call."""
 MAX_FAILED_CAPTURES: Final = 3
 """The number of failed captures after which Python runs the function at each call."""
-_all: Final[WeakKeyDictionary[CompiledFunction[..., Any], None]] = WeakKeyDictionary()
+_all: Final[WeakSet[CompiledFunction[..., Any]]] = WeakSet()
 
 
 class RecompileWarning(UserWarning):
@@ -95,13 +95,13 @@ class CompiledFunction(Generic[P, R]):
         self._varying = VaryingInputs()
         self._failed_captures = self._unsettled_captures = 0
         self._lock = fork_safe_locks.reentrant()
-        self._ranks: WeakKeyDictionary[Any, CompiledFunction[P, R]] | None = None
+        self._ranks: WeakTable[Any, CompiledFunction[P, R]] | None = None
         self._segmentation: Segmentation | None = None
         self._note_sites: Callable[[BreakSites], object] | None = None
         """Of a segment: takes the places where its capture broke, by which the function is divided anew."""
         self._divided_code: CodeType | None = None
         """Of a segment: the code of the function that was divided."""
-        _all[self] = None
+        _all.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns."""
@@ -206,7 +206,7 @@ class CompiledFunction(Generic[P, R]):
         """Return what was captured for one of the ranks that are threads; ``rank`` keeps it alive."""
         with self._lock:
             if self._ranks is None:
-                self._ranks = WeakKeyDictionary()
+                self._ranks = WeakTable()
             mine = self._ranks.get(rank)
             if mine is None:
                 mine = self._ranks[rank] = _OfRank(self._function, **self.options)
@@ -405,10 +405,8 @@ def _drop_old_values(reach: ReachableState) -> None:
 
 def _drop_all_entries() -> None:
     """Drop every cache entry: its executable may be gone, as a device is in a forked child."""
-    for reference in _all.keyrefs():  # in one step: other threads may be adding some
-        compiled = reference()
-        if compiled is not None:
-            compiled.replays = []
+    for compiled in _all:
+        compiled.replays = []
 
 
 plugins.on_change(_drop_all_entries)

@@ -7,18 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
 
 from .. import plugins
 from ..autograd.engine import no_grad
 from ..backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
 from ..errors import ArgumentError, DistributedError
+from ..system.weak_tables import WeakValues
 from ..tensor.tensor import Tensor
 from .work import Work
 from .world import World, current, in_world
 
 T = TypeVar("T")
-_groups: Final[WeakValueDictionary[str, ProcessGroup]] = WeakValueDictionary()
+_groups: Final[WeakValues[str, ProcessGroup]] = WeakValues()
 """By name: compiled programs hold names."""
 WORLD: Final = "world"
 """The name of the group of all ranks."""
@@ -94,7 +94,7 @@ class ProcessGroup:
         if self._worker is not None:
             self._queue.put(None)
         self.world.groups.pop(self.label, None)
-        _groups.pop(self.name, None)
+        _groups.pop(self.name)
 
     def _call(self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T]) -> T:
         if self._ended:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol
-from weakref import WeakKeyDictionary
 
 from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, Kernel, KernelTable, Shape
@@ -29,12 +28,13 @@ from ..lowering.program.lower import lower
 from ..lowering.program.program import Program, steps_of
 from ..ops import lazy_families
 from ..ops.definition import Spec, table
+from ..system.weak_tables import WeakTable
 from .strided_views import strided_views
 
 _verified: Final[set[str]] = set()
 Run = Callable[[Sequence[Any], Sequence[Scalar]], Any]
 MAX_PROGRAMS: Final = 256
-_COPIES: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
+_COPIES: Final[WeakTable[Any, dict[Any, Any]]] = WeakTable()
 """Kernels that copy values that are not in C order, by compiler, and by dtype, unit, shape and strides."""
 MAX_CONCAT_OPERANDS: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""

@@ -62,7 +62,7 @@ def run_compiler(
     cannot be run, and ``TimeoutError`` where it did not return: it is ended then, with all it has started.
     """
     seconds = compiler_timeout()
-    with subprocess.Popen(
+    with _Process(
         command, env=environment, text=True, errors="replace", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, process_group=0 if hasattr(os, "killpg") else None,
     ) as process:  # fmt: skip
@@ -76,6 +76,15 @@ def run_compiler(
                 ) from None
             raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+class _Process(subprocess.Popen[str]):
+    """A child whose end is waited for, so that nothing is left to do when the object is gone.
+
+    What the standard library does there is written in Python, where a Ctrl-C that arrives is lost.
+    """
+
+    __del__ = object.__init__
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -7,26 +7,27 @@ import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakSet
+
+from .weak_tables import WeakSet
 
 if TYPE_CHECKING:
     from _thread import RLock
 
 T = TypeVar("T")
-_made: Final[WeakSet[Any]] = WeakSet()
+_locks: Final[WeakSet[Any]] = WeakSet()
 
 
 def simple() -> threading.Lock:
     """Return a lock that one thread holds, once."""
     lock = threading.Lock()
-    _made.add(lock)
+    _locks.add(lock)
     return lock
 
 
 def reentrant() -> RLock:
     """Return a lock that one thread holds, as often as it likes."""
     lock = threading.RLock()
-    _made.add(lock)
+    _locks.add(lock)
     return lock
 
 
@@ -37,11 +38,11 @@ class cached_property(functools.cached_property[T]):  # noqa: N801
         super().__init__(function)
         lock = getattr(self, "lock", None)
         if lock is not None:
-            _made.add(lock)
+            _locks.add(lock)
 
 
 def _renew() -> None:
-    for each in list(_made):
+    for each in _locks:
         if not (hasattr(each, "_is_owned") and each._is_owned()):  # by who forks, and will release it
             each._at_fork_reinit()  # as the standard library renews its own
 

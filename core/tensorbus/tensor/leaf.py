@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import AutogradError, DtypeError, ShapeError
+from ..system.weak_tables import forget_when_gone
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
@@ -49,8 +50,7 @@ def set_requires_grad(x: Tensor, asking: bool) -> None:
             host_prologue.note_read("a gradient that a tensor had before it asked again")
         x._node = leaf or Leaf()
     else:
-        key = id(x)
-        _detached[key] = weakref.ref(x, lambda _: _detached.pop(key, None)), x._node, _since()
+        _detached[id(x)] = forget_when_gone(x, _detached), x._node, _since()
         x._node = None
     bump_mutation_counter()
 

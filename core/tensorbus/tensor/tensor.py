@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from ..devices.device import Device, ValueType
 from ..dtypes.definition import DType
 from ..errors import AutogradError, ShapeError
+from ..system.weak_tables import forget_when_gone
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
 from ..tracing.lazy_value import LazyValue
@@ -73,8 +74,7 @@ class LentMemory:
     __slots__ = ("host", "reference")
 
     def __init__(self, x: Tensor, host: SupportsLending) -> None:
-        key = id(x)
-        self.reference = weakref.ref(x, lambda _: lent.pop(key, None) and None)
+        self.reference = forget_when_gone(x, lent)
         self.host = host
 
 

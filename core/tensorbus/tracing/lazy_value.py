@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..errors import TensorbusError
+from ..system.weak_tables import WeakSet
 from .active_tracer import CaptureTracer, active_tracer
 
 Shape = tuple[int, ...]
@@ -58,7 +59,7 @@ class LazyValue:
         return self.value
 
 
-_pending_copies: Final[weakref.WeakSet[LazyValue]] = weakref.WeakSet()
+_pending_copies: Final[WeakSet[LazyValue]] = WeakSet()
 
 
 def pending_copy(shape: Shape, wait: Callable[[], Any]) -> LazyValue:
@@ -70,6 +71,6 @@ def pending_copy(shape: Shape, wait: Callable[[], Any]) -> LazyValue:
 
 def wait_for_copies() -> None:
     """Wait for all values that are being copied."""
-    for value in list(_pending_copies):
+    for value in _pending_copies:
         _pending_copies.discard(value)
         value.materialize()

@@ -7,12 +7,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from tensorbus.backend_api import Rendezvous
+from tensorbus.backend_api import Rendezvous, WeakTable
 from tensorbus.errors import DistributedError, DistributedTimeoutError
 
-_meetings: Final[WeakKeyDictionary[Any, dict[str, Meeting]]] = WeakKeyDictionary()
+_meetings: Final[WeakTable[Any, dict[str, Meeting]]] = WeakTable()
 """By store and name: the ranks of a program share its store."""
 _lock: Final = threading.Lock()
 

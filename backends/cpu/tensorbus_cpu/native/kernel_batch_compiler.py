@@ -13,9 +13,15 @@ from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
-from weakref import WeakSet
 
-from tensorbus.backend_api import DeviceError, cache_load, cache_store, cached_library, private_folder
+from tensorbus.backend_api import (
+    DeviceError,
+    WeakSet,
+    cache_load,
+    cache_store,
+    cached_library,
+    private_folder,
+)
 
 from ..compiler import CCompiler
 from ..machine import cores
@@ -205,7 +211,7 @@ def units_of(compiler: CCompiler) -> KernelUnits:
 
 
 def _after_fork() -> None:
-    for units in list(_every):
+    for units in _every:
         units.after_fork()
 
 

@@ -6,13 +6,12 @@ What a copy reads or writes is held until an event behind it is reached: the poo
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
-from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray
+from tensorbus.backend_api import OutOfMemoryError, Reports, StridedArray, WeakValues
 
 if TYPE_CHECKING:
     from ..memory import Block
@@ -25,7 +24,7 @@ class Pinned:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self._lock = threading.RLock()
-        self._blocks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._blocks: WeakValues[int, Any] = WeakValues()
         self._copies: list[tuple[Any, Any]] = []
 
     def allocate(self, nbytes: int) -> memoryview:
@@ -48,8 +47,8 @@ class Pinned:
         """Return whether all of ``data`` lies in such memory."""
         start = np.frombuffer(data, np.uint8).ctypes.data
         with self._lock:
-            known = list(self._blocks.items())
-        return any(at <= start and start + len(data) <= at + block.nbytes for at, block in known)
+            blocks = self._blocks.items()
+        return any(at <= start and start + len(data) <= at + block.nbytes for at, block in blocks)
 
     def upload(self, data: memoryview, keep: Any) -> Block:
         """Queue a copy of ``data`` into a new block; ``keep`` is held until it is done."""

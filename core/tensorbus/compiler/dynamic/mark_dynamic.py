@@ -10,6 +10,7 @@ from typing import Any, Final
 from ...errors import ShapeError
 from ...ops.call_errors import with_form
 from ...ops.movement.family import normalize_axis
+from ...system.weak_tables import forget_when_gone
 from ...tensor.tensor import Tensor
 from ...tracing.sym_int import ShapeEnv
 from ..state.reachable import Location, ReachableState
@@ -35,8 +36,7 @@ def _marks_of(x: Tensor) -> _Marks:
         raise ShapeError(f"a tensor has axes to mark, got {type(x).__name__}.")
     marks = _marks_by_id.get(id(x))
     if marks is None or marks.reference() is not x:
-        key = id(x)
-        marks = _marks_by_id[key] = _Marks(weakref.ref(x, lambda _: _marks_by_id.pop(key, None)))
+        marks = _marks_by_id[id(x)] = _Marks(forget_when_gone(x, _marks_by_id))
     return marks
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import types
-import weakref
 from typing import Any, Final
+
+from ...system.weak_tables import WeakTable
 
 HEAP_TYPE: Final = 1 << 9
 """The flag of classes that are created at run time, as those written in Python are."""
@@ -33,7 +34,7 @@ def has_c_state(base: type) -> bool:
     return has_state
 
 
-_has_c_state: Final[weakref.WeakKeyDictionary[type, bool]] = weakref.WeakKeyDictionary()
+_has_c_state: Final[WeakTable[type, bool]] = WeakTable()
 
 
 def _holds_c_state(base: type) -> bool:
