@@ -118,8 +118,8 @@ def coverage(
 @app.command()
 def conformance(
     device: Annotated[
-        list[str], typer.Option("--device", help="The device type to examine; may be repeated.")
-    ],
+        list[str] | None, typer.Option("--device", help="The device type to examine; may be repeated.")
+    ] = None,
     ops: Annotated[str, typer.Option("--ops", help="Only these ops, by commas.")] = "",
     dtypes: Annotated[str, typer.Option("--dtypes", help="Only these dtypes, by commas.")] = "",
     checks: Annotated[str, typer.Option("--checks", help="Only these checks, by commas.")] = "",
@@ -130,13 +130,31 @@ def conformance(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run here, where a crash ends the run: for debuggers.")
     ] = False,
+    communicator: Annotated[
+        str, typer.Option("--communicator", help="Examine what connects ranks instead, on these devices.")
+    ] = "",
+    ranks: Annotated[int, typer.Option("--ranks", help="How many ranks a communicator connects.")] = 4,
+    launch: Annotated[
+        str, typer.Option("--launch", help="What starts its ranks, such as 'mpiexec -n {ranks}'.")
+    ] = "",
 ) -> None:
     """Hold a device to what every op means, and print a report of op x dtype.
 
+    With --communicator: hold what connects ranks to what every collective means, and to its faults.
+
     The exit code is 1 where anything was found, 2 where the kit is not installed or the question is wrong.
     """
+    if not communicator and not device:
+        raise typer.BadParameter("name a device with --device, or a communicator with --communicator.")
     with conformance_command.problems():
-        code = conformance_command.run(device, ops, dtypes, checks, report, quick, jobs, shard, in_process)
+        if communicator:
+            code = conformance_command.run_communicator(
+                communicator, device or (), dtypes, ranks, launch, report, quick
+            )
+            raise typer.Exit(code)
+        code = conformance_command.run(
+            device or (), ops, dtypes, checks, report, quick, jobs, shard, in_process
+        )
     raise typer.Exit(code)
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import typer
 
@@ -20,13 +20,7 @@ def run(
     shard: str, in_process: bool = False,
 ) -> int:  # fmt: skip
     """Run the kit; return the exit code. Exits with 2 where it is not installed."""
-    try:
-        kit = importlib.import_module("tensorbus_conformance.command")
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "tensorbus_conformance":
-            raise
-        typer.echo(f"The conformance kit is not installed: pip install {PACKAGE}", err=True)
-        raise typer.Exit(2) from None
+    kit = _kit("command")
     names = ([name for name in option.split(",") if name] for option in (ops, dtypes, checks))
     path = None if report is None else str(report)
     return int(
@@ -34,6 +28,27 @@ def run(
             devices, *names, path=path, quick=quick, jobs=jobs, shard=shard, in_process=in_process
         )
     )
+
+
+def run_communicator(
+    communicator: str, devices: Sequence[str], dtypes: str, ranks: int, launch: str, report: Path | None,
+    quick: bool,
+) -> int:  # fmt: skip
+    """Run the kit on a communicator; return the exit code. Exits with 2 where the kit is not installed."""
+    kit = _kit("communication.command")
+    names = [name for name in dtypes.split(",") if name]
+    path = None if report is None else str(report)
+    return int(kit.communication(communicator, devices, names, ranks, launch, path, quick))
+
+
+def _kit(module: str) -> Any:
+    try:
+        return importlib.import_module(f"tensorbus_conformance.{module}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "tensorbus_conformance":
+            raise
+        typer.echo(f"The conformance kit is not installed: pip install {PACKAGE}", err=True)
+        raise typer.Exit(2) from None
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ..interchange.host_array import asarray
 from ..ops.creation.creation import empty
 from ..tensor.tensor import Tensor
 from . import functional
-from .functional import _check_reduction
+from .functional import check_reduction
 from .group import ProcessGroup, get_group
 from .work import Work
 from .world import current
@@ -39,7 +39,7 @@ def all_reduce(
 ) -> Work | None:
     """Put the combination of all ranks' ``tensor`` into it. ``op`` is as for ``functional.all_reduce``."""
     op = _SHORT.get(op, op)
-    _check_reduction("all_reduce", op, tensor)
+    check_reduction("all_reduce", op, tensor)
     return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
 
 
@@ -48,7 +48,7 @@ def reduce(
 ) -> Work | None:
     """Put the combination of all ranks' ``tensor`` into that of rank ``dst``; others' stay as they are."""
     op = _SHORT.get(op, op)
-    _check_reduction("reduce", op, tensor)
+    check_reduction("reduce", op, tensor)
     ranks = _group(group)
     root = _place("reduce", ranks, dst)
     target = tensor if ranks.rank == root else None
@@ -102,7 +102,7 @@ def reduce_scatter(
     op = _SHORT.get(op, op)
     ranks = _group(group)
     _one_each("reduce_scatter", ranks, input_list)
-    _check_reduction("reduce_scatter", op, output)
+    check_reduction("reduce_scatter", op, output)
     share = 1 / ranks.size if op == "average" else None
 
     def combine(communicator: Any, parts: list[Tensor]) -> list[Tensor]:
@@ -119,7 +119,7 @@ def reduce_scatter_tensor(
     op = _SHORT.get(op, op)
     ranks = _group(group)
     _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
-    _check_reduction("reduce_scatter_tensor", op, input)
+    check_reduction("reduce_scatter_tensor", op, input)
     shape = output.shape
     return _do(
         ranks, [input], lambda g: functional.reduce_scatter(input.detach(), op, group=g).reshape(shape),

@@ -36,7 +36,7 @@ def all_reduce(x: Tensor, reduction: str = "sum", group: ProcessGroup | None = N
     >>> tb.distributed.run_ranks(rank, 3)
     [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
     """
-    _check_reduction("all_reduce", reduction, x)
+    check_reduction("all_reduce", reduction, x)
     result: Tensor = _all_reduce(x, reduction, _name(group))
     return result
 
@@ -77,7 +77,7 @@ def reduce_scatter(
     ``lengths`` are the parts' lengths; None: the length of the axis divided by the number of ranks. Raises as
     ``all_reduce`` does, and ``ShapeError`` where the parts do not make up the axis.
     """
-    _check_reduction("reduce_scatter", reduction, x)
+    check_reduction("reduce_scatter", reduction, x)
     name = _name(group)
     axis = _axis("reduce_scatter", x, axis)
     sizes = _lengths("reduce_scatter", lengths, get_group(name).size, x.shape[axis])
@@ -150,7 +150,8 @@ def _lengths(name: str, lengths: Lengths, size: int, total: int) -> tuple[int, .
     return tuple(lengths)
 
 
-def _check_reduction(name: str, reduction: str, x: Tensor) -> None:
+def check_reduction(name: str, reduction: str, x: Tensor) -> None:
+    """Raise ``ArgumentError`` for no reduction, ``DtypeError`` for one that the dtype of ``x`` lacks."""
     if reduction not in (*REDUCTIONS, "average"):
         raise ArgumentError(
             f"{name}: reduction must be one of {', '.join((*REDUCTIONS, 'average'))}, got {reduction!r}."

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from .. import plugins
 from ..autograd.engine import no_grad
 from ..backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
-from ..errors import ArgumentError, DistributedError
+from ..errors import ArgumentError, DistributedError, DistributedTimeoutError
 from ..system.weak_tables import WeakValues
 from ..tensor.tensor import Tensor
 from .work import Work
@@ -20,6 +20,8 @@ from .world import World, current, in_world
 T = TypeVar("T")
 _groups: Final[WeakValues[str, ProcessGroup]] = WeakValues()
 """By name: compiled programs hold names."""
+_GLANCE: Final = 0.5
+"""Seconds between two looks at whether a group has ended, while its ranks agree on what connects them."""
 WORLD: Final = "world"
 """The name of the group of all ranks."""
 
@@ -128,11 +130,28 @@ class ProcessGroup:
         meeting = Rendezvous(name, self.ranks, self.rank, world.store, world.timeout, world.threads)
         keys = [f"{meeting.name}/device/{rank}" for rank in range(self.size)]
         world.store.set(keys[self.rank], device_type.encode())
-        types = sorted({world.store.get(key, world.timeout).decode() for key in keys})
+        end = time.monotonic() + world.timeout
+        types = sorted({self._first_word(rank, key, end) for rank, key in zip(self.ranks, keys, strict=True)})
         name, factory = _best(types, meeting, world.prefer)
         if name not in self._connected:
             self._connected[name] = factory.connect(meeting)
         return name
+
+    def _first_word(self, rank: int, key: str, end: float) -> str:
+        """Wait for the device type of another rank; the end of the group ends the wait."""
+        while True:
+            left = end - time.monotonic()
+            try:
+                return self.world.store.get(key, max(min(left, _GLANCE), 0.001)).decode()
+            except DistributedTimeoutError as error:
+                if self._ended:
+                    raise DistributedError(f"{self!r} has ended: {self._ended}.") from None
+                if left <= 0:
+                    raise DistributedTimeoutError(
+                        f"rank {rank} did not come to the first collective of {self!r} within"
+                        f" {self.world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
+                        f" tensorbus.distributed.records() on each rank shows what it did last."
+                    ) from error
 
 
 def _best(types: Sequence[str], meeting: Rendezvous, prefer: str | None) -> tuple[str, CommunicatorFactory]:

@@ -72,9 +72,7 @@ def cases(
         here = Device(device).properties.dtypes
         for op in chosen:
             kinds = [d for d in op.dtypes if d in wanted and d in here]
-            found += [
-                Case(device=device, op=op.name, dtype=d.name) for d in (_few(kinds) if quick else kinds)
-            ]
+            found += [Case(device=device, op=op.name, dtype=d.name) for d in (few(kinds) if quick else kinds)]
     return found
 
 
@@ -93,7 +91,7 @@ def shard(found: Sequence[Case], which: str) -> list[Case]:
     return [case for case in found if case.op in own]
 
 
-def _few(dtypes: list[DType]) -> list[DType]:
+def few(dtypes: list[DType]) -> list[DType]:
     """Return one dtype of each kind, the plainest."""
     order = (dt.float32, dt.int64, dt.bool_, dt.complex64, dt.uint8)
     few: dict[str, DType] = {}
@@ -156,7 +154,7 @@ class _Examination:
                 self._check("repeated", plain[0], lambda: steady(plain[0]))
         if "compiled" in self.options.checks:
             self._compiled()
-        if "views" in self.options.checks and self.dtype in _few(list(self.op.dtypes)):
+        if "views" in self.options.checks and self.dtype in few(list(self.op.dtypes)):
             self._compiled_views()
         for trial in trials if self.routes != {"missing"} else ():
             if trial.sample.raises is not None:
@@ -220,7 +218,7 @@ class _Examination:
         yield "value", lambda: value(trial)
         if trial.sample.large:
             return
-        plain = _few(list(self.op.dtypes))
+        plain = few(list(self.op.dtypes))
         if self.options.quick and (self.dtype is not plain[0] or trial.place % QUICK_STEP != 1):
             return
         yield "value", lambda: aliased(trial)
@@ -256,7 +254,7 @@ class _Examination:
 
     def _compiled(self) -> None:
         """Compile the calls that ran as one function, and the gradient of one of them."""
-        plain = self.dtype is _few(list(self.op.dtypes))[0]
+        plain = self.dtype is few(list(self.op.dtypes))[0]
         if self.options.quick and not plain:
             return
         chosen = [t for t in self.ran if not t.sample.large]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--shard", metavar="I/N", default="", help="only the I-th of N parts of the cases")
     group.addoption("--in-process", action="store_true", help="run cases here, where a crash ends the run")
     group.addoption("--quick", action="store_true", help="one dtype of each kind, fewer derivatives")
+    group.addoption("--communicator", metavar="NAME", default="", help="examine what connects ranks instead")
+    group.addoption("--ranks", type=int, default=4, help="how many ranks it connects (default: 4)")
+    group.addoption(
+        "--launch", metavar="COMMAND", default="", help="what starts them, such as 'mpiexec -n {ranks}'"
+    )
 
 
 def names(config: pytest.Config, option: str) -> list[str]:
@@ -48,7 +54,9 @@ def options(config: pytest.Config) -> Options:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Hand out the cases to tests that have a ``conformance_case``."""
+    """Hand out the cases to tests that have a ``conformance_case``, or a ``communication_setting``."""
+    if "communication_setting" in metafunc.fixturenames:
+        _generate_communication(metafunc)
     if "conformance_case" not in metafunc.fixturenames:
         return
     from .examination import cases, shard
@@ -61,6 +69,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("conformance_case", shard(found, config.getoption("--shard")), ids=str)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def _generate_communication(metafunc: pytest.Metafunc) -> None:
+    from tensorbus.errors import TensorbusError
+
+    from .communication.command import settings
+
+    config = metafunc.config
+    devices, dtypes = names(config, "--device"), names(config, "--dtypes")
+    name, ranks = config.getoption("--communicator"), config.getoption("--ranks")
+    try:
+        found = settings(name, devices, dtypes, ranks, bool(config.getoption("--quick")))
+    except (TensorbusError, ValueError) as error:
+        raise pytest.UsageError(str(error)) from None
+    metafunc.parametrize("communication_setting", found, ids=str)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Take the tests of communicators where one is named, those of devices where none is."""
+    if collection_path.parent != Path(__file__).parent:
+        return None
+    other = "test_conformance.py" if config.getoption("--communicator") else "test_communication.py"
+    return True if collection_path.name == other else None
 
 
 def chosen(config: pytest.Config) -> list[str]:

@@ -36,6 +36,7 @@ class Meeting:
         self._mail: dict[tuple[int, int], deque[Any]] = {}
         self._changed = threading.Condition()
         self._ended = ""
+        self._error: type[DistributedError] = DistributedError
 
     def exchange(
         self, rank: int, asked: str, contributed: Any, combine: Callable[[list[Any]], Sequence[Any]]
@@ -88,10 +89,11 @@ class Meeting:
             self._wait(lambda: bool(box), "recv", lambda: [self.ranks[source]])
             return box.popleft()
 
-    def end(self, reason: str) -> None:
-        """End all who wait."""
+    def end(self, reason: str, error: type[DistributedError] = DistributedError) -> None:
+        """End all who wait, by an error of the class ``error``."""
         with self._changed:
-            self._ended = self._ended or reason
+            if not self._ended:
+                self._ended, self._error = reason, error
             self._changed.notify_all()
 
     def _absent(self, now: _Round) -> list[int]:
@@ -99,7 +101,7 @@ class Meeting:
 
     def _check(self, asked: str) -> None:
         if self._ended:
-            raise DistributedError(f"{asked}: the other ranks are gone: {self._ended}.")
+            raise self._error(f"{asked}: the other ranks are gone: {self._ended}.")
 
     def _wait(self, ready: Callable[[], bool], asked: str, absent: Callable[[], list[int]]) -> None:
         end = time.monotonic() + self.timeout
@@ -108,7 +110,8 @@ class Meeting:
             left = end - time.monotonic()
             if left <= 0:
                 ranks = ", ".join(map(str, absent()))
-                self.end(f"{asked} waited {self.timeout:g} seconds for rank {ranks}")
+                reason = f"{asked} waited {self.timeout:g} seconds for rank {ranks}"
+                self.end(reason, DistributedTimeoutError)
                 raise DistributedTimeoutError(
                     f"{asked}: rank {ranks} did not come within {self.timeout:g} seconds. It works still,"
                     f" waits elsewhere, or is gone; tensorbus.distributed.records() on each rank shows what"

@@ -1,0 +1,118 @@
+"""What ``tensorbus conformance --communicator`` and the tests run: every program on every device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorbus as tb
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from tensorbus import __version__, plugins
+from tensorbus import dtypes as dt
+
+from ..examination import few
+from ..outcome import Finding
+from .faults import FAULTS
+from .launch import connects_threads, disagreements, launch
+from .setting import Setting
+
+VALUES = "values"
+"""The program that calls every collective."""
+PROGRAMS = (VALUES, *FAULTS)
+
+
+def settings(
+    communicator: str,
+    devices: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    ranks: int = 4,
+    quick: bool = False,
+) -> list[Setting]:
+    """Return what there is to launch. Without ``devices``: the host's.
+
+    ``quick`` takes one dtype of each kind and fewer layouts. Raises ``ValueError`` for a communicator that is
+    not installed or fewer than 3 ranks, ``DtypeError`` for an unknown dtype.
+    """
+    if ranks < 3:
+        raise ValueError(f"--ranks {ranks}: 3 are needed at least, so that groups are not all of the ranks.")
+    found = []
+    for device in devices or [str(plugins.host_type())]:
+        here = [d for d in dt.ALL if d in tb.Device(device).properties.dtypes]
+        wanted = [dt.dtype(name) for name in dtypes] or (few(here) if quick else here)
+        threads = connects_threads(communicator, device)
+        found += [
+            Setting(
+                communicator=communicator, device=device, program=program, ranks=ranks, quick=quick,
+                dtypes=tuple(d.name for d in wanted), threads=threads,
+                timeout=FAULTS[program][1] if program in FAULTS else 60.0,
+            )
+            for program in PROGRAMS
+        ]  # fmt: skip
+    return found
+
+
+def examine(setting: Setting, command: str = "") -> tuple[int, list[Finding]]:
+    """Run one launch; return how many calls its ranks made, and what is wrong."""
+    reports, findings = launch(setting, command)
+    found = [*findings, *disagreements(setting, reports)]
+    seen = {str(finding) for finding in found}
+    for rank, report in enumerate(reports):
+        for finding in report.findings if report else ():
+            if str(finding) not in seen:  # most are the same on each rank
+                seen.add(str(finding))
+                found.append(
+                    Finding(check=finding.check, call=f"rank {rank}: {finding.call}", problem=finding.problem)
+                )
+    return sum(report.calls for report in reports if report), found
+
+
+def communication(
+    communicator: str, devices: Sequence[str] = (), dtypes: Sequence[str] = (), ranks: int = 4,
+    command: str = "", path: str | None = None, quick: bool = False,
+) -> int:  # fmt: skip
+    """Examine a communicator and print a table of its programs; write the report as JSON to ``path``.
+
+    ``command`` starts processes, with ``{ranks}`` in the place of their number. Returns the exit code: 0
+    where nothing was found, 1 where something was. Raises as ``settings`` does.
+    """
+    if path is not None and not Path(path).parent.is_dir():
+        raise ValueError(f"--report {path}: there is no folder {str(Path(path).parent)!r}; make it first.")
+    rows = [
+        (setting, *examine(setting, command))
+        for setting in settings(communicator, devices, dtypes, ranks, quick)
+    ]
+    console = Console()
+    table = Table(
+        title=f"{communicator}, {ranks} ranks", title_justify="left", show_edge=False, pad_edge=False
+    )
+    for name in ("device", "program", "calls", "found"):
+        table.add_column(name, no_wrap=True)
+    for setting, calls, findings in rows:
+        table.add_row(
+            setting.device, setting.program, str(calls), str(len(findings)), style="red" if findings else ""
+        )
+    console.print(table)
+    for _, _, findings in rows:
+        for finding in findings[:50]:
+            console.print(Text(str(finding), style="red"))
+        if len(findings) > 50:
+            console.print(
+                Text(f"... and {len(findings) - 50} more; --report writes all of them", style="red")
+            )
+    if path is not None:
+        document = {
+            "tensorbus": __version__, "communicator": communicator, "ranks": ranks, "quick": quick,
+            "programs": [
+                {
+                    "device": setting.device, "program": setting.program, "calls": calls,
+                    "dtypes": list(setting.dtypes),
+                    "findings": [{"check": f.check, "call": f.call, "problem": f.problem} for f in findings],
+                }
+                for setting, calls, findings in rows
+            ],
+        }  # fmt: skip
+        Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 1 if any(findings for _, _, findings in rows) else 0

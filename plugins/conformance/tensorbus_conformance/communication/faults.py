@@ -1,0 +1,217 @@
+"""What goes wrong between ranks: every rank gets an error that says so, soon, and none hangs.
+
+Ranks meet by the store where the order of events matters, so nothing here waits for a while and hopes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus.distributed.world import current
+from tensorbus.errors import TensorbusError
+
+from ..outcome import Finding
+from .setting import Report, Setting
+
+WAIT_SECONDS: Final = 1.0
+"""Seconds that collectives wait in a launch whose fault is a rank that does not come."""
+
+
+class RankEndedError(Exception):
+    """The end of a rank that is a thread; one that is a process ends itself."""
+
+
+def _world(setting: Setting) -> Any:
+    group = dist.new_group(range(setting.ranks))
+    assert group is not None
+    group.run("barrier", [], lambda c: c.barrier())
+    return group
+
+
+def _ones(setting: Setting, *shape: int, dtype: str = "float32") -> tb.Tensor:
+    return tb.ones(shape, dtype=dtype, device=setting.device)
+
+
+def _attempt(report: Report, step: str, call: Callable[[], Any]) -> None:
+    """Note which error a call raises."""
+    report.calls += 1
+    try:
+        call()
+    except TensorbusError as error:
+        report.errors[step] = f"{type(error).__name__}: {error}"
+        if isinstance(error, dist.DistributedError):
+            return
+    else:
+        report.errors[step] = ""
+        return
+    report.findings.append(
+        Finding(
+            check="faults",
+            call=step,
+            problem=f"it raised {report.errors[step]}, which is no DistributedError",
+        )
+    )
+
+
+def _everybody(setting: Setting, event: str) -> None:
+    """Wait by the store until all ranks are here."""
+    store = current().store
+    store.set(f"kit/{event}/{dist.get_rank()}", b"1")
+    store.wait([f"kit/{event}/{rank}" for rank in range(setting.ranks)], 60)
+
+
+def _all_reduce(group: Any, x: tb.Tensor, reduction: str = "sum") -> Any:
+    return group.run("all_reduce", [x], lambda c: c.all_reduce(x, reduction))
+
+
+def mismatched(setting: Setting, report: Report) -> None:
+    """Ranks ask for different things, each time in a group of its own."""
+    odd = dist.get_rank() == setting.ranks - 1
+    n = setting.ranks
+    two, three, large = (_ones(setting, k) for k in (2, 3, 100_000))
+    whole = _ones(setting, 2, dtype="int32")
+
+    def run(group: Any, name: str, x: tb.Tensor, call: Callable[[Any], Any]) -> None:
+        group.run(name, [x], call)
+
+    steps: dict[str, Callable[[Any], Any]] = {
+        "all_reduce of other shapes": lambda g: _all_reduce(g, three if odd else two),
+        "all_reduce, small and large": lambda g: _all_reduce(g, large if odd else two),
+        "all_reduce of other dtypes": lambda g: _all_reduce(g, whole if odd else two),
+        "all_reduce by other reductions": lambda g: _all_reduce(g, two, "max" if odd else "sum"),
+        "all_gather of other shapes than were said": lambda g: run(
+            g, "all_gather", two, lambda c: c.all_gather(two, [((3,) if odd else (2,))] * n)
+        ),
+        "reduce_scatter of other shapes": lambda g: run(
+            g, "reduce_scatter", two, lambda c: c.reduce_scatter([three if odd else two] * n, "sum")
+        ),
+        "all_to_all of other shapes than were said": lambda g: run(
+            g, "all_to_all", two, lambda c: c.all_to_all([three if odd else two] * n, [(2,)] * n)
+        ),
+        "broadcast of other shapes": lambda g: run(
+            g, "broadcast", two, lambda c: c.broadcast(three if odd else two, 0)
+        ),
+        "broadcast from other roots": lambda g: run(
+            g, "broadcast", two, lambda c: c.broadcast(two, 1 if odd else 0)
+        ),
+        "other collectives": lambda g: (
+            run(g, "barrier", two, lambda c: c.barrier()) if odd else _all_reduce(g, two)
+        ),
+        "a message of another shape": lambda g: (
+            run(g, "send", three, lambda c: c.send(three, 0)) if odd
+            else run(g, "recv", two, lambda c: c.receive(two, n - 1)) if not dist.get_rank() else None
+        ),
+    }  # fmt: skip
+    for step, call in steps.items():
+        group = _world(setting)
+        _attempt(report, step, partial(call, group))
+        _everybody(setting, step)
+
+
+def late(setting: Setting, report: Report) -> None:
+    """A rank comes to no collective until the others have given up; then a new group works on all."""
+    group, messages = _world(setting), _world(setting)
+    last = setting.ranks - 1
+    x = _ones(setting, 2)
+    if dist.get_rank() != last:
+        _attempt(report, "timeout: all_reduce", lambda: _all_reduce(group, x))
+        _attempt(report, "timeout: receive", lambda: messages.run("recv", [x], lambda c: c.receive(x, last)))
+        _attempt(report, "timeout: the first collective of a group", lambda: _world_of_late(setting))
+    _everybody(setting, "gave up")
+    _everybody(setting, "new group")
+    total = _all_reduce(_second_world(setting), x)
+    if total.tolist() != [setting.ranks] * 2:
+        report.findings.append(
+            Finding(check="faults", call="a group after a timeout", problem=f"it is {total}")
+        )
+
+
+def _world_of_late(setting: Setting) -> None:
+    group = dist.new_group(range(setting.ranks))
+    assert group is not None
+    group.run("barrier", [], lambda c: c.barrier())
+
+
+def _second_world(setting: Setting) -> Any:
+    """Return a group that no rank has used, whichever of them made how many before."""
+    world = current()
+    ranks = tuple(range(setting.ranks))
+    world.group_counts[ranks] = 100
+    return dist.new_group(ranks)
+
+
+def dies(setting: Setting, report: Report) -> None:
+    """A rank ends while the others wait for it."""
+    group = _world(setting)
+    _everybody(setting, "met")
+    if dist.get_rank() == setting.ranks - 1:
+        if setting.threads:
+            raise RankEndedError("this rank was to end")
+        os._exit(0)  # no exit handler runs, and no launcher sees a failure
+    _attempt(report, "dies: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+
+
+def abort(setting: Setting, report: Report) -> None:
+    """A group is closed with a reason, from another thread, while a collective waits in it."""
+    group = _world(setting)
+    if dist.get_rank() != setting.ranks - 1:
+        waiting = threading.Timer(0.3, lambda: group.close("the program asked for it"))
+        waiting.start()
+        _attempt(report, "abort: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+        waiting.join()
+        _attempt(report, "abort: after it", lambda: _all_reduce(group, _ones(setting, 2)))
+    _everybody(setting, "aborted")
+
+
+def closed(setting: Setting, report: Report) -> None:
+    """A group that was closed is used again; another goes on."""
+    group, other = _world(setting), _world(setting)
+    group.close()
+    _attempt(report, "closed: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+    total = _all_reduce(other, _ones(setting, 2)).tolist()
+    if total != [setting.ranks] * 2:
+        report.findings.append(Finding(check="faults", call="another group", problem=f"it is {total}"))
+
+
+FAULTS: Final[dict[str, tuple[Callable[[Setting, Report], None], float]]] = {
+    "mismatched": (mismatched, 2 * WAIT_SECONDS), "late": (late, WAIT_SECONDS), "dies": (dies, 60.0),
+    "abort": (abort, 60.0),    "closed": (closed, 60.0),
+}  # fmt: skip
+"""By name: what each rank runs, and how many seconds collectives wait in it."""
+
+
+def judge(setting: Setting, reports: list[Report | None], ended: bool) -> list[Finding]:
+    """Return what is wrong with the errors that the ranks got; ``ended``: the launcher ended them all."""
+    missing = [rank for rank, report in enumerate(reports) if report is None]
+    if missing:
+        return [Finding(check="faults", call=setting.program, problem=f"rank {missing} reported nothing")]
+    if setting.program == "dies" and ended:
+        return []  # a launcher that ends all ranks with one is as good
+    due = reports[: -1 if setting.program == "dies" else None]
+    missing = [rank for rank, report in enumerate(due) if report is None or not report.is_complete]
+    if missing:
+        return [
+            Finding(check="faults", call=setting.program, problem=f"rank {missing} did not get to its end")
+        ]
+    findings = []
+    by_step: dict[str, list[str]] = {}
+    for report in due:
+        for step, error in (report.errors if report else {}).items():
+            by_step.setdefault(step, []).append(error)
+    for step, errors in by_step.items():
+        texts = {"timeout": "DistributedTimeoutError", "abort": ""}.get(step.split(":")[0], "Distributed")
+        if step == "abort: all_reduce":
+            texts = "the program asked for it"
+        some = any if setting.program == "mismatched" else all
+        if not some(error and texts in error for error in errors):
+            problem = f"the ranks got {errors}; a DistributedError was due" + (
+                f" with {texts!r}" if texts else ""
+            )
+            findings.append(Finding(check="faults", call=step, problem=problem))
+    return findings

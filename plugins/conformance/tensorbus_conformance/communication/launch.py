@@ -1,0 +1,113 @@
+"""Starts the ranks of a launch: as threads here, or as processes by a command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tensorbus import distributed as dist
+from tensorbus import plugins
+from tensorbus.backend_api import Rendezvous
+
+from ..outcome import Finding
+from .faults import RankEndedError, judge
+from .rank import on_thread
+from .setting import Report, Setting
+
+LOCAL: Final = f"{shlex.quote(sys.executable)} -m tensorbus_conformance.communication --ranks {{ranks}}"
+"""How processes are started where nothing else is said."""
+_LIMIT: Final = 600.0
+
+
+def connects_threads(communicator: str, device: str) -> bool:
+    """Return whether its ranks are threads, so that no command is needed.
+
+    Raises ``ValueError`` for no communicator.
+    """
+    offered = plugins.communicators()
+    if communicator not in offered:
+        raise ValueError(
+            f"no communicator is called {communicator!r}; installed: {', '.join(offered) or 'none'}."
+        )
+    meeting = Rendezvous("kit", (0, 1), 0, dist.MemoryStore(), 1.0, threads=True)
+    return offered[communicator].verdict(device, meeting) is True
+
+
+def launch(setting: Setting, command: str = "") -> tuple[list[Report | None], list[Finding]]:
+    """Run the setting's program on its ranks; return each rank's report, and what the launch itself shows."""
+    if setting.threads:
+        reports: list[Report | None] = [None] * setting.ranks
+        findings = _on_threads(setting, reports)
+        ended = False
+    else:
+        reports, findings, ended = _as_processes(setting, command or LOCAL)
+    return reports, findings or judge(setting, reports, ended)
+
+
+def _on_threads(setting: Setting, reports: list[Report | None]) -> list[Finding]:
+    try:
+        dist.run_ranks(
+            on_thread, setting.ranks, setting, reports, timeout=setting.timeout, prefer=setting.communicator
+        )
+    except RankEndedError:
+        return []
+    except Exception as error:
+        note = " ".join(getattr(error, "__notes__", ()))
+        return [_finding(setting, f"{type(error).__name__}: {error} ({note})")]
+    return []
+
+
+def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], list[Finding], bool]:
+    with tempfile.TemporaryDirectory(prefix="tensorbus-ranks-") as name:
+        folder = Path(name)
+        setting.write(folder)
+        words = [word.format(ranks=setting.ranks) for word in shlex.split(command)]
+        rank = [sys.executable, "-m", "tensorbus_conformance.communication", name]
+        process = subprocess.Popen(
+            [*words, *rank], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            start_new_session=True,
+        )  # fmt: skip
+        findings = []
+        try:
+            said, _ = process.communicate(timeout=_LIMIT)
+        except subprocess.TimeoutExpired:
+            findings.append(_finding(setting, f"its ranks still ran after {_LIMIT:g} seconds"))
+            said = ""
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        paths = [folder / f"rank{rank}.json" for rank in range(setting.ranks)]
+        reports = [Report.read(path) if path.exists() else None for path in paths]
+        ended = process.returncode != 0
+        if ended and setting.program != "dies" and not findings:
+            findings.append(
+                _finding(
+                    setting, f"{' '.join(words)} ended with exit code {process.returncode}:\n{said[-4000:]}"
+                )
+            )
+        return reports, findings, ended
+
+
+def _finding(setting: Setting, problem: str) -> Finding:
+    return Finding(check="launch", call=str(setting), problem=problem)
+
+
+def disagreements(setting: Setting, reports: list[Report | None]) -> list[Finding]:
+    """Return what was to be the same bits on all ranks of a group, and was not."""
+    first: dict[str, tuple[int, str]] = {}
+    findings = []
+    for rank, report in enumerate(reports):
+        for call, digest in (report.digests if report else {}).items():
+            other, known = first.setdefault(call, (rank, digest))
+            if known != digest:
+                problem = f"rank {rank} has other bits than rank {other}"
+                findings.append(Finding(check="agreement", call=call, problem=problem))
+    return findings

@@ -1,0 +1,42 @@
+"""What each rank runs; a process by ``python -m tensorbus_conformance.communication FOLDER``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tensorbus import distributed as dist
+
+from . import collectives
+from .faults import FAULTS
+from .setting import Report, Setting
+
+
+def run(setting: Setting, report: Report) -> None:
+    """Run the program of the setting as a rank."""
+    if setting.program in FAULTS:
+        FAULTS[setting.program][0](setting, report)
+    else:
+        collectives.program(setting, report)
+
+
+def on_thread(setting: Setting, reports: list[Report | None]) -> None:
+    """Be a rank that is a thread."""
+    report = Report()
+    try:
+        run(setting, report)
+        report.is_complete = True
+    finally:
+        reports[dist.get_rank()] = report
+
+
+def main(folder: str) -> None:
+    """Be a rank that is a process, and leave the report in the folder."""
+    path = Path(folder)
+    setting = Setting.read(path)
+    dist.init(timeout=setting.timeout, prefer=setting.communicator)
+    report, file = Report(), path / f"rank{dist.get_rank()}.json"
+    report.write(file)  # of a rank that ends, or is ended, this is what is left
+    run(setting, report)
+    report.is_complete = True
+    report.write(file)
+    dist.shutdown()

@@ -1,0 +1,127 @@
+"""The kit for communicators finds nothing wrong with those that are right, and each defect of others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus.backend_api import hookimpl
+from tensorbus_conformance.communication.command import FAULTS, VALUES, examine, settings
+from tensorbus_conformance.communication.setting import Setting
+from tensorbus_threads.communicator import Factory
+
+
+def setting(
+    name: str, program: str, device: str = "cpu", dtypes: Sequence[str] = (), **options: Any
+) -> Setting:
+    return next(s for s in settings(name, [device], dtypes, 3, **options) if s.program == program)
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=[pytest.mark.full] if name == "late" else []) for name in FAULTS]
+)
+def test_threads_stand_faults(program: str) -> None:
+    calls, findings = examine(setting("threads", program))
+    assert not findings
+    assert calls >= 2
+
+
+def test_threads_combine_values() -> None:
+    calls, findings = examine(setting("threads", VALUES, dtypes=["bfloat16", "bool"], quick=True))
+    assert not findings
+    assert calls > 500
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("program", [VALUES, *FAULTS])
+@pytest.mark.parametrize(("name", "device"), [("threads", "cpu"), ("threads", "refdev"), ("tcp", "cpu")])
+def test_everything(name: str, device: str, program: str) -> None:
+    calls, findings = examine(setting(name, program, device, quick=device == "refdev"))
+    assert not findings
+    assert calls >= 2
+
+
+class _Defective:
+    """Connects threads, but for one method of its communicators."""
+
+    def __init__(self, **methods: Callable[..., Any]) -> None:
+        self.methods = methods
+
+    @hookimpl
+    def tensorbus_communicator(self, name: str) -> Any:
+        return self
+
+    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
+        return Factory().verdict(device_type, rendezvous)
+
+    def connect(self, rendezvous: Any) -> Any:
+        right = Factory().connect(rendezvous)
+        for name, method in self.methods.items():
+            setattr(right, name, partial(method, getattr(right, name)))
+        return right
+
+
+@contextmanager
+def communicator(**methods: Callable[..., Any]) -> Iterator[str]:
+    dist.register_communicator("defective", _Defective(**methods))
+    try:
+        yield "defective"
+    finally:
+        dist.unregister_communicator("defective")
+
+
+def _in_place(all_reduce: Any, x: tb.Tensor, reduction: str) -> Any:
+    x.copy_(all_reduce(x, reduction))
+    return x
+
+
+def _forgives(all_reduce: Any, x: tb.Tensor, reduction: str) -> Any:
+    return x if x.size > 3 or reduction == "max" or x.dtype != tb.float32 else x + 0
+
+
+DEFECTS: dict[str, tuple[dict[str, Callable[..., Any]], str, str]] = {
+    "a product in the place of a sum": (
+        {"all_reduce": lambda f, x, r: f(x, "product" if r == "sum" else r)}, VALUES, "elements are wrong",
+    ),
+    "a rank that has other bits": (
+        {"all_reduce": lambda f, x, r: f(x, r) * (1 + 2e-7 * dist.get_rank())}, VALUES,
+        "agreement: .*other bits",
+    ),
+    "a result that is an operand": ({"all_reduce": _in_place}, VALUES, "shares its memory"),
+    "another dtype": (
+        {"all_gather": lambda f, x, s: [y.to("float64") for y in f(x, s)]}, VALUES, "the result is float64",
+    ),
+    "uneven parts in another order": (
+        {"all_to_all": lambda f, xs, s: f(xs, s)[::-1]}, VALUES, "all_to_all",
+    ),
+    "halves of a strided tensor": (
+        {"broadcast": lambda f, x, root: f(x, root)[:1].expand(x.shape) if x.ndim else f(x, root)}, VALUES,
+        "broadcast",
+    ),
+    "a mismatch that nobody tells": ({"all_reduce": _forgives}, "mismatched", "all_reduce of other shapes"),
+    "an end without its reason": (
+        {"abort": lambda f, reason: f("it ended")}, "abort", "the program asked for it",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_defects_are_found(name: str) -> None:
+    methods, program, text = DEFECTS[name]
+    with communicator(**methods) as defective:
+        _, findings = examine(setting(defective, program, dtypes=["float32"], quick=True))
+    assert findings
+    assert any(re.search(text, str(finding)) for finding in findings), findings[:3]
+
+
+def test_wrong_questions() -> None:
+    with pytest.raises(ValueError, match="no communicator is called 'nobody'; installed: "):
+        settings("nobody")
+    with pytest.raises(ValueError, match="3 are needed"):
+        settings("threads", ranks=2)
