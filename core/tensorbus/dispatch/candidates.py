@@ -73,7 +73,15 @@ class Lifting(NamedTuple):
     reason: str | None = None
 
 
-Candidate = Verdict | Decomposition | HostFallback | ModeRule | Lifting
+class BackendVerdict(NamedTuple):
+    """A backend of a function that has several, such as attention; ``reason`` is None where it can serve."""
+
+    owner: str
+    name: str
+    reason: str | None
+
+
+Candidate = Verdict | Decomposition | HostFallback | ModeRule | Lifting | BackendVerdict
 
 
 def candidates_of(signature: Signature) -> tuple[Candidate, ...]:

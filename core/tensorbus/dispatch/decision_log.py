@@ -15,7 +15,7 @@ from ..backend_interface.protocols import Call
 from ..devices.device import Device
 from ..ops.definition import Op, Spec
 from ..system import env
-from .candidates import Candidate, Decomposition, Verdict
+from .candidates import BackendVerdict, Candidate, Decomposition, Verdict
 from .selection import observe
 
 
@@ -46,6 +46,8 @@ class Decision:
             return "refused: no kernel"
         if isinstance(self.taken, Verdict):
             return f"kernel {self.taken.name!r} of {self.taken.owner}"
+        if isinstance(self.taken, BackendVerdict):
+            return f"by {self.taken.name}"
         return (
             "decomposed into other ops" if isinstance(self.taken, Decomposition) else "falls back to the host"
         )

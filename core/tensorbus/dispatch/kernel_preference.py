@@ -6,7 +6,7 @@ plans are known by the preference as well, and the short ways to them are off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar, Token
 from functools import partial
 from types import TracebackType
@@ -43,6 +43,19 @@ def preferred_kernels(ops: Collection[str]) -> tuple[tuple[str, str], ...]:
 def on_first_preference(listener: Callable[[], None]) -> None:
     """Call ``listener`` whenever a preference is stated and there was none."""
     _listeners.append(listener)
+
+
+def push(choices: Mapping[str, str]) -> Token[dict[str, str]]:
+    """State preferences for this thread or task, until ``pop``: of ops, or of whoever asks by another name."""
+    token = _preferred.set({**_preferred.get(), **choices})
+    _count(1)
+    return token
+
+
+def pop(token: Token[dict[str, str]]) -> None:
+    """Take back what ``push`` stated."""
+    _preferred.reset(token)
+    _count(-1)
 
 
 def _count(by: int) -> None:
@@ -83,14 +96,12 @@ class prefer_kernel:  # noqa: N801 - a function to its users
     def __enter__(self) -> None:
         for op in self._kernels:
             table[op]  # raises, with the near names
-        self._tokens.append(_preferred.set({**_preferred.get(), **self._kernels}))
-        _count(1)
+        self._tokens.append(push(self._kernels))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _preferred.reset(self._tokens.pop())
-        _count(-1)
+        pop(self._tokens.pop())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""

@@ -37,6 +37,11 @@ def observe(observer: Observer) -> None:
     _observers.append(observer)
 
 
+def has_observers() -> bool:
+    """Return whether anybody observes selections."""
+    return bool(_observers)
+
+
 def notify(
     op: Op[...], call: Call, device: Device, candidates: Sequence[Candidate], taken: Candidate | None
 ) -> None:

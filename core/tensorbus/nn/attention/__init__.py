@@ -1,6 +1,7 @@
-"""Attention by functions of scores and indices, with PyTorch's names and meaning.
+"""Attention by functions of scores and indices, causal masks by their sizes, and backends to choose from.
 
-In order: ``score_capture``, ``mask_mods``, ``block_mask``, ``create_mask``, ``flex_attention``.
+With PyTorch's names and meaning. In order: ``bias``, ``sdpa_kernel``, ``tiles``, ``score_capture``,
+``mask_mods``, ``block_mask``, ``create_mask``, ``flex_attention``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ...system.lazy_import import lazy_exports
 
 if TYPE_CHECKING:
+    from . import bias as bias
     from .block_mask import BlockMask as BlockMask
     from .create_mask import create_block_mask as create_block_mask
     from .create_mask import create_mask as create_mask
@@ -17,11 +19,14 @@ if TYPE_CHECKING:
     from .mask_mods import and_masks as and_masks
     from .mask_mods import noop_mask as noop_mask
     from .mask_mods import or_masks as or_masks
+    from .sdpa_kernel import SDPBackend as SDPBackend
+    from .sdpa_kernel import sdpa_kernel as sdpa_kernel
 
 _PARTS: Final = {
     "block_mask": "BlockMask",
     "create_mask": "create_block_mask create_mask",
     "flex_attention": "flex_attention",
     "mask_mods": "and_masks noop_mask or_masks",
+    "sdpa_kernel": "SDPBackend sdpa_kernel",
 }
-__getattr__, __dir__, __all__ = lazy_exports(__name__, _PARTS)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _PARTS, "bias")

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ...errors import ArgumentError, ShapeError
-from ...ops.call_errors import with_form
+from ...ops.call_errors import flags, with_form
 from ...ops.creation.creation import zeros
 from ...ops.definition import Spec
 from ...ops.elementwise.where_cast import narrowed, where, widened
@@ -17,16 +17,19 @@ from ...ops.matmul.linear import linear
 from ...ops.matmul.matmul import product
 from ...ops.movement.movement import broadcast_to, concat, pad, permute_dims, reshape
 from ...ops.nn import attention as ops
-from ...ops.nn.attention_scores import attention_infer, attention_weights, shared_product
+from ...ops.nn.attention_scores import NAME, attention_infer, attention_weights, shared_product
 from ...ops.reduction.reduction import mean
 from ...tensor.tensor import Tensor
+from ..attention.bias import CausalBias, CausalVariant
+from ..attention.sdpa_kernel import SdpaCall, SDPBackend, choose_backend, is_restricted, notify_backend
+from ..attention.tiles import attend_by_tiles, diagonal_of
 from .dropout import dropout
 
 
 @with_form
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | CausalBias | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return ``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.
 
@@ -41,27 +44,55 @@ def scaled_dot_product_attention(
     >>> tb.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)[0].tolist()
     [1.0, 0.0]
     """
-    if not dropout_p:
-        out: Tensor = ops.attention(
-            query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
-        )
-        return out
     if attn_mask is not None and is_causal:
-        raise ShapeError(
-            "scaled_dot_product_attention: is_causal makes its own mask; pass it or attn_mask, not both."
-        )
+        raise ShapeError(f"{NAME}: is_causal makes its own mask; pass it or attn_mask, and not both.")
     if min(len(x.shape) for x in (query, key, value)) < 2:
         raise ShapeError(
-            "scaled_dot_product_attention: query, key and value need at least 2 dimensions, got shapes"
-            f" {query.shape}, {key.shape}, {value.shape}."
+            f"{NAME}: query, key and value need at least 2 dimensions, got shapes {query.shape}, {key.shape},"
+            f" {value.shape}."
         )
-    factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    width = query.shape[-1]
+    factor = float(scale) if scale is not None else 1 / math.sqrt(width) if width else 1.0
+    diagonal, attn_mask = _split_mask(query, key, attn_mask)
+    if flags(NAME, is_causal=is_causal)["is_causal"]:
+        diagonal = 0
+    causal = diagonal is not None and diagonal == 0
+    attrs = {"is_causal": causal, "scale": factor, **flags(NAME, enable_gqa=enable_gqa)}
     masks = () if attn_mask is None else (attn_mask,)
     specs = tuple([Spec(x.shape, x.dtype) for x in (query, key, value, *masks)])
-    attention_infer(specs, is_causal=is_causal, scale=factor, enable_gqa=enable_gqa)
-    shares = attention_weights(widened(query), widened(key), masks, is_causal, factor)
-    thinned: Tensor = narrowed(shared_product(dropout(shares, dropout_p), widened(value)), query.dtype)
+    out = attention_infer(specs, **attrs)
+    call = SdpaCall(
+        specs=specs, out=out, device=query.device, attrs=attrs, dropout=bool(dropout_p),
+        learns_mask=attn_mask is not None and attn_mask.requires_grad,
+        causal_bias=diagonal is not None and not causal,
+    )  # fmt: skip
+    backend = choose_backend(call)
+    notify_backend(call, backend)
+    if backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
+        return attend_by_tiles(query, key, value, attn_mask, diagonal, factor, out.shape[:-2])
+    if call.causal_bias:  # of another corner than is_causal
+        lines = query.shape[-2], key.shape[-2]
+        masks = (CausalBias(CausalVariant.LOWER_RIGHT, *lines).materialize(query.device),)
+    if backend is not SDPBackend.MATH or not (dropout_p or is_restricted()):
+        result: Tensor = ops.attention(query, key, value, *masks, **attrs)
+        return result
+    shares = attention_weights(widened(query), widened(key), masks, causal, factor)
+    shares = dropout(shares, dropout_p) if dropout_p else shares
+    thinned: Tensor = narrowed(shared_product(shares, widened(value)), query.dtype)
     return thinned
+
+
+def _split_mask(query: Tensor, key: Tensor, mask: Any) -> tuple[int | None, Tensor | None]:
+    """Return the diagonal of a causal mask, if it is one by its sizes, and a mask that is a tensor."""
+    if not isinstance(mask, CausalBias):
+        return None, mask
+    lines = query.shape[-2], key.shape[-2]
+    if mask.shape != lines:
+        raise ShapeError(
+            f"{NAME}: the causal mask is for {mask.shape[0]} queries and {mask.shape[1]} keys, and there are"
+            f" {lines[0]} and {lines[1]}."
+        )
+    return diagonal_of(mask), None
 
 
 @with_form

@@ -1,0 +1,245 @@
+"""``scaled_dot_product_attention`` by each of its backends: held to the formula in float64, on every device."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.nn import functional as F  # noqa: N812 - what everybody calls it
+from tensorbus.nn.attention import SDPBackend, sdpa_kernel
+from tensorbus.nn.attention.bias import causal_lower_right, causal_upper_left
+
+TILES = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes of query, key and value, and of a float mask if any; which mask counts, as NumPy sees it."""
+
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    width: int
+    mask: tuple[int, ...] | None = None
+    counts: Callable[[int, int], np.ndarray] | None = None
+    named: dict[str, Any] = field(default_factory=dict)
+
+
+def lower(m: int, n: int) -> np.ndarray:
+    return np.tri(m, n, n - m, dtype=bool)
+
+
+CASES = {
+    "plain": Case((2, 3, 7, 4), (2, 3, 9, 4), 5),
+    "two axes, causal": Case((70, 4), (90, 4), 3, counts=lambda m, n: np.tri(m, n, dtype=bool),
+                             named={"is_causal": True}),
+    "upper left": Case((2, 2, 130, 4), (2, 2, 70, 4), 4, counts=lambda m, n: np.tri(m, n, dtype=bool),
+                       named={"attn_mask": causal_upper_left(130, 70)}),
+    "lower right, grouped heads": Case((2, 4, 5, 6), (2, 2, 135, 6), 6, counts=lower,
+                                       named={"attn_mask": causal_lower_right(5, 135), "enable_gqa": True}),
+    "lower right, queries without keys": Case((1, 66, 4), (1, 3, 4), 4, counts=lower,
+                                              named={"attn_mask": causal_lower_right(66, 3)}),
+    "float mask of heads, grouped": Case((2, 4, 5, 6), (2, 2, 11, 6), 3, (4, 1, 11), named={"enable_gqa": True}),
+    "float mask of queries": Case((2, 4, 5, 6), (2, 4, 11, 6), 3, (5, 1)),
+    "float mask, broadcast heads": Case((2, 3, 4, 5, 6), (2, 1, 1, 11, 6), 3, (2, 1, 4, 5, 11)),
+    "bool mask": Case((2, 3, 6, 4), (2, 3, 6, 4), 4, counts=lambda m, n: np.arange(n) != np.arange(m)[:, None] * 2),
+}  # fmt: skip
+
+
+def drawn(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype("f4")
+
+
+def weights(q: np.ndarray, k: np.ndarray, added: np.ndarray | None, counts: np.ndarray | None) -> np.ndarray:
+    """Return the shares of the keys, by the definition."""
+    scores = q @ np.swapaxes(k, -1, -2) / np.sqrt(q.shape[-1])
+    scores = scores if added is None else scores + added
+    scores = scores if counts is None else np.where(counts, scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isinf(top), 0, top))
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total)
+
+
+def reduced(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the sum of ``x`` over the axes along which ``shape`` was broadcast."""
+    x = x.sum(tuple(range(x.ndim - len(shape))))
+    return x.sum(tuple(k for k, n in enumerate(shape) if n == 1 != x.shape[k]), keepdims=True)
+
+
+def exact(case: Case) -> list[np.ndarray]:
+    """Return the result and the gradients of query, key, value and mask, in float64."""
+    arrays = [drawn(n, s).astype("f8") for n, s in enumerate((case.query, case.key, (*case.key[:-1], case.width)))]
+    q, k, v = arrays
+    if "enable_gqa" in case.named:
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    counts = None if case.counts is None else case.counts(q.shape[-2], k.shape[-2])
+    p = weights(q, k, None if case.mask is None else drawn(3, case.mask).astype("f8"), counts)
+    out = p @ v
+    g = drawn(4, out.shape).astype("f8")
+    slopes = p * (g @ np.swapaxes(v, -1, -2) - (g * out).sum(-1, keepdims=True))
+    factor = 1 / np.sqrt(q.shape[-1])
+    found = [slopes @ k * factor, np.swapaxes(slopes, -1, -2) @ q * factor, np.swapaxes(p, -1, -2) @ g]
+    results = [out, reduced(found[0], case.query)]
+    for gradient, x in zip(found[1:], arrays[1:], strict=True):
+        if "enable_gqa" in case.named:
+            *lead, _, m, n = gradient.shape
+            gradient = gradient.reshape(*lead, x.shape[-3], -1, m, n).sum(-3)
+        results.append(reduced(gradient, x.shape))
+    return results if case.mask is None else [*results, reduced(slopes, case.mask)]
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("backend", ["default", "MATH", "EFFICIENT_ATTENTION"])
+def test_each_backend_is_the_formula(device: str, name: str, backend: str) -> None:
+    case = CASES[name]
+    shapes = [case.query, case.key, (*case.key[:-1], case.width)]
+    leaves = [tb.asarray(drawn(n, s), device=device).requires_grad_() for n, s in enumerate(shapes)]
+    named = dict(case.named)
+    if case.mask is not None:
+        leaves.append(tb.asarray(drawn(3, case.mask), device=device).requires_grad_())
+    elif not named and case.counts is not None:
+        named["attn_mask"] = tb.asarray(case.counts(case.query[-2], case.key[-2]), device=device)
+
+    def attend(*x: Any) -> Any:
+        masks = {} if len(x) == 3 else {"attn_mask": x[3]}
+        if backend == "default":
+            return F.scaled_dot_product_attention(*x[:3], **masks, **named)
+        with sdpa_kernel(SDPBackend[backend]):
+            return F.scaled_dot_product_attention(*x[:3], **masks, **named)
+
+    def both(*x: Any) -> Any:
+        out = attend(*x)
+        return out, *tb.grad((out * tb.asarray(drawn(4, out.shape), device=device)).sum(), x)
+
+    right = exact(case)
+    for how, run in (("eager", both), ("compiled", tb.compile(both))):
+        for what, x, y in zip(("out", "query", "key", "value", "mask"), run(*leaves), right, strict=False):
+            assert x.shape == y.shape
+            np.testing.assert_allclose(
+                np.asarray(x.tolist()).reshape(y.shape), y, rtol=1e-4, atol=2e-5 * np.abs(y).max(initial=1.0),
+                err_msg=f"{how} {what}",
+            )  # fmt: skip
+
+
+def test_a_compiled_call_follows_the_backends_that_are_allowed(device: str) -> None:
+    """What was compiled under one choice is not taken under another; a causal mask is known by its sizes."""
+    x, keys = (tb.asarray(drawn(n, (1, 2, n, 4)), device=device) for n in (5, 8))
+    run = tb.compile(lambda q, k, mask: F.scaled_dot_product_attention(q, k, k, mask))
+    for mask, counts in ((causal_upper_left(5, 8), np.tri(5, 8, dtype=bool)), (causal_lower_right(5, 8), lower(5, 8))):
+        right = weights(drawn(5, (1, 2, 5, 4)), drawn(8, (1, 2, 8, 4)), None, counts) @ drawn(8, (1, 2, 8, 4))
+        for allowed in (SDPBackend.MATH, [*TILES], SDPBackend.MATH):
+            with sdpa_kernel(allowed):
+                np.testing.assert_allclose(np.asarray(run(x, keys, mask).tolist()), right, rtol=1e-4, atol=1e-5)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION), pytest.raises(
+            tb.UnsupportedOpError, match="CUDNN_ATTENTION: "
+        ):
+            run(x, keys, mask)
+
+
+def test_explain_tells_of_every_backend(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    x = tb.ones((1, 1, 8, 4), device=device)
+    with sdpa_kernel([SDPBackend.MATH, *TILES], set_priority=True):
+        tb.explain(F.scaled_dot_product_attention, x, x, x, tb.ones((8, 8), device=device))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith(": by MATH")
+    said = {line.split()[1]: " ".join(line.split()[4:]) for line in lines[1:6]}
+    assert list(said)[:3] == ["MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION"]
+    assert said["MATH"] == "taken"
+    assert said["FLASH_ATTENTION"].startswith("not taken: it takes no attn_mask that is a tensor")
+    assert said["EFFICIENT_ATTENTION"].startswith("not taken: comes later")
+    assert said["OVERRIDEABLE"].startswith("not taken: ")
+    for wrong in ([], ["math"], SDPBackend.ERROR):
+        with pytest.raises(tb.ArgumentError, match="sdpa_kernel"):
+            sdpa_kernel(wrong)  # type: ignore[arg-type]
+
+
+def test_dropout_is_the_same_compiled_and_on_the_way_back(device: str) -> None:
+    """Values that are the identity show which shares were dropped; gradients are of these."""
+    q, k = (tb.asarray(drawn(n, (2, 3, 6, 6)), device=device).requires_grad_() for n in (0, 1))
+    v = tb.broadcast_to(tb.eye(6, device=device), (2, 3, 6, 6)).requires_grad_()
+    g = tb.asarray(drawn(2, (2, 3, 6, 6)), device=device)
+
+    def both(q: Any, k: Any, v: Any) -> Any:
+        out = F.scaled_dot_product_attention(q, k, v, dropout_p=0.4)
+        return out, *tb.grad((out * g).sum(), (q, k, v))
+
+    compiled = tb.compile(both)
+    results = []
+    for run in (both, compiled, compiled):
+        tb.manual_seed(7)
+        results.append([np.asarray(x.tolist()) for x in run(q, k, v)])
+    for other in results[1:]:
+        for x, y in zip(other, results[0], strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    kept, *gradients = results[0]
+    exact_q, exact_k, exact_g = (drawn(n, (2, 3, 6, 6)).astype("f8") for n in (0, 1, 2))
+    p = weights(exact_q, exact_k, None, None)
+    factor = (kept != 0) / 0.6
+    assert 0 < (kept == 0).mean() < 1
+    np.testing.assert_allclose(kept, p * factor, rtol=1e-4, atol=1e-5)
+    behind = exact_g * factor
+    slopes = p * (behind - (p * behind).sum(-1, keepdims=True)) / np.sqrt(6)
+    right = (slopes @ exact_k, np.swapaxes(slopes, -1, -2) @ exact_q, np.swapaxes(p * factor, -1, -2) @ exact_g)
+    for x, y in zip(gradients, right, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def peak_of(device: str, queries: int, keys: int, mask: str) -> int:
+    """Return the bytes at the peak of a call, forward and back, beyond those before it."""
+    where = tb.device(device)
+    x = [tb.asarray(drawn(n, (1, 2, m, 8)), device=device).requires_grad_()
+         for n, m in enumerate((queries, keys, keys))]  # fmt: skip
+    named: dict[str, Any] = {"is_causal": True}
+    if mask == "lower right":
+        named = {"attn_mask": causal_lower_right(queries, keys)}
+    elif mask == "padding":
+        named = {"attn_mask": tb.asarray(np.arange(keys) < keys // 2, device=device)}
+
+    def run() -> Any:
+        out = F.scaled_dot_product_attention(*x, **named)
+        return [g.tolist() for g in tb.grad(out.sum(), x)]
+
+    run()
+    where.synchronize()
+    if where.memory_stats().scope == "process":  # of everything in it, so that NumPy's own count is better
+        tracemalloc.start()
+        run()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+    before = where.memory_stats().allocated
+    where.reset_peak_memory_stats()
+    run()
+    where.synchronize()
+    return where.memory_stats().peak - before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mask", ["causal", "lower right", "padding"])
+def test_no_mask_and_no_scores_are_in_memory_as_a_whole(device: str, mask: str) -> None:
+    """Three times as many queries and keys take about three times as much, and not nine times."""
+    short, long = peak_of(device, 256, 512, mask), peak_of(device, 768, 1536, mask)
+    assert 0 < long < 5 * short
+
+
+def test_a_causal_bias_is_its_mask_for_whoever_asks() -> None:
+    bias = causal_lower_right(3, 5)
+    mask = lower(3, 5)
+    for found in (bias, ~~bias, bias & True, bias.materialize("cpu"), tb.asarray(bias), bias.to("cpu")):
+        assert np.array_equal(np.asarray(found.tolist()), mask)
+    assert bias[0].tolist() == mask[0].tolist()
+    assert (bias.shape, bias.ndim, bias.dtype, len(bias)) == ((3, 5), 2, tb.bool_, 3)
+    assert bias == causal_lower_right(3, 5) != causal_upper_left(3, 5)
+    assert causal_lower_right(4, 4) == causal_upper_left(4, 4)
+    x = tb.ones((1, 3, 4), device="cpu")
+    with pytest.raises(tb.ShapeError, match="for 3 queries and 5 keys, and there are 3 and 3"):
+        F.scaled_dot_product_attention(x, x, x, bias)
+    with pytest.raises(tb.ArgumentError, match="the length of an axis, got -1"):
+        causal_upper_left(-1, 2)
+    with pytest.raises(tb.ArgumentError, match=r"the size is \(seq_len_q, seq_len_kv\)"):
+        causal_upper_left(3)
