@@ -46,7 +46,7 @@ def on_first_preference(listener: Callable[[], None]) -> None:
 
 
 def push(choices: Mapping[str, str]) -> Token[dict[str, str]]:
-    """State preferences for this thread or task, until ``pop``: of ops, or of whoever asks by another name."""
+    """State preferences for this thread or task, until ``pop``: for ops, or for who asks by another name."""
     token = _preferred.set({**_preferred.get(), **choices})
     _count(1)
     return token

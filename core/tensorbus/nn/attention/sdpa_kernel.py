@@ -57,7 +57,7 @@ _FEWEST_SCORES: Final = 1 << 18
 
 
 class sdpa_kernel:  # noqa: N801 - a function to its users
-    """Allow only some backends of ``scaled_dot_product_attention``, in a ``with`` block or decorated function.
+    """Allow only some backends of ``scaled_dot_product_attention``, in a ``with`` block or a function.
 
     ``backends`` is an ``SDPBackend``, or several. Of those that serve a call the first of tensorbus's own
     order runs, with ``set_priority`` the first of ``backends``. A call that none of them serves raises

@@ -87,8 +87,7 @@ def _mask_of_four_axes(mask: Tensor, lead: tuple[int, ...]) -> Tensor:
     if len(before) > 2 and any(n != 1 for n in before[:-1]):
         mask = broadcast_to(mask, (*lead[:-1], before[-1], *last))
         before = (*lead[:-1], before[-1])
-    four = (prod(before[:-1]), before[-1]) if before else (1, 1)
-    four = (*four, *last)
+    four = (prod(before[:-1]), before[-1] if before else 1, *last)
     return mask if mask.shape == four else reshape(mask, four)
 
 
@@ -119,7 +118,9 @@ def _program(
 ) -> ScoreProgram:
     """Return the program of a causal mask, or of one that is a tensor of four axes."""
     inputs = [_input(k, Spec((), wide if k == 0 else dt.int32)) for k in range(LEAD)]
-    score, reads, found = inputs[0], (), ()
+    reads: tuple[CapturedRead, ...] = ()
+    found: tuple[Node, ...] = ()
+    score = inputs[0]
     outputs = [score]
     if shape is not None and dtype is not None:
         captured = _input(LEAD, Spec(shape, dtype))

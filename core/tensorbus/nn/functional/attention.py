@@ -57,7 +57,7 @@ def scaled_dot_product_attention(
     if flags(NAME, is_causal=is_causal)["is_causal"]:
         diagonal = 0
     causal = diagonal is not None and diagonal == 0
-    attrs = {"is_causal": causal, "scale": factor, **flags(NAME, enable_gqa=enable_gqa)}
+    attrs: dict[str, Any] = {"is_causal": causal, "scale": factor, **flags(NAME, enable_gqa=enable_gqa)}
     masks = () if attn_mask is None else (attn_mask,)
     specs = tuple([Spec(x.shape, x.dtype) for x in (query, key, value, *masks)])
     out = attention_infer(specs, **attrs)
