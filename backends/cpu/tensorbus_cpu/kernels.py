@@ -16,6 +16,7 @@ from .eager.candidates import retried
 from .eager.fused_programs import fusible
 from .eager.kernels_attention import attention_kernels
 from .eager.kernels_composite import composite_kernels
+from .eager.kernels_concat_search import concat_search_kernels
 from .eager.kernels_elementwise import elementwise_kernels
 from .eager.kernels_indexing import indexing_kernels
 from .eager.kernels_numpy import numpy_kernels, quiet
@@ -36,6 +37,7 @@ def _table() -> KernelTable:
         composite_kernels(numpy, elementwise),
         reduction_kernels(numpy),
         ordering_kernels(numpy),
+        concat_search_kernels(numpy),
         indexing_kernels(numpy),
         matmul_kernels(numpy),
         convolution_kernels(),
