@@ -29,39 +29,21 @@ from .devices.device import device as device
 from .devices.device import devices as devices
 from .devices.device import get_default_device as get_default_device
 from .devices.device import set_default_device as set_default_device
-from .dtypes.definition import DType as DType
-from .dtypes.definition import bfloat16 as bfloat16
+from .dtypes.definition import (
+    DType as DType, bfloat16 as bfloat16, complex64 as complex64, complex128 as complex128,
+    float8_e4m3fn as float8_e4m3fn, float8_e5m2 as float8_e5m2, float16 as float16, float32 as float32,
+    float64 as float64, int8 as int8, int16 as int16, int32 as int32, int64 as int64, uint8 as uint8,
+    uint16 as uint16, uint32 as uint32, uint64 as uint64,
+)  # fmt: skip
 from .dtypes.definition import bool_ as bool  # noqa: F401 - the name the standard gives it
-from .dtypes.definition import complex64 as complex64
-from .dtypes.definition import complex128 as complex128
-from .dtypes.definition import float8_e4m3fn as float8_e4m3fn
-from .dtypes.definition import float8_e5m2 as float8_e5m2
-from .dtypes.definition import float16 as float16
-from .dtypes.definition import float32 as float32
-from .dtypes.definition import float64 as float64
-from .dtypes.definition import int8 as int8
-from .dtypes.definition import int16 as int16
-from .dtypes.definition import int32 as int32
-from .dtypes.definition import int64 as int64
-from .dtypes.definition import uint8 as uint8
-from .dtypes.definition import uint16 as uint16
-from .dtypes.definition import uint32 as uint32
-from .dtypes.definition import uint64 as uint64
-from .errors import ArgumentError as ArgumentError
-from .errors import AutogradError as AutogradError
-from .errors import AxisError as AxisError
-from .errors import DeviceError as DeviceError
-from .errors import DeviceUnavailableError as DeviceUnavailableError
-from .errors import DtypeError as DtypeError
-from .errors import IndexingError as IndexingError
-from .errors import LinAlgError as LinAlgError
-from .errors import OutOfMemoryError as OutOfMemoryError
-from .errors import PluginError as PluginError
-from .errors import ShapeError as ShapeError
-from .errors import StateError as StateError
-from .errors import TensorbusError as TensorbusError
-from .errors import UnsupportedDtypeError as UnsupportedDtypeError
-from .errors import UnsupportedOpError as UnsupportedOpError
+from .errors import (
+    ArgumentError as ArgumentError, AutogradError as AutogradError, AxisError as AxisError,
+    DeviceError as DeviceError, DeviceUnavailableError as DeviceUnavailableError, DtypeError as DtypeError,
+    IndexingError as IndexingError, LinAlgError as LinAlgError, OutOfMemoryError as OutOfMemoryError,
+    PluginError as PluginError, ShapeError as ShapeError, StateError as StateError,
+    TensorbusError as TensorbusError, UnsupportedDtypeError as UnsupportedDtypeError,
+    UnsupportedOpError as UnsupportedOpError,
+)  # fmt: skip
 from .eager.functions import abs as abs
 from .eager.functions import acos as acos
 from .eager.functions import acosh as acosh
@@ -206,24 +188,15 @@ from .ops.elementwise.arithmetic import positive as positive
 from .ops.elementwise.arithmetic import real as real
 from .ops.elementwise.special import logit as logit
 from .ops.elementwise.transcendental import float_power as float_power
-from .ops.creation.creation import arange as arange
-from .ops.creation.creation import broadcast_arrays as broadcast_arrays
-from .ops.creation.creation import empty as empty
-from .ops.creation.creation import empty_like as empty_like
-from .ops.creation.creation import eye as eye
-from .ops.creation.creation import full_like as full_like
-from .ops.creation.creation import linspace as linspace
-from .ops.creation.creation import logspace as logspace
-from .ops.creation.creation import meshgrid as meshgrid
-from .ops.creation.creation import ones as ones
-from .ops.creation.creation import ones_like as ones_like
-from .ops.creation.creation import tril as tril
-from .ops.creation.creation import triu as triu
+from .ops.creation.creation import (
+    arange as arange, broadcast_arrays as broadcast_arrays, empty as empty, empty_like as empty_like,
+    eye as eye, full_like as full_like, linspace as linspace, logspace as logspace, meshgrid as meshgrid,
+    ones as ones, ones_like as ones_like, tril as tril, triu as triu, zeros as zeros,
+    zeros_like as zeros_like,
+)  # fmt: skip
 from .dispatch.host_fallback import FallbackWarning as FallbackWarning
 from .dispatch.host_fallback import fallback as fallback
 from .dispatch.host_fallback import fallback_counts as fallback_counts
-from .ops.creation.creation import zeros as zeros
-from .ops.creation.creation import zeros_like as zeros_like
 from .ops.elementwise.family import broadcast_shapes as broadcast_shapes
 from .ops.indexing.nonzero import argwhere as argwhere
 from .ops.indexing.nonzero import nonzero as nonzero

@@ -3,7 +3,7 @@
 A name comes in; a probed backend leaves, or the stored reason why there is none (``backend.Failure``).
 This is the one facade to them; nothing above it touches the plugin manager. In order: ``hookspecs``,
 ``discovery``, ``manifest``, ``api_version``, ``allow_block``, ``plugin_code``, ``extension``, ``probe``,
-``backend``, ``addon``, ``plugin_status``, ``registry``.
+``backend``, ``addon``, ``connectors``, ``plugin_status``, ``registry``.
 
 >>> backend("cpu").device_count
 1
@@ -33,10 +33,10 @@ load_plugin = _registry.load_plugin
 register_plugin = _registry.register_plugin
 unregister_plugin = _registry.unregister_plugin
 retry = _registry.retry
-communicators = _registry.communicators
-store = _registry.store
-store_schemes = _registry.store_schemes
-register_communicator = _registry.register_communicator
-unregister_communicator = _registry.unregister_communicator
+communicators = _registry.connectors.communicators
+store = _registry.connectors.store
+store_schemes = _registry.connectors.store_schemes
+register_communicator = _registry.connectors.register_communicator
+unregister_communicator = _registry.connectors.unregister_communicator
 on_change = _registry.on_change
 changed = _registry.changed

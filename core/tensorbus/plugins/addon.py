@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..errors import PluginError
 from ..system import env
 from .api_version import API_VERSION
-from .backend import Backend, Failure
+from .backend import Backend, Failure, State
 from .extension import IMPORT, Extension
 from .probe import Probe, ProbeTimeoutError
 
@@ -34,6 +34,15 @@ class Addon:
         except PluginError:  # which is told when it is loaded
             return True
         return ops is None or op in ops
+
+    @property
+    def state(self) -> State:
+        """Whether it has been loaded, has failed, or neither."""
+        return "unavailable" if self.failure else "ready" if self.loaded else "discovered"
+
+    def renew_after_fork(self) -> None:
+        """In a forked child: renew the lock, which another thread of the parent may have held."""
+        self.lock = threading.RLock()
 
     def attempt(self, what: str, step: Callable[[], list[Any]], backend: Backend | None = None) -> list[Any]:
         """Return what ``step`` returns once the extension is loaded; [] and a kept reason where it fails.

@@ -7,10 +7,12 @@ behind and stops nobody else. No other module touches pluggy's manager.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
 from ..backend_interface.protocols import Kernel, KernelTable
@@ -270,3 +272,23 @@ def _runtime_functions() -> list[str]:
     from ..backend_interface.protocols import Runtime
 
     return [name for name, item in vars(Runtime).items() if callable(item) and not name.startswith("_")]
+
+
+def extension_of(
+    name: str, extension: object, manifest: Manifest | PathLike[str] | str | None, plain: Manifest
+) -> Extension:
+    """Return the extension of a module or object with hooks, or of a module's dotted name.
+
+    ``manifest`` is one, the path of a file or its TOML text. Without it the ``manifest.toml`` of a named
+    module is read, and an object has ``plain``.
+    """
+    entry_point = None
+    if isinstance(extension, str):
+        entry_point = EntryPoint(name, extension, "registered", extension.partition(".")[0], "", "sys.path")
+        if manifest is None:
+            manifest = Manifest.read(manifest_path(entry_point.module, extension), extension)
+    if isinstance(manifest, os.PathLike):
+        manifest = Manifest.read(manifest, name)
+    elif isinstance(manifest, str):
+        manifest = Manifest.parse(manifest, name, "text handed to register()")
+    return Extension(name, entry_point, None if entry_point else extension, manifest or plain)

@@ -9,6 +9,7 @@ from ..errors import PluginError
 from .backend import Failure, State
 from .extension import Extension
 
+Kind = Literal["device", "plugin", "communicator", "store"]
 Stopped = Literal["blocked", "conflict"]
 
 
@@ -17,7 +18,7 @@ class PluginStatus:
     """A snapshot of one plugin. ``broken`` says that it should work and does not: it is itself wrong."""
 
     name: str
-    kind: Literal["device", "plugin", "communicator", "store"]
+    kind: Kind
     dist: str
     version: str
     entry_point: str
@@ -33,7 +34,7 @@ class PluginStatus:
 
 def snapshot(
     name: str,
-    kind: Literal["device", "plugin", "communicator", "store"],
+    kind: Kind,
     extension: Extension,
     state: State | Stopped,
     failure: Failure | None,

@@ -6,22 +6,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from ..errors import DeviceUnavailableError, PluginError, TensorbusError
 from ..system import env
 from . import allow_block
 from .addon import Addon, announce
-from .backend import Backend, Failure, State
-from .discovery import COMMUNICATORS, DEVICES, PLUGINS, STORES, EntryPoint, Installed, manifest_path, scan
-from .extension import COMMUNICATOR, KERNELS, OPS, STORE, Extension
+from .backend import Backend, Failure
+from .connectors import Connectors
+from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, scan
+from .extension import KERNELS, OPS, Extension, extension_of
 from .manifest import Manifest, is_type_name
 
 if TYPE_CHECKING:
-    from ..backend_interface.communication import CommunicatorFactory, StoreFactory
-    from .plugin_status import PluginStatus
+    from .plugin_status import Kind, PluginStatus
 
 
 _INSTALL: Final = " Install one: pip install tensorbus."
@@ -37,11 +36,11 @@ class Registry:
         self._late: dict[str, Backend] = {}
         self._found: dict[EntryPoint | None, Backend] = {}
         self._addons: dict[str | EntryPoint, Addon] = {}
-        self._connectors: dict[str | EntryPoint, Addon] = {}
         self._removed: set[str] = set()
         self._installed: Installed | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._lock = threading.RLock()
+        self.connectors = Connectors(self._group)
         self._held: dict[int, list[Backend]] = {}
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
@@ -152,7 +151,7 @@ class Registry:
                 f"{device_type!r} cannot name a device type; use ASCII letters, digits, '_' and '-'."
             )
         plain = Manifest(name=device_type, type=device_type)
-        backend = Backend(device_type, _extension(device_type, extension, manifest, plain))
+        backend = Backend(device_type, extension_of(device_type, extension, manifest, plain))
         with self._lock:
             taken = self._late.get(device_type)
             owners = (
@@ -213,7 +212,7 @@ class Registry:
 
         Raises ``PluginError`` where the name is taken, or where it fails.
         """
-        addon = Addon(_extension(name, extension, manifest, Manifest(name=name)))
+        addon = Addon(extension_of(name, extension, manifest, Manifest(name=name)))
         with self._lock:
             taken = next((a for a in self._all_addons() if a.extension.name == name), None)
             if taken is not None:
@@ -270,67 +269,6 @@ class Registry:
         announce(addons)
         return offered
 
-    def communicators(self) -> dict[str, CommunicatorFactory]:
-        """Return what connects ranks, by name; what was registered comes first.
-
-        Those that fail are left out with a warning, and their failure is kept.
-        """
-        addons = self._connectors_of(COMMUNICATORS)
-        offered: dict[str, CommunicatorFactory] = {}
-        for addon in sorted(addons, key=lambda addon: addon.extension.entry_point is not None):
-            for factory in addon.attempt(COMMUNICATOR, partial(_communicator_of, addon)):
-                offered.setdefault(addon.extension.name, factory)
-        announce(addons)
-        return offered
-
-    def store(self, scheme: str) -> StoreFactory | None:
-        """Return what opens stores of a URL scheme; None where no package does.
-
-        Raises ``PluginError`` where the package that does cannot be used.
-        """
-        for addon in self._connectors_of(STORES):
-            if addon.extension.name == scheme:
-                offered: list[StoreFactory] = addon.attempt(STORE, partial(_store_of, addon))
-                if offered:
-                    return offered[0]
-                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
-                raise PluginError(f"stores {scheme}:// of {addon.extension.owner} cannot be used: {reason}")
-        return None
-
-    def store_schemes(self) -> list[str]:
-        """Return the URL schemes that packages open stores of; imports none of them."""
-        return sorted({addon.extension.name for addon in self._connectors_of(STORES)})
-
-    def _connectors_of(self, group: str) -> list[Addon]:
-        """Return the plugins of a group that connects ranks, and what was registered to connect them."""
-        with self._lock:
-            for claim in self._group(group):
-                if allow_block.refusal(claim) is None and claim not in self._connectors:
-                    self._connectors[claim] = Addon(Extension(claim.name, claim))
-            addons = list(self._connectors.values())
-        return [addon for addon in addons if _group_of(addon) == group]
-
-    def register_communicator(self, name: str, extension: object) -> None:
-        """Add a communicator while the program runs; ``extension`` has the hook ``tensorbus_communicator``.
-
-        Raises ``PluginError`` where the name is taken, or where it fails.
-        """
-        addon = Addon(_extension(name, extension, None, Manifest(name=name)))
-        if name in self.communicators():
-            raise PluginError(f"communicator {name!r} is already there; choose another name.")
-        addon.attempt(COMMUNICATOR, partial(_communicator_of, addon))
-        if addon.failure is not None:
-            reason = f"communicator {name!r} cannot be used: {addon.failure.reason}"
-            raise PluginError(reason) from addon.failure.error
-        with self._lock:
-            self._connectors[name] = addon
-
-    def unregister_communicator(self, name: str) -> None:
-        """Take out a communicator that was added by ``register_communicator``."""
-        with self._lock:
-            if self._connectors.pop(name, None) is None:
-                raise PluginError(f"no communicator {name!r} was registered.")
-
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call ``callback`` whenever what a device offers may have changed; return what cancels that.
 
@@ -353,15 +291,12 @@ class Registry:
             late = list(self._late.values())
         statuses = [snapshot(b.type, "device", b.extension, b.state, b.failure, b.device_count) for b in late]
         statuses += [self._claim_status(claim) for claim in claims]
-        connectors: tuple[tuple[Literal["communicator", "store"], str], ...]
-        connectors = (("communicator", COMMUNICATORS), ("store", STORES))
-        for kind, group in connectors:
-            for addon in self._connectors_of(group):
-                state: State = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
-                statuses.append(snapshot(addon.extension.name, kind, addon.extension, state, addon.failure))
-        for addon in self._all_addons():
-            state = "unavailable" if addon.failure else "ready" if addon.loaded else "discovered"
-            statuses.append(snapshot(addon.extension.name, "plugin", addon.extension, state, addon.failure))
+        addons: list[tuple[Kind, Addon]] = [*self.connectors.listed()]
+        addons += [("plugin", addon) for addon in self._all_addons()]
+        statuses += [
+            snapshot(addon.extension.name, kind, addon.extension, addon.state, addon.failure)
+            for kind, addon in addons
+        ]
         return sorted(statuses, key=lambda status: (status.kind, status.name, status.dist))
 
     def _claim_status(self, claim: EntryPoint) -> PluginStatus:
@@ -493,26 +428,14 @@ class Registry:
     def _renew_after_fork(self) -> None:
         self._held = {}
         self._lock = threading.RLock()
+        self.connectors.renew_after_fork()
         for addon in self._addons.values():
-            addon.lock = threading.RLock()
+            addon.renew_after_fork()
         lost = [b for b in [*self._late.values(), *self._found.values()] if b.renew_after_fork()]
         for backend in lost:
             self._ready.pop(backend.type, None)
         if lost:
             self._changed()
-
-
-def _communicator_of(addon: Addon) -> list[CommunicatorFactory]:
-    return [addon.extension.communicator()]
-
-
-def _group_of(addon: Addon) -> str:
-    claim = addon.extension.entry_point
-    return COMMUNICATORS if claim is None else claim.group
-
-
-def _store_of(addon: Addon) -> list[StoreFactory]:
-    return [addon.extension.store()]
 
 
 def _failed_ops(owner: str, error: BaseException) -> PluginError:
@@ -521,18 +444,3 @@ def _failed_ops(owner: str, error: BaseException) -> PluginError:
     failed = PluginError(f"tensorbus_ops of {owner} failed: {type(error).__name__}: {error}.")
     failed.__cause__ = error
     return failed
-
-
-def _extension(
-    name: str, extension: object, manifest: Manifest | PathLike[str] | str | None, plain: Manifest
-) -> Extension:
-    entry_point = None
-    if isinstance(extension, str):
-        entry_point = EntryPoint(name, extension, "registered", extension.partition(".")[0], "", "sys.path")
-        if manifest is None:
-            manifest = Manifest.read(manifest_path(entry_point.module, extension), extension)
-    if isinstance(manifest, os.PathLike):
-        manifest = Manifest.read(manifest, name)
-    elif isinstance(manifest, str):
-        manifest = Manifest.parse(manifest, name, "text handed to register()")
-    return Extension(name, entry_point, None if entry_point else extension, manifest or plain)

@@ -1,0 +1,112 @@
+"""Plugins that connect ranks: communicators, and the stores by which ranks find each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from ..errors import PluginError
+from . import allow_block
+from .addon import Addon, announce
+from .discovery import COMMUNICATORS, STORES, EntryPoint
+from .extension import COMMUNICATOR, STORE, Extension, extension_of
+from .manifest import Manifest
+
+if TYPE_CHECKING:
+    from ..backend_interface.communication import CommunicatorFactory, StoreFactory
+
+
+class Connectors:
+    """The communicators and stores of a registry. ``installed`` returns the entry points of a group."""
+
+    def __init__(self, installed: Callable[[str], Sequence[EntryPoint]]) -> None:
+        self._installed = installed
+        self._addons: dict[str | EntryPoint, Addon] = {}
+        self._lock = threading.RLock()
+
+    def communicators(self) -> dict[str, CommunicatorFactory]:
+        """Return what connects ranks, by name; what was registered comes first.
+
+        Those that fail are left out with a warning, and their failure is kept.
+        """
+        addons = self._of(COMMUNICATORS)
+        offered: dict[str, CommunicatorFactory] = {}
+        for addon in sorted(addons, key=lambda addon: addon.extension.entry_point is not None):
+            for factory in addon.attempt(COMMUNICATOR, partial(_communicator_of, addon)):
+                offered.setdefault(addon.extension.name, factory)
+        announce(addons)
+        return offered
+
+    def store(self, scheme: str) -> StoreFactory | None:
+        """Return what opens stores of a URL scheme; None where no package does.
+
+        Raises ``PluginError`` where the package that does cannot be used.
+        """
+        for addon in self._of(STORES):
+            if addon.extension.name == scheme:
+                offered: list[StoreFactory] = addon.attempt(STORE, partial(_store_of, addon))
+                if offered:
+                    return offered[0]
+                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
+                raise PluginError(f"stores {scheme}:// of {addon.extension.owner} cannot be used: {reason}")
+        return None
+
+    def store_schemes(self) -> list[str]:
+        """Return the URL schemes that packages open stores of; imports none of them."""
+        return sorted({addon.extension.name for addon in self._of(STORES)})
+
+    def _of(self, group: str) -> list[Addon]:
+        """Return the plugins of a group that connects ranks, and what was registered to connect them."""
+        with self._lock:
+            for claim in self._installed(group):
+                if allow_block.refusal(claim) is None and claim not in self._addons:
+                    self._addons[claim] = Addon(Extension(claim.name, claim))
+            addons = list(self._addons.values())
+        return [addon for addon in addons if _group_of(addon) == group]
+
+    def register_communicator(self, name: str, extension: object) -> None:
+        """Add a communicator while the program runs; ``extension`` has the hook ``tensorbus_communicator``.
+
+        Raises ``PluginError`` where the name is taken, or where it fails.
+        """
+        addon = Addon(extension_of(name, extension, None, Manifest(name=name)))
+        if name in self.communicators():
+            raise PluginError(f"communicator {name!r} is already there; choose another name.")
+        addon.attempt(COMMUNICATOR, partial(_communicator_of, addon))
+        if addon.failure is not None:
+            reason = f"communicator {name!r} cannot be used: {addon.failure.reason}"
+            raise PluginError(reason) from addon.failure.error
+        with self._lock:
+            self._addons[name] = addon
+
+    def unregister_communicator(self, name: str) -> None:
+        """Take out a communicator that was added by ``register_communicator``."""
+        with self._lock:
+            if self._addons.pop(name, None) is None:
+                raise PluginError(f"no communicator {name!r} was registered.")
+
+    def listed(self) -> list[tuple[Literal["communicator", "store"], Addon]]:
+        """Return every one with its kind; imports none of them."""
+        communicators, stores = self._of(COMMUNICATORS), self._of(STORES)
+        return [*(("communicator", x) for x in communicators), *(("store", x) for x in stores)]
+
+    def renew_after_fork(self) -> None:
+        """In a forked child: renew the locks, which another thread of the parent may have held."""
+        self._lock = threading.RLock()
+        for addon in self._addons.values():
+            addon.renew_after_fork()
+
+
+def _communicator_of(addon: Addon) -> list[CommunicatorFactory]:
+    return [addon.extension.communicator()]
+
+
+def _store_of(addon: Addon) -> list[StoreFactory]:
+    return [addon.extension.store()]
+
+
+def _group_of(addon: Addon) -> str:
+    claim = addon.extension.entry_point
+    return COMMUNICATORS if claim is None else claim.group
