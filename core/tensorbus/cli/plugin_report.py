@@ -87,7 +87,7 @@ def _device(name: str, thorough: bool, messages: Messages) -> dict[str, Any]:
         plugin_ops.refresh()
         report["smoke"] = [asdict(smoke) for device in devices for smoke in _smoke(device, messages)]
         messages.allow(env.probe_timeout())
-        report["notes"] = unmet(name, {*table.names()})
+        report["notes"] = unmet(name, table)
     report["units"] = [asdict(_unit(device)) for device in devices]  # last: what failed has become a note
     return report
 

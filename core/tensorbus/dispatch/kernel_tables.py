@@ -6,7 +6,7 @@ of the device's own backend come first, then others by the name of their plugin,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..backend_interface.protocols import Kernel
@@ -147,7 +147,7 @@ def in_order(op: str, kernels: Sequence[OwnedKernel]) -> list[OwnedKernel]:
     return [kernels[k] for k in done]
 
 
-def unmet(device_type: str, ops: Collection[str]) -> list[str]:
+def unmet(device_type: str, ops: Container[str]) -> list[str]:
     """Return what the kernel tables of a device that is ready name and nobody has: ops, and other kernels."""
     problems = []
     for op in sorted({op for _, table in backend(device_type).kernels for op in table}):

@@ -328,7 +328,7 @@ class OpTable:
             raise UnsupportedOpError(f"no op is called {name!r}.{suggest(name, self._ops)}")
         return op
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._ops or name in self._unlisted
 
     def __iter__(self) -> Iterator[Op[...]]:
