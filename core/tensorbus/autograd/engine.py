@@ -25,7 +25,15 @@ from ..tensor.grad_mode import inference_mode as inference_mode
 from ..tensor.grad_mode import is_grad_enabled as is_grad_enabled
 from ..tensor.grad_mode import no_grad as no_grad
 from ..tensor.grad_mode import set_grad_enabled as set_grad_enabled
-from ..tensor.leaf import Leaf, PostAccumulateHook, report_gradient_use, report_history_use, retained_ids
+from ..tensor.leaf import (
+    GradientReceiver,
+    Leaf,
+    PostAccumulateHook,
+    receiver_of,
+    report_gradient_use,
+    report_history_use,
+    retained_ids,
+)
 from ..tensor.tensor import Tensor, lent, unlent, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
@@ -197,7 +205,8 @@ def backward(
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
             )
     keep = None if inputs is None else retained_ids(_tensors("backward", "inputs", inputs))
-    grads = walk(outputs, seeds, retain_graph, create_graph, keep)
+    receivers: dict[GradientReceiver, None] = {}
+    grads = walk(outputs, seeds, retain_graph, create_graph, keep, receivers=receivers)
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if active_modes:
@@ -208,6 +217,8 @@ def backward(
         for hook in list(getattr(node, "hooks", {}).values()):
             if type(hook) is PostAccumulateHook:
                 hook.run()
+    for receiver in receivers:
+        receiver.finish()
 
 
 @with_signature
@@ -298,11 +309,13 @@ def _seed(out: Tensor, g: Tensor | None) -> Tensor:
 def walk(
     outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
     keep: set[int] | None = None, hooks: bool = True, within: bool = False,
+    receivers: dict[GradientReceiver, None] | None = None,
 ) -> dict[Any, Tensor]:  # fmt: skip
     """Walk histories back from the outputs; return the gradients at leaves and at the nodes in ``keep``.
 
     ``within``: what is behind the nodes in ``keep`` is another's to walk, also where it leads to one of them,
-    and so are their hooks to call.
+    and so are their hooks to call. ``receivers`` collects what has taken gradients of leaves; None: those are
+    results all the same.
     """
     ends = keep if within and keep is not None else set()
     grads: dict[Any, Tensor] = {}
@@ -322,6 +335,12 @@ def walk(
             if g is None:
                 continue
             g = gradient_after_hooks(node, g) if hooks and id(node) not in ends else g
+            if receivers is not None and isinstance(node, Leaf) and (hook := receiver_of(node)) is not None:
+                with GradMode(create):
+                    taken = hook.receiver.take(hook.place, g)
+                if taken:
+                    receivers[hook.receiver] = None
+                    continue
             if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
                 result[node] = g
             if isinstance(node, Leaf) or id(node) in ends:

@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import AutogradError
-from ..tensor.leaf import HookHandle, Leaf, PostAccumulateHook, add_hook
+from ..tensor.leaf import (
+    GradientReceiver,
+    HookHandle,
+    Leaf,
+    PostAccumulateHook,
+    ReceiverHook,
+    add_hook,
+)
 from ..tensor.tensor import Tensor
 from .node_order import order
 
@@ -32,6 +39,12 @@ def register_post_accumulate_grad_hook(x: Tensor, hook: Callable[[Tensor], None]
             " result use register_hook(), for another tensor call requires_grad_() first."
         )
     return add_hook(x._node, next(order), PostAccumulateHook(x, hook))
+
+
+def add_receiver(x: Tensor, receiver: GradientReceiver, place: int) -> HookHandle:
+    """Let ``receiver`` take the gradients of ``x``, a leaf, as those of its number ``place``."""
+    assert isinstance(x._node, Leaf)
+    return add_hook(x._node, next(order), ReceiverHook(receiver, place))
 
 
 def gradient_after_hooks(node: Any, g: Any) -> Any:

@@ -26,7 +26,30 @@ def reached_from(roots: Sequence[Any], ends: Container[int] = ()) -> list[Any]:
         seen[id(node)] = node
         if not isinstance(node, Leaf) and id(node) not in ends:
             stack.extend(node.parents)
-    return sorted(seen.values(), key=lambda node: -node.order)
+    return _with_leaves_early(sorted(seen.values(), key=lambda node: -node.order))
+
+
+def _with_leaves_early(nodes: list[Any]) -> list[Any]:
+    """Return nodes, users first, with the leaves that have hooks right behind the last of their users."""
+    early: dict[Any, None] = {}
+    for node in reversed(nodes):  # leaves are last
+        if not isinstance(node, Leaf):
+            break
+        if getattr(node, "hooks", None):
+            early[node] = None
+    if not early:
+        return nodes
+    placed: list[Any] = []
+    for node in reversed(nodes):  # from the last user on
+        if node in early:
+            continue
+        for parent in () if isinstance(node, Leaf) else node.parents:
+            if parent in early:
+                del early[parent]
+                placed.append(parent)
+        placed.append(node)
+    placed += early  # a leaf that is an output itself
+    return placed[::-1]
 
 
 def leading_to(targets: set[int], nodes: Sequence[Any]) -> set[int]:

@@ -4,7 +4,7 @@ Ranks are threads of a process (``run_ranks``) or processes (``init``). What con
 by the tensors' device. In order: ``records``, ``work``, ``memory_store``,
 ``file_store``, ``world``, ``store_urls``, ``group``, ``functional``,
 ``collectives``, ``thread_ranks``, ``launch_environment``, ``launcher``, ``placements``, ``device_mesh``,
-``redistribute``, ``dtensor``.
+``redistribute``, ``dtensor``, ``module_class``, ``gradient_reducer``, ``replicate``.
 """
 
 from ..errors import DistributedError as DistributedError
@@ -45,6 +45,7 @@ from .memory_store import MemoryStore as MemoryStore
 from .placements import Partial as Partial
 from .placements import Replicate as Replicate
 from .placements import Shard as Shard
+from .replicate import replicate as replicate
 from .store_urls import open_store as open_store
 from .thread_ranks import run_ranks as run_ranks
 from .work import Work as Work

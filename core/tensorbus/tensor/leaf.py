@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import AutogradError, DtypeError, ShapeError
 from ..system.weak_tables import forget_when_gone
@@ -105,6 +105,38 @@ class PostAccumulateHook:
         x = self.tensor()
         if x is not None:
             self.hook(x)
+
+
+class GradientReceiver(Protocol):
+    """What takes the gradients of several leaves as they arrive, in the place of their ``.grad``."""
+
+    def take(self, place: int, g: Tensor) -> bool:
+        """Take the gradient of a leaf of this ``backward``, all of it; False leaves it to the leaf."""
+        ...
+
+    def finish(self) -> None:
+        """Do what is left: ``backward`` has come to its end, and has handed over at least one gradient."""
+        ...
+
+
+class ReceiverHook:
+    """A hook of a leaf that hands its gradient over while ``backward`` goes on with what came before it."""
+
+    __slots__ = ("place", "receiver")
+
+    def __init__(self, receiver: GradientReceiver, place: int) -> None:
+        self.receiver, self.place = receiver, place
+
+    def __call__(self, g: Tensor) -> None:
+        """Leave the gradient that comes as it is: it is handed over when all hooks have seen it."""
+
+
+def receiver_of(leaf: Leaf) -> ReceiverHook | None:
+    """Return what the gradient of a leaf is handed over to."""
+    for hook in getattr(leaf, "hooks", {}).values():
+        if type(hook) is ReceiverHook:
+            return hook
+    return None
 
 
 def report_gradient_use(leaf: Leaf | None = None, *, written: bool = False) -> None:

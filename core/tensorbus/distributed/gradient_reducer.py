@@ -1,0 +1,154 @@
+"""Gradients that are averaged over ranks while ``backward`` goes on: in buckets, as they arrive.
+
+``replicate`` hangs on it. A bucket is one tensor and one collective; all ranks start buckets in the same
+order, whatever the order in which their gradients arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..autograd.engine import no_grad
+from ..autograd.hooks import add_receiver
+from ..errors import DistributedError
+from ..interchange.host_array import asarray
+from ..ops.creation.creation import zeros_like
+from ..ops.movement.movement import concat, reshape
+from ..tensor.tensor import Tensor
+from ..tracing.active_tracer import active_tracer
+from . import functional
+from .group import ProcessGroup
+from .work import Work
+
+FIRST_BUCKET: Final = 1 << 20
+"""Bytes of the first bucket: small, so that communication begins early."""
+
+
+def flattened(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the elements of tensors of one dtype and device, one after the other, in C order."""
+    parts = [reshape(x, (-1,)) for x in tensors]
+    return parts[0] if len(parts) == 1 else concat(parts)
+
+
+def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts of ``flat`` in the shapes of the tensors that it was made of."""
+    parts, start = [], 0
+    for x in like:
+        parts.append(reshape(flat[start : start + x.size], x.shape))
+        start += x.size
+    return parts
+
+
+def buckets_of(parameters: Sequence[Tensor], limit: int) -> list[list[int]]:
+    """Return the numbers of parameters in buckets of at most ``limit`` bytes, the last ones first.
+
+    Gradients arrive about in that order. A bucket has one dtype and device.
+    """
+    buckets: list[list[int]] = []
+    filling: dict[object, list[int]] = {}
+    sizes: dict[object, int] = {}
+    for place in reversed(range(len(parameters))):
+        x = parameters[place]
+        kind = x._vtype.materialized
+        most = limit if buckets else min(FIRST_BUCKET, limit)
+        if kind not in filling or sizes[kind] + x.nbytes > most:
+            filling[kind], sizes[kind] = [], 0
+            buckets.append(filling[kind])
+        filling[kind].append(place)
+        sizes[kind] += x.nbytes
+    return buckets
+
+
+class GradientReducer:
+    """Averages the gradients of ``parameters``, which have ``names``, over the ranks of ``group``.
+
+    ``sync`` False leaves gradients to their leaves, where they add up. ``find_unused``: parameters that a
+    rank did not use count as zeros there, and those that no rank used keep what they have.
+    """
+
+    def __init__(
+        self, names: Sequence[str], parameters: Sequence[Tensor], group: ProcessGroup, *, bucket_bytes: int,
+        find_unused: bool, views: bool,
+    ) -> None:  # fmt: skip
+        self.sync = True
+        self.group = group
+        self._names, self._parameters = list(names), list(parameters)
+        self._find_unused, self._views = find_unused, views
+        self._buckets = buckets_of(self._parameters, bucket_bytes)
+        self._arrived: dict[int, Tensor] = {}
+        self._started: list[Work | Tensor] = []
+        for place, parameter in enumerate(self._parameters):
+            add_receiver(parameter, self, place)
+
+    def take(self, place: int, g: Tensor) -> bool:
+        """Take a gradient, and start the bucket that it completes."""
+        if not self.sync:
+            return False
+        with no_grad():
+            known = self._parameters[place].grad
+            g = g.detach()
+            self._arrived[place] = g if known is None else known + g
+            while self._is_full(len(self._started)):
+                self._start(len(self._started))
+        return True
+
+    def finish(self) -> None:
+        """Start the buckets that are left, wait for all, and set the gradients."""
+        try:
+            with no_grad():
+                missing = [
+                    k for k, p in enumerate(self._parameters) if p.requires_grad and k not in self._arrived
+                ]
+                if missing and not self._find_unused:
+                    raise DistributedError(
+                        f"replicate: backward reached no gradient of {self._listed(missing)}, for which other"
+                        f" ranks wait: every rank must use every parameter that requires a gradient, or"
+                        f" replicate(module, find_unused_parameters=True) lets it count as zero."
+                    )
+                while len(self._started) < len(self._buckets):
+                    self._start(len(self._started))
+                used = self._used_anywhere()
+                for bucket, started in zip(self._buckets, self._started, strict=True):
+                    flat = started.wait() if isinstance(started, Work) else started
+                    parameters = [self._parameters[k] for k in bucket]
+                    for place, p, g in zip(bucket, parameters, unflattened(flat, parameters), strict=True):
+                        if p.requires_grad and used[place]:
+                            p.grad = g.detach() if self._views else g.clone()
+        finally:
+            self._arrived.clear()
+            self._started.clear()
+
+    def _is_full(self, number: int) -> bool:
+        return number < len(self._buckets) and all(
+            k in self._arrived or not self._parameters[k].requires_grad for k in self._buckets[number]
+        )
+
+    def _start(self, number: int) -> None:
+        """Start the collective of a bucket: beside the program, or as a node of what is captured."""
+        group = self.group
+        flat = flattened([self._gradient(k) for k in self._buckets[number]])
+        if active_tracer() is None:
+            self._started.append(group.queue(lambda: functional.all_reduce(flat, "average", group)))
+        else:
+            self._started.append(functional.all_reduce(flat, "average", group))
+
+    def _gradient(self, place: int) -> Tensor:
+        arrived = self._arrived.get(place)
+        if arrived is not None:
+            return arrived
+        known = self._parameters[place].grad
+        return zeros_like(self._parameters[place].detach()) if known is None else known
+
+    def _used_anywhere(self) -> list[bool]:
+        """Return of each parameter whether any rank had a gradient of it."""
+        if not self._find_unused:
+            return [True] * len(self._parameters)
+        here = [int(k in self._arrived or p.grad is not None) for k, p in enumerate(self._parameters)]
+        device = self._parameters[0].device
+        used = functional.all_reduce(asarray(here, device=device), "max", self.group)
+        return [bool(x) for x in used.tolist()]
+
+    def _listed(self, places: Sequence[int]) -> str:
+        names = ", ".join(repr(self._names[k]) for k in places[:8])
+        return names if len(places) <= 8 else f"{names} and {len(places) - 8} more"

@@ -1,0 +1,111 @@
+"""``replicate``: data parallel training. Each rank has the whole module and data of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from ..autograd.engine import no_grad
+from ..errors import ArgumentError
+from ..nn.module import Module
+from ..nn.parameter import hold
+from ..tensor.tensor import Tensor
+from . import functional
+from .collectives import _group
+from .device_mesh import DeviceMesh
+from .gradient_reducer import GradientReducer, flattened, unflattened
+from .group import ProcessGroup
+from .module_class import with_methods
+
+M = TypeVar("M", bound=Module)
+
+
+class ReplicatedModule(Module):
+    """What ``replicate`` adds to the class of a module."""
+
+    _reducer: GradientReducer
+
+    def set_requires_gradient_sync(self, requires_gradient_sync: bool) -> None:
+        """Let gradients be averaged over ranks in ``backward``, or add up on each rank until they are."""
+        self._reducer.sync = requires_gradient_sync
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients add up on each rank, without communication, inside of a ``with`` block."""
+        before = self._reducer.sync
+        self._reducer.sync = False
+        try:
+            yield
+        finally:
+            self._reducer.sync = before
+
+
+def replicate(
+    module: M, mesh: DeviceMesh | None = None, *, process_group: ProcessGroup | None = None,
+    bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True, find_unused_parameters: bool = False,
+    gradient_as_bucket_view: bool = True,
+) -> M:  # fmt: skip
+    """Let ranks train ``module`` together, each on data of its own; return the module itself.
+
+    Its parameters and buffers become those of the first rank. In ``backward`` gradients are averaged over
+    the ranks of ``mesh``, of one dimension, or ``process_group`` (neither: all): in buckets of at most
+    ``bucket_cap_mb`` MiB, each as soon as it is full, while ``backward`` goes on. In training mode each
+    forward takes over the first rank's buffers, such as running statistics, unless ``broadcast_buffers`` is
+    False. ``with module.no_sync():`` and ``module.set_requires_gradient_sync(False)`` leave out the
+    communication, for gradients of several batches.
+
+    Every rank uses every parameter, or ``find_unused_parameters`` lets those that a rank did not use count as
+    zeros there. With ``gradient_as_bucket_view`` gradients are parts of one tensor a bucket, else copies of
+    its parts. A step with ``tensorbus.compile`` around it is one program a rank, collectives included.
+
+    Raises ``ArgumentError`` for a module that is replicated already or has nothing to train, and
+    ``DistributedError`` at the end of a ``backward`` that missed parameters.
+
+    >>> import tensorbus as tb
+    >>> def rank():
+    ...     model = tb.distributed.replicate(tb.nn.Linear(2, 1, device="cpu"))
+    ...     model(tb.ones((1, 2), device="cpu") * tb.distributed.get_rank()).sum().backward()
+    ...     return model.weight.grad.tolist()
+    >>> tb.distributed.run_ranks(rank, 2)
+    [[[0.5, 0.5]], [[0.5, 0.5]]]
+    """
+    if isinstance(module, ReplicatedModule):
+        raise ArgumentError(f"replicate: this {type(module).__name__} is replicated already.")
+    if not bucket_cap_mb > 0:
+        raise ArgumentError(f"replicate: bucket_cap_mb must be > 0, got {bucket_cap_mb!r}.")
+    if mesh is not None and process_group is not None:
+        raise ArgumentError("replicate: say mesh or process_group, not both.")
+    group = _group(process_group if mesh is None else mesh.get_group())
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    if not named:
+        raise ArgumentError(f"replicate: {type(module).__name__} has no parameter that requires a gradient.")
+    share([*module.parameters(), *module.buffers()], group)
+    names, parameters = [name for name, _ in named], [p for _, p in named]
+    reducer = GradientReducer(
+        names, parameters, group, bucket_bytes=int(bucket_cap_mb * (1 << 20)),
+        find_unused=find_unused_parameters, views=gradient_as_bucket_view,
+    )  # fmt: skip
+    with_methods(module, ReplicatedModule)
+    module._reducer = reducer
+    if broadcast_buffers and any(True for _ in module.buffers()):
+        module.register_forward_pre_hook(_share_buffers)
+    return module
+
+
+def share(cells: list[Tensor], group: ProcessGroup) -> None:
+    """Make cells hold what those of the group's first rank hold: one collective for a dtype and device."""
+    kinds: dict[Any, list[Tensor]] = {}
+    for cell in cells:
+        kinds.setdefault(cell._vtype.materialized, []).append(cell)
+    with no_grad():
+        for same in kinds.values():
+            flat = functional.broadcast(flattened([x.detach() for x in same]), 0, group)
+            for cell, value in zip(same, unflattened(flat, same), strict=True):
+                hold(cell, value.detach())
+
+
+def _share_buffers(module: Module, args: tuple[Any, ...]) -> None:
+    assert isinstance(module, ReplicatedModule)
+    if module.training and module._reducer.sync:
+        share([*module.buffers()], module._reducer.group)

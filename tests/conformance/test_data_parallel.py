@@ -1,0 +1,119 @@
+"""Training on several ranks gives what training on one gives; each rule of data parallel modules holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus import nn
+from tensorbus.errors import ArgumentError, DistributedError
+
+BATCH = tb.randn(8, 6, device="cpu")
+
+
+class Branches(nn.Module):
+    """Two layers of which a batch may use one, and a buffer that the data change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6, device="cpu")
+        self.a = nn.Linear(6, 3, device="cpu")
+        self.b = nn.Linear(6, 3, device="cpu")
+        self.never = nn.Parameter(tb.ones(2, device="cpu"))
+
+    def forward(self, x: tb.Tensor, use: str) -> tb.Tensor:
+        """Return the sum of the layers that ``use`` names."""
+        x = self.norm(x)
+        y = self.a(x) if "a" in use else self.b(x)
+        return y + self.b(x) if use == "ab" else y
+
+
+def on_ranks(body: Callable[[nn.Module, tb.Tensor], Any], size: int = 2, **options: Any) -> list[Any]:
+    """Return what ``body`` returns on each rank for a replicated module and the rank's part of the batch."""
+
+    def rank() -> Any:
+        model = Branches()
+        part = 8 // size
+        x = BATCH[dist.get_rank() * part : (dist.get_rank() + 1) * part]
+        return body(dist.replicate(model, **options), x)
+
+    return dist.run_ranks(rank, size)
+
+
+@pytest.mark.parametrize("views", [True, False])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_are_those_of_all_data(compiled: bool, views: bool) -> None:
+    def body(model: Any, x: tb.Tensor) -> Any:
+        model.never.requires_grad_(False)
+        model.eval()
+
+        def backward(x: tb.Tensor) -> None:
+            (model(x, "ab") ** 2).mean().backward()
+
+        run = tb.compile(backward, fullgraph=True) if compiled else backward
+        run(x)
+        with model.no_sync():  # adds up on each rank, and is averaged with what comes next
+            backward(x)
+        run(x)
+        state = {k: v.tolist() for k, v in model.state_dict().items()}
+        calls = [record.operation for record in dist.records()]
+        return state, [p.grad.tolist() for p in model.parameters() if p.requires_grad], calls
+
+    options = {"bucket_cap_mb": 1e-4, "gradient_as_bucket_view": views}
+    (state, first, calls), (other_state, second, _) = on_ranks(body, **options)
+    assert first == second
+    assert state == other_state
+    model = Branches().eval()
+    model.load_state_dict({k: tb.asarray(v, device="cpu") for k, v in state.items()})
+    (3 * (model(BATCH, "ab") ** 2).mean()).backward()
+    whole = [p.grad for p in model.parameters() if p.grad is not None]
+    assert all(
+        tb.allclose(tb.asarray(g, device="cpu"), w, atol=1e-5) for g, w in zip(first, whole, strict=True)
+    )
+    assert calls.count("all_reduce") == 2 * 3  # each of three buckets, in two of three steps
+
+
+def test_what_some_ranks_do_not_use_counts_as_zero() -> None:
+    def body(model: Any, x: tb.Tensor) -> Any:
+        model(x, "ab"[dist.get_rank()]).sum().backward()
+        return model.never.grad, model.a.bias.grad.tolist(), model.norm.running_mean.tolist()
+
+    (first, second) = on_ranks(body, find_unused_parameters=True)
+    assert first[:2] == second[:2] == (None, [2.0, 2.0, 2.0])
+    with pytest.raises(DistributedError, match="'never'"):
+        on_ranks(body)
+
+
+def test_buffers_are_those_of_the_first_rank() -> None:
+    def body(model: Any, x: tb.Tensor) -> Any:
+        seen = []
+        model.norm.register_forward_pre_hook(lambda m, args: seen.append(m.running_mean.tolist()))
+        with tb.no_grad():
+            model(x, "a")
+            model(x, "a")
+        return seen
+
+    first, second = on_ranks(body)
+    assert first == second
+    first, second = on_ranks(body, broadcast_buffers=False)
+    assert first[0] == second[0]
+    assert first[1] != second[1]
+
+
+MISTAKES: dict[str, Callable[[nn.Module], object]] = {
+    "replicated already": lambda m: dist.replicate(dist.replicate(m)),
+    "bucket_cap_mb": lambda m: dist.replicate(m, bucket_cap_mb=0),
+    "no parameter": lambda m: dist.replicate(m.requires_grad_(False)),
+    "not both": lambda m: dist.replicate(
+        m, dist.init_device_mesh("cpu", (1,)), process_group=dist.new_group()
+    ),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named(message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        dist.run_ranks(lambda: MISTAKES[message](Branches()), 1)
