@@ -64,6 +64,7 @@ from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
 from .errors import ValuesError as ValuesError
 from .interchange.transfer import from_bytes as from_bytes
+from .interchange.transfer import from_memory as from_memory
 from .interchange.transfer import to_bytes as to_bytes
 from .kernels.from_namespace import from_namespace as from_namespace
 from .kernels.strided_views import strided_views as strided_views
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
     from .decompose.tracer import graph_of_op as graph_of_op
     from .decompose.tracer import trace as trace
     from .devices.device import Device as Device
+    from .distributed.combination import combined as combined
     from .executors.kernel_interpreter import Interpreting as Interpreting
     from .executors.legalize import is_generated as is_generated
     from .executors.legalize import prepared as prepared
@@ -224,6 +226,7 @@ _LATER: Final = {
     "KernelLaunch": "lowering.ir.kernel_task",
     "parallel_loops": "lowering.ir.kernel_task",
     "Layout": "lowering.ir.layout",
+    "combined": "distributed.combination",
     "plan_memory": "lowering.program.memory_planner",
     "PlanEnv": "tracing.plan_env",
     "SymInt": "tracing.sym_int",

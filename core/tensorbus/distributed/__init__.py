@@ -2,7 +2,7 @@
 
 Ranks are threads of a process (``run_ranks``) or processes (``init``). What connects them is a plugin, chosen
 by the tensors' device. In order: ``records``, ``work``, ``memory_store``,
-``file_store``, ``world``, ``store_urls``, ``group``, ``functional``,
+``file_store``, ``world``, ``store_urls``, ``group``, ``combination``, ``functional``,
 ``collectives``, ``thread_ranks``, ``launch_environment``, ``launcher``, ``placements``, ``device_mesh``,
 ``redistribute``, ``dtensor``, ``module_class``, ``gradient_reducer``, ``replicate``.
 """

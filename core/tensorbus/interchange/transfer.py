@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..autograd import engine
+from ..backend_interface.capabilities import SupportsHostMemory
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
@@ -58,9 +59,25 @@ def by_device(function: Callable[..., Any], *args: Any) -> Any:
 
 def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
     """Return a new tensor of C-ordered bytes. Raises ``OutOfMemoryError``."""
+    return _of_bytes(runtime(where).from_host, data, shape, dtype, where)
+
+
+def from_memory(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
+    """Return a tensor of C-ordered bytes, which it keeps where the device can, and copies where not.
+
+    Nobody else writes to ``data`` afterwards. Raises ``OutOfMemoryError``.
+    """
+    memory = runtime(where)
+    make = memory.from_memory if isinstance(memory, SupportsHostMemory) else memory.from_host
+    return _of_bytes(make, data, shape, dtype, where)
+
+
+def _of_bytes(
+    make: Callable[..., Any], data: memoryview, shape: Shape, dtype: DType, where: Device
+) -> Tensor:
     shape = tuple(shape)
     try:
-        value = by_device(runtime(where).from_host, data, shape, dtype, where.index)
+        value = by_device(make, data, shape, dtype, where.index)
     except TensorbusError:
         raise
     except MemoryError as error:
@@ -68,9 +85,11 @@ def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> T
             f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}"
         ) from error
     except Exception as error:
-        raise backend(where.type).failed("runtime.from_host(...)", error) from error
+        raise backend(where.type).failed(f"runtime.{make.__name__}(...)", error) from error
     if getattr(value, "shape", None) != shape:
-        raise backend(where.type).breach("from_host(...)", describe(value), f"a value of shape {shape}")
+        raise backend(where.type).breach(
+            f"{make.__name__}(...)", describe(value), f"a value of shape {shape}"
+        )
     return wrap(value, ValueType.of(dtype, where))
 
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, from_bytes, host_type, to_bytes
+from tensorbus.backend_api import Rendezvous, combined, from_memory, host_type, to_bytes
 from tensorbus.errors import DistributedError
 
 from .peers import MAIL, Peer, connect
 
-_COMBINE: Final[dict[str, Callable[[tb.Tensor, tb.Tensor], tb.Tensor]]] = {
-    "sum": tb.add, "product": tb.multiply, "min": tb.minimum, "max": tb.maximum,
-    "bitwise_and": tb.bitwise_and, "bitwise_or": tb.bitwise_or, "bitwise_xor": tb.bitwise_xor,
-}  # fmt: skip
 _SMALL: Final = 1 << 15
 """Up to so many bytes every rank sends all that it has to every other: one step in place of two."""
 _STAMP: Final = 4
@@ -49,11 +44,11 @@ class Communicator:
         """Combine in order of rank: the same on every rank. Each rank combines a part of what is large."""
         what = f"all_reduce {reduction} of {_spec(x)}"
         if x.nbytes <= _SMALL or self._size == 1:
-            return _combined(self._exchange(what, [x] * self._size, [x.shape] * self._size), reduction)
+            return combined(self._exchange(what, [x] * self._size, [x.shape] * self._size), reduction)
         flat = x.reshape((-1,))
         bounds = [flat.size * k // self._size for k in range(self._size + 1)]
         parts = [flat[a:b] for a, b in pairwise(bounds)]
-        mine = _combined(self._exchange(what, parts, [parts[self._rank].shape] * self._size), reduction)
+        mine = combined(self._exchange(what, parts, [parts[self._rank].shape] * self._size), reduction)
         whole = self._exchange(what, [mine] * self._size, [part.shape for part in parts])
         return tb.concat(whole).reshape(x.shape)
 
@@ -64,7 +59,7 @@ class Communicator:
     def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
         """Send each rank its part, and combine in order of rank."""
         what = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
-        return _combined(self._exchange(what, xs, [xs[self._rank].shape] * self._size), reduction)
+        return combined(self._exchange(what, xs, [xs[self._rank].shape] * self._size), reduction)
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Send each rank its part."""
@@ -128,7 +123,7 @@ class Communicator:
                 f" bytes where {nbytes} were to come; tensorbus.distributed.records() on each rank shows"
                 f" what it did last."
             )
-        return from_bytes(memoryview(bytearray(body)), shape, like.dtype, like.device)
+        return from_memory(memoryview(bytearray(body)), shape, like.dtype, like.device)
 
 
 def _stamp(what: str) -> bytes:
@@ -141,11 +136,3 @@ def _stamped(what: str, x: tb.Tensor) -> bytes:
 
 def _spec(x: tb.Tensor) -> str:
     return f"{x.dtype}{[*x.shape]}"
-
-
-def _combined(xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
-    """Combine in order; halves in float32, as one sum of them would be."""
-    dtype = xs[0].dtype
-    wide = dtype.is_floating and dtype.itemsize < 4 and reduction in ("sum", "product")
-    total = reduce(_COMBINE[reduction], [x.to("float32") for x in xs] if wide else xs)
-    return total if total.dtype == dtype else total.to(dtype)

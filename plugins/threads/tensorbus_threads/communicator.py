@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Final
+from collections.abc import Sequence
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous
+from tensorbus.backend_api import Rendezvous, combined
 from tensorbus.errors import DistributedError
 
 from .meeting import Meeting, meeting_of
 
-_COMBINE: Final[dict[str, Callable[[tb.Tensor, tb.Tensor], tb.Tensor]]] = {
-    "sum": tb.add, "product": tb.multiply, "min": tb.minimum, "max": tb.maximum,
-    "bitwise_and": tb.bitwise_and, "bitwise_or": tb.bitwise_or, "bitwise_xor": tb.bitwise_xor,
-}  # fmt: skip
 Shape = tuple[int, ...]
 
 
@@ -41,7 +35,7 @@ class Communicator:
         """Combine in order of rank, so that the result is the same in every run."""
 
         def combine(xs: list[tb.Tensor]) -> list[tb.Tensor]:
-            total = _combined(xs, reduction)
+            total = combined(xs, reduction)
             return [_own(total, y) for y in xs]
 
         asked = f"all_reduce {reduction} of {_spec(x)}"
@@ -59,7 +53,7 @@ class Communicator:
 
         def combine(contributed: list[Sequence[tb.Tensor]]) -> list[tb.Tensor]:
             return [
-                _own(_combined([parts[rank] for parts in contributed], reduction), contributed[rank][rank])
+                _own(combined([parts[rank] for parts in contributed], reduction), contributed[rank][rank])
                 for rank in range(self._size)
             ]
 
@@ -119,17 +113,6 @@ def _spec(x: tb.Tensor) -> str:
 def _own(x: tb.Tensor, like: tb.Tensor) -> tb.Tensor:
     """Return a copy on the device of ``like``."""
     return x.clone() if x.device == like.device else x.to(like.device)
-
-
-def _combined(xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
-    """Combine in order; halves in float32, as one sum of them would be."""
-    first = xs[0]
-    wide = first.dtype.is_floating and first.dtype.itemsize < 4 and reduction in ("sum", "product")
-    moved = [x.to(first.device) for x in xs]
-    if wide:
-        moved = [x.to("float32") for x in moved]
-    total = reduce(_COMBINE[reduction], moved)
-    return total.to(first.dtype) if wide or total.dtype != first.dtype else total
 
 
 def _gathered(contributed: list[tuple[tb.Tensor, Sequence[Shape]]]) -> list[list[tb.Tensor]]:
