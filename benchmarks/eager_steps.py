@@ -17,6 +17,7 @@ import numpy as np
 import tensorbus as tb
 
 from benchmarks import eager_models
+from benchmarks.measure import peer_torch
 
 TARGET = 1.2
 """How many times as long as PyTorch's a step may take."""
@@ -87,15 +88,6 @@ def step_of(t: Any, case: Case, as_tensor: Callable[[Any], Any]) -> Callable[[],
     return step
 
 
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_num_threads(1)
-    return torch
-
-
 def measure(steps: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
     """Return the milliseconds of each step, taken in turn."""
     for step in steps.values():
@@ -116,7 +108,7 @@ def measure(steps: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
 def run() -> list[dict[str, Any]]:
     """Measure every model."""
     os.environ.setdefault("TENSORBUS_NUM_THREADS", "1")
-    torch = _torch()
+    torch = peer_torch(1)
     rows = []
     for name, case in CASES.items():
         with tb.device("cpu"):

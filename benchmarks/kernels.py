@@ -16,6 +16,8 @@ import numpy as np
 import tensorbus as tb
 from tensorbus_cpu.gemm.mkl_gemm import instructions
 
+from benchmarks.measure import peer_torch
+
 ROWS, COLUMNS = 8192, 2048
 SPIN = 0.05
 """Seconds for which threads of a peer may look for work before they sleep; OpenBLAS's do for 2**26 cycles."""
@@ -25,7 +27,7 @@ Case = tuple[str, float, dict[str, Callable[[], Any]]]
 
 def run() -> list[dict[str, Any]]:
     """Measure every case that is asked for; return a row for each, in milliseconds (medians)."""
-    torch, wanted = _torch(), os.environ.get("ROWS", "").split("|")
+    torch, wanted = peer_torch(tb.get_num_threads()), os.environ.get("ROWS", "").split("|")
     return [
         _row(*case)
         for cases in (_elementwise, _rows, _indexed, _products, _convolutions)
@@ -71,15 +73,6 @@ def milliseconds(calls: dict[str, Callable[[], Any]], seconds: float = 0.5) -> d
         if min(map(len, times.values())) >= 60:
             break
     return {name: statistics.median(found) for name, found in times.items()}
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_num_threads(tb.get_num_threads())
-    return torch
 
 
 def _calls(

@@ -23,3 +23,13 @@ def microseconds(
         for name, function in functions.items():
             times[name].append(timeit.Timer(function).timeit(counts[name]) / counts[name])
     return {name: statistics.median(found) * 1e6 for name, found in times.items()}
+
+
+def peer_torch(threads: int) -> Any:
+    """Return PyTorch, held to that many threads; None where it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(threads)
+    return torch

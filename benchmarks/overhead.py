@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorbus as tb
 
-from benchmarks.measure import microseconds
+from benchmarks.measure import microseconds, peer_torch
 
 LIMITS = {"plain": 0.6, "gradient": 2.5}
 """Microseconds above the raw kernel that are allowed."""
@@ -34,7 +33,7 @@ def cases() -> dict[str, dict[str, Callable[[], Any]]]:
         "exp": {"raw": lambda: np.exp(a), "plain": lambda: tb.exp(x), "gradient": lambda: tb.exp(g)},
         "sum": {"raw": lambda: np.sum(a), "plain": lambda: tb.sum(x), "gradient": lambda: tb.sum(g)},
     }
-    torch = _torch()
+    torch = peer_torch(1)
     if torch is not None:
         p, q = torch.from_numpy(a.copy()), torch.from_numpy(b.copy())
         r = torch.from_numpy(a.copy()).requires_grad_()
@@ -60,7 +59,7 @@ def custom_op_row() -> dict[str, Any]:
     op = tb.library.custom_op("benchmarks::double", double)
     x = tb.asarray(np.full(8, 1.5, np.float32), device="cpu")
     functions: dict[str, Callable[[], Any]] = {"kernel": lambda: double(x), "op": lambda: op(x)}
-    torch = _torch()
+    torch = peer_torch(1)
     if torch is not None:
 
         def double_torch(x: Any) -> Any:
@@ -79,16 +78,6 @@ def custom_op_row() -> dict[str, Any]:
         row["torch"] = times["torch op"]
         row["torch, above raw"] = times["torch op"] - times["torch kernel"]
     return {key: round(v, 2) if isinstance(v, float) else v for key, v in row.items()}
-
-
-@functools.cache
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.set_num_threads(1)
-    return torch
 
 
 def run() -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ _call_fused: Final = LateFunction("fused_function")
 def function(op: Op[...]) -> Callable[..., Any]:
     """Make the function that users call for ``op``."""
     if op.results:
-        call = _with_several_results(op)
+        call = _with_call_errors(op, several_runner(op))
     elif op.family == "elementwise" and len(op.operands) == 1 and op.view is None:
         call = _unary(op)
     elif op.family == "elementwise" and len(op.operands) == 2:
@@ -277,9 +277,13 @@ def _checked_copy(op: Op[...], out: Any, copy: bool | None) -> Any:
 
 
 def _general(op: Op[...]) -> Callable[..., Any]:
-    arguments, run = op.arguments, single_runner(op, new_cache())
-    if op.unsqueezes:
-        run = _unsqueezing(run)
+    run = single_runner(op, new_cache())
+    return _with_call_errors(op, _unsqueezing(run) if op.unsqueezes else run)
+
+
+def _with_call_errors(op: Op[...], run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an op whose operands ``run`` takes; misuse raises an error of its arguments."""
+    arguments = op.arguments
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -308,26 +312,6 @@ def _unsqueezing(run: Callable[..., Any]) -> Callable[..., Any]:
         return run(operands, attrs)
 
     return run_on_line
-
-
-def _with_several_results(op: Op[...]) -> Callable[..., Any]:
-    """An op of several results, which come as a named tuple."""
-    arguments, run = op.arguments, several_runner(op)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            operands, attrs = arguments(*args, **kwargs)
-        except Exception as error:
-            operands, attrs = renamed_or_error(op, args, kwargs, error)
-        try:
-            return run(operands, attrs)
-        except Exception as error:
-            misuse = error_of_call(op, args, kwargs, error)
-            if misuse is error:
-                raise
-            raise misuse from None
-
-    return call
 
 
 def _fused_runner(kind: ValueType) -> Any:

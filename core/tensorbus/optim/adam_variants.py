@@ -22,6 +22,16 @@ def check_betas(name: str, group: Group, *settings: str) -> None:
         raise ArgumentError(f"{name}: betas are two numbers in [0, 1), got {betas!r}.")
 
 
+def _decayed(parameter: Tensor, gradient: Tensor, group: Group) -> tuple[Tensor, Tensor]:
+    """Return both with the decay of weights: of the parameter where it is decoupled, else of the gradient."""
+    decay = group["weight_decay"]
+    if not decay:
+        return parameter, gradient
+    if group["decoupled_weight_decay"]:
+        return parameter * (1 - group["lr"] * decay), gradient
+    return parameter, gradient + parameter * decay
+
+
 class Adamax(Optimizer):
     """Adam by the infinity norm (Kingma and Ba 2015, section 7)."""
 
@@ -98,14 +108,11 @@ class NAdam(Optimizer):
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less a mean of gradient and average, over the root of the squares."""
-        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+        (beta1, beta2), lr = group["betas"], group["lr"]
         if not state:
             state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
-        if decay and group["decoupled_weight_decay"]:
-            parameter = parameter * (1 - lr * decay)
-        elif decay:
-            gradient = gradient + parameter * decay
+        parameter, gradient = _decayed(parameter, gradient, group)
         now, ahead = (beta1 * (1 - 0.5 * 0.96 ** (t * group["momentum_decay"])) for t in (step, step + 1))
         product = state["mu_product"] = state["mu_product"] * now
         moved, state["exp_avg"], state["exp_avg_sq"] = nadam(
@@ -154,14 +161,11 @@ class RAdam(Optimizer):
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less the averaged gradient, rectified once enough steps are known."""
-        (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+        (beta1, beta2), lr = group["betas"], group["lr"]
         if not state:
             state.update(self.first_state(parameter, group))
         step = state["step"] = state["step"] + 1
-        if decay and group["decoupled_weight_decay"]:
-            parameter = parameter * (1 - lr * decay)
-        elif decay:
-            gradient = gradient + parameter * decay
+        parameter, gradient = _decayed(parameter, gradient, group)
         tensors = parameter, gradient, state["exp_avg"], state["exp_avg_sq"]
         betas = beta1, 1 - beta1, beta2, 1 - beta2
         rate, gathered = lr / (1 - beta1**step), 1 - beta2**step
