@@ -324,8 +324,8 @@ def walk(
         for place, (out, g) in enumerate(zip(outputs, seeds, strict=True)):
             if out._node is None:
                 raise AutogradError(
-                    f"output {place} has no history: no tensor it was made from requires a gradient,"
-                    f" or it was made under no_grad()."
+                    f"output {place} has no history: no tensor that it depends on requires a gradient,"
+                    f" or it was computed under no_grad()."
                 )
             _gather(grads, out._node, _seed(out, g))
         nodes = reached_from([out._node for out in outputs], ends)

@@ -204,7 +204,7 @@ def base_device(device: Device) -> Device:
 
 
 def has_history(x: Any) -> bool:
-    """Return whether a tensor, or one that it stands for, was made by recorded ops."""
+    """Return whether a tensor, or one that it stands for, is the result of recorded ops."""
     if x._node is not None:
         return True
     mode = value_modes.get(x._vtype.device.type) if value_modes else None

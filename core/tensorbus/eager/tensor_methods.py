@@ -77,7 +77,7 @@ def backward(
     self: Tensor, gradient: Tensor | None = None, *, retain_graph: bool | None = None,
     create_graph: bool = False, inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:  # fmt: skip
-    """Add the gradient of this tensor to ``.grad`` of each leaf that it was made from, or ``inputs``."""
+    """Add the gradient of this tensor to ``.grad`` of each leaf that it depends on, or of ``inputs``."""
     engine.backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs)
 
 

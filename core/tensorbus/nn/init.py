@@ -47,7 +47,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """Return how many values each result is made from, and how many results each value goes into.
+    """Return how many values each result is computed from, and how many results each value goes into.
 
     Raises ``ShapeError`` for fewer than 2 dimensions.
     """

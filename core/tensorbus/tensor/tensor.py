@@ -150,7 +150,7 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        """True unless the tensor was made by a recorded op."""
+        """True unless the tensor is the result of a recorded op."""
         return self._node is None or isinstance(self._node, Leaf)
 
     @property
