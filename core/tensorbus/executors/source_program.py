@@ -214,7 +214,7 @@ class BoundProgram:
     def _take(self, values: Sequence[Any], buffers: Buffers) -> None:
         """Let outputs lie over inputs that nobody else holds.
 
-        Buffers that are allocated from the first such output on are allocated now: later there may be no memory.
+        Buffers that are allocated from the first of them on are allocated now: later there may be no memory.
         """
         held, is_own, index = sys.getrefcount, self.compiler.is_own, self.index  # type: ignore[attr-defined]
         for slot, place in self._over:

@@ -12,6 +12,8 @@ import tensorbus as tb
 from tensorbus import nn
 from tensorbus.nn import functional
 
+from error_bounds import assert_within, gamma, of_product, of_sum
+
 RNG = np.random.default_rng(3)
 
 MODULES: list[tuple[Callable[[], nn.Module], tuple[int, ...]]] = [
@@ -58,6 +60,10 @@ def test_gradients_equal_finite_differences(make: Callable[[], nn.Module], shape
     ).requires_grad_()
     weights = RNG.standard_normal(module(x).shape)
     weighted(module, x, weights).backward()
+    step = 1e-6
+    # Each end is a sum with its rounding error and the layer's own roundings; step**2 is nothing beside.
+    terms = (module(x) * weights).detach().numpy()
+    bound = of_sum(terms, None, "float64", extra=100) / step
     for name, cell in [("input", x), *module.named_parameters()]:
         assert cell.grad is not None
         analytic = cell.grad.numpy()
@@ -66,14 +72,14 @@ def test_gradients_equal_finite_differences(make: Callable[[], nn.Module], shape
         with tb.no_grad():
             for place in np.ndindex(value.shape):
                 ends = []
-                for step in (1e-6, -1e-6):
+                for change in (step, -step):
                     moved = value.copy()
-                    moved[place] += step
+                    moved[place] += change
                     cell.rebind(tb.asarray(moved))
                     ends.append(weighted(module, x, weights).item())
-                numeric[place] = (ends[0] - ends[1]) / 2e-6
+                numeric[place] = (ends[0] - ends[1]) / (2 * step)
             cell.rebind(tb.asarray(value))
-        np.testing.assert_allclose(analytic, numeric, rtol=1e-6, atol=1e-7, err_msg=name)
+        assert_within(analytic, numeric, bound, name)
 
 
 def test_linear_and_convolution_values():
@@ -81,16 +87,19 @@ def test_linear_and_convolution_values():
     layer = nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 0), dtype=tb.float64)
     layer.load_state_dict({"weight": tb.asarray(w), "bias": tb.asarray(b)})
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
-    want = np.zeros((2, 4, 3, 5))
+    want, size = np.zeros((2, 2, 4, 3, 5))
     for i in range(3):
         for j in range(5):
             patch = padded[:, :, 2 * i : 2 * i + 3, j : j + 2]
             want[:, :, i, j] = np.einsum("ncij,ocij->no", patch, w) + b
-    np.testing.assert_allclose(layer(tb.asarray(x)).detach().numpy(), want, atol=1e-12)
-    np.testing.assert_allclose(layer(tb.asarray(x[0])).detach().numpy(), want[0], atol=1e-12)
+            size[:, :, i, j] = np.einsum("ncij,ocij->no", abs(patch), abs(w)) + abs(b)
+    bound = gamma(w[0].size + 1, "float64") * size
+    assert_within(layer(tb.asarray(x)).detach().numpy(), want, bound)
+    assert_within(layer(tb.asarray(x[0])).detach().numpy(), want[0], bound[0])
     linear = nn.Linear(6, 2, dtype=tb.float64)
     weight, bias = linear.weight.detach().numpy(), linear.bias.detach().numpy()
-    np.testing.assert_allclose(linear(tb.asarray(x)).detach().numpy(), x @ weight.T + bias, atol=1e-12)
+    bound = of_product(x, weight.T, "float64") + gamma(1, "float64") * abs(bias)
+    assert_within(linear(tb.asarray(x)).detach().numpy(), x @ weight.T + bias, bound)
 
 
 def test_padding_same_keeps_the_size():
@@ -103,21 +112,25 @@ def test_padding_same_keeps_the_size():
 def test_batch_norm_follows_its_batches(momentum: float | None):
     layer = nn.BatchNorm2d(3, momentum=momentum, dtype=tb.float64)
     mean, variance = np.zeros(3), np.ones(3)
+    rounded, largest = gamma(2 * 16 + 8, "float64"), 1.0  # a mean, a mean of squares, and what follows
     for count in range(1, 4):
         x = RNG.standard_normal((4, 3, 2, 2)) * 2 + 1
         out = layer(tb.asarray(x)).detach().numpy()
         shift, spread = x.mean((0, 2, 3)), x.var((0, 2, 3))
         want = (x - shift[:, None, None]) / np.sqrt(spread[:, None, None] + 1e-5)
-        np.testing.assert_allclose(out, want, atol=1e-12)
+        size = (abs(x) + abs(x).mean((0, 2, 3), keepdims=True)) / np.sqrt(spread[:, None, None])
+        assert_within(out, want, rounded * size)
+        largest = max(largest, float(abs(x).max()))
         share = 1 / count if momentum is None else momentum
         mean = (1 - share) * mean + share * shift
         variance = (1 - share) * variance + share * spread * 16 / 15
-    np.testing.assert_allclose(layer.running_mean.numpy(), mean, atol=1e-12)
-    np.testing.assert_allclose(layer.running_var.numpy(), variance, atol=1e-12)
+    assert_within(layer.running_mean.numpy(), mean, rounded * largest)
+    assert_within(layer.running_var.numpy(), variance, rounded * largest**2)
     assert layer.num_batches_tracked.item() == 3
     x = RNG.standard_normal((1, 3, 1, 1))
     want = (x - mean[:, None, None]) / np.sqrt(variance[:, None, None] + 1e-5)
-    np.testing.assert_allclose(layer.eval()(tb.asarray(x)).detach().numpy(), want, atol=1e-12)
+    size = (abs(x) + largest) * largest**2 / variance[:, None, None] ** 1.5
+    assert_within(layer.eval()(tb.asarray(x)).detach().numpy(), want, rounded * size)
     assert layer.num_batches_tracked.item() == 3
     assert not layer.running_mean.requires_grad
     layer.reset_running_stats()
@@ -172,20 +185,27 @@ def test_cross_entropy_is_the_weighted_mean_over_targets_that_count(smoothing: f
     smooth = -(logs * factors).sum(1)
     losses = ((1 - smoothing) * chosen + smoothing / 4 * smooth) * kept
     want = losses.sum() / (factors[target] * kept).sum()
+    # An exponential each, their sum and its logarithm, then the terms: of the size of these at most.
+    bound = gamma(x.size + 8, "float64") * (abs(x).max() + abs(logs).max()) * factors.max()
     weight = tb.asarray(factors) if weighted_classes else None
     loss = nn.CrossEntropyLoss(weight, ignore_index=1, label_smoothing=smoothing)
-    assert loss(tb.asarray(x), tb.asarray(target)).item() == pytest.approx(want, abs=1e-12)
+    assert loss(tb.asarray(x), tb.asarray(target)).item() == pytest.approx(want, rel=0, abs=bound)
     total = nn.CrossEntropyLoss(weight, ignore_index=1, label_smoothing=smoothing, reduction="sum")
-    assert total(tb.asarray(x), tb.asarray(target)).item() == pytest.approx(losses.sum(), abs=1e-12)
+    assert total(tb.asarray(x), tb.asarray(target)).item() == pytest.approx(
+        losses.sum(), rel=0, abs=6 * bound
+    )
     shares = nn.CrossEntropyLoss(weight, label_smoothing=smoothing)
     onehot = np.eye(4)[target]
     want = -(logs * factors * (onehot * (1 - smoothing) + smoothing / 4)).sum(1).mean()
-    assert shares(tb.asarray(x), tb.asarray(onehot)).item() == pytest.approx(want, abs=1e-12)
+    assert shares(tb.asarray(x), tb.asarray(onehot)).item() == pytest.approx(want, rel=0, abs=bound)
 
 
 def test_mse():
     x, y = RNG.standard_normal((3, 2)), RNG.standard_normal((3, 2))
-    assert nn.MSELoss()(tb.asarray(x), tb.asarray(y)).item() == pytest.approx(((x - y) ** 2).mean())
+    want = ((x - y) ** 2).mean()  # of positive terms, so that the error is relative
+    assert nn.MSELoss()(tb.asarray(x), tb.asarray(y)).item() == pytest.approx(
+        want, rel=gamma(x.size + 4, "float64"), abs=0
+    )
     assert nn.MSELoss("none")(tb.asarray(x), tb.asarray(y)).shape == (3, 2)
 
 

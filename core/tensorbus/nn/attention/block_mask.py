@@ -28,9 +28,9 @@ from .score_capture import Mod
 
 def _sliced_mask_mod(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
     raise StateError(
-        "this BlockMask is an indexed part of another one, whose mask_mod counts the batches, heads and queries"
-        " of the whole. Set the mask_mod of the part: part.mask_mod = whole.mask_mod where the indices are"
-        " the same, else a function that shifts them."
+        "this BlockMask is an indexed part of another one, whose mask_mod counts the batches, heads and"
+        " queries of the whole. Set the mask_mod of the part: part.mask_mod = whole.mask_mod where the"
+        " indices are the same, else a function that shifts them."
     )
 
 
