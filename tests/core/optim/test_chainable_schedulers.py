@@ -11,6 +11,12 @@ import tensorbus as tb
 from tensorbus import optim
 from tensorbus.optim import lr_scheduler as S  # noqa: N812 - short in the tables below
 
+from error_bounds import gamma
+
+RATE_ROUNDINGS = 64
+"""Roundings in a row in the rates of as many epochs as are tried here."""
+STEP_ROUNDINGS = 8
+"""Roundings in a row in one step with momentum, and in its loss."""
 Make = Callable[[Any], Any]
 KINDS: dict[str, Make] = {
     "step": lambda o: S.StepLR(o, 3, 0.5),
@@ -37,6 +43,12 @@ KINDS: dict[str, Make] = {
 }
 
 
+def near(want: Any) -> Any:
+    """Return what equals rates: Python floats after so many roundings, also where a cosine vanishes."""
+    rounded = gamma(RATE_ROUNDINGS, "float64")
+    return pytest.approx(want, rel=rounded, abs=rounded)
+
+
 def sgd(lr: float = 1.0) -> optim.SGD:
     return optim.SGD([tb.ones((1,)).requires_grad_()], lr=lr, momentum=0.9)
 
@@ -61,7 +73,7 @@ def test_steps_alone_go_where_the_closed_form_goes(name: str) -> None:
     for epoch in range(1, 13):
         schedule.step()
         jumping.go_to(epoch)
-        assert rate(optimizer) == pytest.approx(rate(other), abs=1e-12)
+        assert rate(optimizer) == near(rate(other))
 
 
 # What PyTorch 2.13 gives.
@@ -76,7 +88,10 @@ TOGETHER: dict[str, tuple[tuple[str, ...], list[float]]] = {
         ("constant", "exponential"), [0.45, 0.405, 0.3645, 0.6561, 0.59049, 0.531441],
     ),
     "linear and step": (("linear", "step"), [0.35, 0.45, 0.275, 0.325, 0.375, 0.1875]),
-    "restarts first": (("restarts", "exponential"), [0.495, 0.9, 0.78137828, 0.495, 0.20862172, 0.9]),
+    "restarts first": (
+        ("restarts", "exponential"),
+        [0.495, 0.9, 0.495 + 0.405 * math.sqrt(0.5), 0.495, 0.495 - 0.405 * math.sqrt(0.5), 0.9],
+    ),
 }  # fmt: skip
 
 
@@ -85,17 +100,17 @@ def test_schedules_one_after_the_other(name: str) -> None:
     names, want = TOGETHER[name]
     optimizer = sgd()
     schedules = [KINDS[n](optimizer) for n in names]
-    assert rates(optimizer, schedules, 6) == pytest.approx(want)
+    assert rates(optimizer, schedules, 6) == near(want)
     optimizer = sgd()
     chained = S.ChainedScheduler([KINDS[n](optimizer) for n in names])
-    assert rates(optimizer, [chained], 6) == pytest.approx(want)
+    assert rates(optimizer, [chained], 6) == near(want)
 
 
 def test_a_milestone_beside_a_decay() -> None:
     optimizer = sgd()
     schedules = [S.ExponentialLR(optimizer, 0.9), S.MultiStepLR(optimizer, [3, 6], 0.1)]
     want = [0.9**k * 0.1 ** (k // 3) for k in range(1, 9)]
-    assert rates(optimizer, schedules) == pytest.approx(want)
+    assert rates(optimizer, schedules) == near(want)
 
 
 def test_a_plateau_beside_a_decay() -> None:
@@ -107,7 +122,7 @@ def test_a_plateau_beside_a_decay() -> None:
         decay.step()
         plateau.step(loss)
         found.append(rate(optimizer))
-    assert found == pytest.approx([0.9, 0.405, 0.3645, 0.164025])
+    assert found == near([0.9, 0.405, 0.3645, 0.164025])
 
 
 def test_a_rate_that_the_user_sets_stays() -> None:
@@ -119,30 +134,30 @@ def test_a_rate_that_the_user_sets_stays() -> None:
         optimizer.param_groups[0]["lr"] = 0.5 * before
         other = sgd()
         alone = rates(other, [KINDS[name](other)], 6)[2:]
-        assert rates(optimizer, [schedule], 4) == pytest.approx([0.5 * r for r in alone])
+        assert rates(optimizer, [schedule], 4) == near([0.5 * r for r in alone])
     optimizer = sgd()
     schedule = S.StepLR(optimizer, 100)
     optimizer.param_groups[0]["lr"] = 0.5
     schedule.step()
     assert rate(optimizer) == 0.5
     schedule.go_to(100)
-    assert rate(optimizer) == pytest.approx(0.1)
+    assert rate(optimizer) == near(0.1)
 
 
 def test_restarts_within_a_sequence_and_a_chain() -> None:
     optimizer = sgd()
     wave = [(1 + math.cos(math.pi * (k % 4) / 4)) / 2 for k in range(9)]
-    assert rates(optimizer, [KINDS["in sequence"](optimizer)]) == pytest.approx([0.75, *wave[:7]])
+    assert rates(optimizer, [KINDS["in sequence"](optimizer)]) == near([0.75, *wave[:7]])
     optimizer = sgd()
     both = S.ChainedScheduler([S.ExponentialLR(optimizer, 0.9), S.CosineAnnealingWarmRestarts(optimizer, 4)])
-    assert rates(optimizer, [both]) == pytest.approx(wave[1:])
+    assert rates(optimizer, [both]) == near(wave[1:])
 
 
 def test_a_sequence_within_a_chain() -> None:
     optimizer = sgd()
     found = rates(optimizer, [KINDS["a chain of a sequence"](optimizer)], 6)
     want = [0.45, 0.81, 0.9, 0.81, 0.0729, 0.06561]
-    assert found == pytest.approx(want)
+    assert found == near(want)
 
 
 @pytest.mark.parametrize("name", ["in sequence", "chained", "a chain of a sequence"])
@@ -152,8 +167,8 @@ def test_jumping_with_several(name: str) -> None:
     walked = rates(optimizer, [schedule], 8)
     for epoch in (7, 1, 4):
         jumping.go_to(epoch)
-        assert rate(other) == pytest.approx(walked[epoch - 1])
-    assert rates(other, [jumping], 3) == pytest.approx(walked[4:7])
+        assert rate(other) == near(walked[epoch - 1])
+    assert rates(other, [jumping], 3) == near(walked[4:7])
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -228,9 +243,9 @@ def test_schedules_of_ones_own_keep_their_closed_form() -> None:
 
     for cls, want in ((Halved, [1 / 2, 1 / 3, 1 / 4]), (Ahead, [2.0, 4.0, 7.0])):
         optimizer = sgd()
-        assert rates(optimizer, [cls(optimizer)], 3) == pytest.approx(want)
+        assert rates(optimizer, [cls(optimizer)], 3) == near(want)
     optimizer = sgd()
-    assert rates(optimizer, [Mine(optimizer, 0.5)], 3) == pytest.approx([0.9, 0.8, 0.7])
+    assert rates(optimizer, [Mine(optimizer, 0.5)], 3) == near([0.9, 0.8, 0.7])
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -254,7 +269,7 @@ def test_the_same_within_a_compiled_step(name: str) -> None:
     (plain, one), (other, two) = build(), build()
     step = tb.compile(other)
     for _ in range(9):
-        assert step().item() == pytest.approx(plain().item(), rel=1e-5)
+        assert step().item() == pytest.approx(plain().item(), rel=gamma(9 * STEP_ROUNDINGS, "float32"))
         assert rate(one) == rate(two)
     assert len(step.replays) == 2  # the first step has no momentum yet
 

@@ -9,6 +9,8 @@ import pytest
 import tensorbus as tb
 from tensorbus import nn
 
+from error_bounds import gamma
+
 
 class Heavy(tb.optim.Optimizer):
     """Momentum, in the words of PyTorch's own optimizers."""
@@ -66,6 +68,7 @@ def test_a_state_dict_leads_back():
 
 def test_compiled_steps_are_the_same():
     (plain, opt, losses), (other, other_opt, found) = trained(False), trained(True)
-    assert found == pytest.approx(losses, rel=1e-5)
+    rounded = gamma(4 * 24, "float32")  # four steps, each of a layer, its gradient and an update
+    assert found == pytest.approx(losses, rel=rounded, abs=0)
     assert [s["step"] for s in other_opt.state.values()] == [s["step"] for s in opt.state.values()]
-    assert tb.allclose(other.weight, plain.weight, rtol=1e-5)
+    assert tb.allclose(other.weight, plain.weight, rtol=rounded)
