@@ -58,6 +58,21 @@ def step(x):
 
 print([repr(step(data).item()) for _ in range(5)])
 """
+ATTENTION = """
+from tensorbus.nn.attention import create_block_mask, flex_attention
+
+q = tb.asarray(np.linspace(-1, 1, 2 * 40 * 8, dtype="f4").reshape(1, 2, 40, 8))
+slopes = tb.asarray([0.5, FACTOR])
+near = create_block_mask(lambda b, h, i, j: i - j < 9, None, None, 40, 40, BLOCK_SIZE=16)
+
+@tb.compile
+def step(q, slopes):
+    q, slopes = q.requires_grad_(), slopes.requires_grad_()
+    out = flex_attention(q, q, q, lambda s, b, h, i, j: s + slopes[h] * (i - j), near)
+    return tb.grad((out * out).sum(), [q, slopes])
+
+print([round(float(x.sum()), 4) for x in step(q, slopes)])
+"""
 PICK = """
 @tb.compile
 def pick(x, i):
@@ -103,6 +118,17 @@ def test_a_stored_training_step_gives_the_same_numbers(bench: Bench) -> None:
     first = bench.run(TRAINING)
     assert bench.programs()
     assert bench.run(TRAINING + "print(end='')") == first
+
+
+def test_attention_by_functions_is_stored_by_what_the_functions_do(bench: Bench) -> None:
+    """Values that they read are inputs; other functions are other programs."""
+    body = ATTENTION.replace("FACTOR", "0.25")
+    first = bench.run(body)
+    count = len(bench.programs())
+    assert bench.run(body + "assert not generates()") == first
+    assert bench.run(ATTENTION.replace("FACTOR", "4.0") + "assert not generates()") != first
+    assert bench.run(body.replace("(i - j)", "(j - i)") + "assert generates()") != first
+    assert len(bench.programs()) == 2 * count
 
 
 def test_other_layouts_are_right_in_a_stored_program(bench: Bench) -> None:

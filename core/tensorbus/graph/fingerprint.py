@@ -8,6 +8,7 @@ from typing import Any, Final
 from ..backend_interface.graph import Graph
 from ..dtypes.definition import DType
 from ..ops.definition import table
+from ..ops.nn.score_program import ScoreProgram
 
 _PLAIN: Final = (bool, int, float, complex, str, type(None), DType)
 _OWN: Final = frozenset({"input", "constant", "result"})
@@ -16,7 +17,8 @@ _OWN: Final = frozenset({"input", "constant", "result"})
 def name_of(graph: Graph) -> str | None:
     """Return a text that is the same for graphs that compute the same; None where no text says all.
 
-    So it is of ops that a plugin or the program defines, and of attributes that are objects.
+    So it is of ops that a plugin or the program defines, and of attributes that are objects, but for score
+    programs, which are graphs.
     """
     again = []
     for node in graph:
@@ -32,4 +34,7 @@ def _is_text(value: Any) -> bool:
         return all(map(_is_text, value))
     if isinstance(value, Mapping):
         return all(map(_is_text, (*value, *value.values())))
+    if isinstance(value, ScoreProgram):  # its text stands in that of the graph as a digest
+        graphs = (value.graph,) if value.derivative is None else (value.graph, value.derivative)
+        return all(name_of(graph) is not None for graph in graphs)
     return isinstance(value, _PLAIN)
