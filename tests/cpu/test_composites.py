@@ -17,6 +17,8 @@ from tensorbus_cpu.eager import kernels_native as large
 from tensorbus_cpu.eager.kernels_native import SLOW_IN_NUMPY_SIZE
 from tensorbus_cpu.kernels import TABLE
 
+from error_bounds import gamma
+
 WIDE = {"float32": 1e-4, "float64": 1e-9, "float16": 1e-2, "bfloat16": 4e-2}
 """Dtypes, and how far apart results may be where they cancel: the widest of such are digamma and lgamma."""
 
@@ -101,7 +103,7 @@ def test_without_a_compiler_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> No
         weak=(False,),
     )  # fmt: skip
     assert kernel.prepare is not None
-    np.testing.assert_allclose(kernel.prepare(call)(a), a / (1 + np.exp(-a)), 1e-5, 1e-7)
+    np.testing.assert_allclose(kernel.prepare(call)(a), a / (1 + np.exp(-a)), gamma(8, "float32"))
 
 
 def test_gradients_are_those_of_the_decomposition() -> None:
@@ -110,7 +112,7 @@ def test_gradients_are_those_of_the_decomposition() -> None:
         x = tb.asarray(a, device="cpu").requires_grad_()
         tb.nn.functional.elu(x).sum().backward()
         assert x.grad is not None
-        np.testing.assert_allclose(x.grad.numpy(), np.where(a > 0, 1, np.exp(a)), 1e-12)
+        np.testing.assert_allclose(x.grad.numpy(), np.where(a > 0, 1, np.exp(a)), gamma(4, "float64"))
 
 
 @pytest.mark.skipif(NATIVE.compiler() is None, reason="NumPy computes every power by itself")

@@ -14,6 +14,8 @@ from tensorbus_cpu.gemm import kernels_matmul as products
 from tensorbus_cpu.gemm import mkl_gemm as mkl
 from tensorbus_cpu.gemm import packed_gemm as panels
 
+from error_bounds import assert_within, of_product, stored
+
 _ALL = frozenset().union(*(worth for _, worth, _ in mkl.PRODUCTS.values()))
 _SHAPES = (
     ((70, 90), (90, 600)),
@@ -118,7 +120,8 @@ def test_rows_of_many_matrices_are_those_of_one(dtype: str) -> None:
     for a in (x, x.transpose(1, 0, 2, 3), x[:, :, ::2], x[..., ::-1], x[:0]):
         found = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(y, device="cpu")
         assert found.shape == (*a.shape[:-1], 30)
-        np.testing.assert_allclose(found.numpy(), np.matmul(a, y), 1e-4, 1e-4)
+        wide = np.matmul(a.astype("f8"), y.astype("f8")) if dtype == "float32" else np.matmul(a, y)
+        assert_within(found.numpy(), wide, 2 * of_product(a, y, dtype))  # one of NumPy's in float64
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
@@ -128,8 +131,7 @@ def test_rows_of_many_matrices_are_those_of_one(dtype: str) -> None:
 def test_products_of_floats_of_8_bits_are_of_floats(dtype: str, shapes: Any) -> None:
     rng = np.random.default_rng(4)
     x, y = (tb.asarray(rng.standard_normal(s).astype("f4"), device="cpu").to(dtype) for s in shapes)
-    wanted = np.matmul(x.numpy().astype("f4"), y.numpy().astype("f4")).astype(x.numpy().dtype)
+    a, b = (v.numpy().astype("f8") for v in (x, y))
     found = (x @ y).numpy()
-    assert found.dtype == wanted.dtype
-    wide = [v.astype("f4") for v in (found, wanted)]
-    np.testing.assert_allclose(wide[0], wide[1], 0.26, 1e-2)
+    assert found.dtype == x.numpy().dtype
+    assert_within(found.astype("f8"), a @ b, stored(a @ b, dtype) + of_product(a, b, "float32"))

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 CONFIDENCE = 8.0
-UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53,
-         "complex64": 2.0**-24, "complex128": 2.0**-53}  # fmt: skip
+UNITS = {"float8_e5m2": 2.0**-3, "float8_e4m3fn": 2.0**-4, "bfloat16": 2.0**-8, "float16": 2.0**-11,
+         "float32": 2.0**-24, "float64": 2.0**-53, "complex64": 2.0**-24, "complex128": 2.0**-53}  # fmt: skip
+SMALLEST = {"float8_e5m2": 2.0**-17, "float8_e4m3fn": 2.0**-10, "bfloat16": 2.0**-134, "float16": 2.0**-25}
+"""Half of the smallest number above zero."""
 WORSE_THAN_EAGER = 4.0
 
 
@@ -43,7 +45,7 @@ def of_product(a: Any, b: Any, dtype: Any, *, extra: int = 2) -> Any:
 
 def stored(value: Any, dtype: Any) -> Any:
     """Return the bound for storing a result in a dtype narrower than the one that it was computed in."""
-    smallest = {"float16": 2.0**-25, "bfloat16": 2.0**-134}.get(getattr(dtype, "name", str(dtype)), 0.0)
+    smallest = SMALLEST.get(getattr(dtype, "name", str(dtype)), 0.0)
     return unit(dtype) * np.abs(_wide(value)) + smallest
 
 
