@@ -50,7 +50,7 @@ def install(folder: Path, name: str, entry_point: str, modules: dict[str, str]) 
 def npu(tmp_path: Path) -> Path:
     """The device of devices.md, and the packages that add a kernel and an op to it."""
     _, manifest, _, short = blocks(DEVICES, "toml")
-    extension, device, kernels, kernel_only, op_only = blocks(DEVICES)
+    extension, device, kernels, kernel_only, _, op_only = blocks(DEVICES)
     modules = {
         "extension.py": extension,
         "device.py": device,

@@ -59,7 +59,7 @@ def by_device(function: Callable[..., Any], *args: Any) -> Any:
 
 def from_bytes(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
     """Return a new tensor of C-ordered bytes. Raises ``OutOfMemoryError``."""
-    return _of_bytes(runtime(where).from_host, data, shape, dtype, where)
+    return _of_bytes("from_host", data, shape, dtype, where)
 
 
 def from_memory(data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
@@ -67,15 +67,13 @@ def from_memory(data: memoryview, shape: Shape, dtype: DType, where: Device) -> 
 
     Nobody else writes to ``data`` afterwards. Raises ``OutOfMemoryError``.
     """
-    memory = runtime(where)
-    make = memory.from_memory if isinstance(memory, SupportsHostMemory) else memory.from_host
-    return _of_bytes(make, data, shape, dtype, where)
+    name = "from_memory" if isinstance(runtime(where), SupportsHostMemory) else "from_host"
+    return _of_bytes(name, data, shape, dtype, where)
 
 
-def _of_bytes(
-    make: Callable[..., Any], data: memoryview, shape: Shape, dtype: DType, where: Device
-) -> Tensor:
-    shape = tuple(shape)
+def _of_bytes(name: str, data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:
+    """Return the tensor that the device's function of this name makes."""
+    shape, make = tuple(shape), getattr(runtime(where), name)
     try:
         value = by_device(make, data, shape, dtype, where.index)
     except TensorbusError:
@@ -85,11 +83,9 @@ def _of_bytes(
             f"{where}: no memory for {dtype}{list(shape)}, {len(data)} bytes. {error}"
         ) from error
     except Exception as error:
-        raise backend(where.type).failed(f"runtime.{make.__name__}(...)", error) from error
+        raise backend(where.type).failed(f"runtime.{name}(...)", error) from error
     if getattr(value, "shape", None) != shape:
-        raise backend(where.type).breach(
-            f"{make.__name__}(...)", describe(value), f"a value of shape {shape}"
-        )
+        raise backend(where.type).breach(f"{name}(...)", describe(value), f"a value of shape {shape}")
     return wrap(value, ValueType.of(dtype, where))
 
 

@@ -141,6 +141,10 @@ class WeakValues(Generic[K, V]):
         reference = self._references.pop(key, None)
         return None if reference is None else reference()
 
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._references.clear()
+
     def items(self) -> list[tuple[K, V]]:
         """Return the keys and values of the moment."""
         pairs = [(key, reference()) for key, reference in list(self._references.items())]
