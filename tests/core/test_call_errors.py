@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.ops.definition import table
 
 X = tb.asarray([[1.0, 2.0, 3.0]], device="cpu")
 
@@ -52,6 +54,18 @@ X = tb.asarray([[1.0, 2.0, 3.0]], device="cpu")
 def test_it_names_the_op_and_how_it_is_called(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(TypeError, match=re.escape(words)):
         call()
+
+
+def test_what_takes_no_keywords_is_named_with_the_one_that_it_got() -> None:
+    for name in (op.name for op in table if op.family == "elementwise" and hasattr(tb, op.name)):
+        more = [X] * (len(table[name].operands) - 1)
+        for call in filter(callable, (partial(getattr(tb, name), X), getattr(X, name, None))):
+            with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'wrong'"):
+                call(*more, wrong=1)
+    with pytest.raises(TypeError, match=r"^exp_\(\) got .* 'wrong'. It is called as exp_\(x, /\)\."):
+        X.exp_(wrong=1)
+    with pytest.raises(tb.AxisError, match=r"^size: axis 5 is none of a tensor of 2 axes"):
+        X.size(5)
 
 
 def test_a_tensor_is_no_axis() -> None:

@@ -15,7 +15,7 @@ from ..compat.torch_names import IN_PLACE
 from ..dtypes.definition import bool_
 from ..errors import ArgumentError
 from ..interchange.host_array import as_assigned_value
-from ..ops.call_errors import error_of_call
+from ..ops.call_errors import error_of_call, misfit
 from ..ops.definition import InPlaceCall, table
 from ..ops.elementwise.activation import clip
 from ..ops.elementwise.arithmetic import add as _add
@@ -166,7 +166,14 @@ def _of(name: str) -> Callable[..., Tensor]:
     """Return the method of that name as a function, looked up when it is first called."""
 
     def function(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        out: Tensor = getattr(Tensor, name)(x, *args, **kwargs)
+        method = getattr(Tensor, name)
+        try:
+            out: Tensor = method(x, *args, **kwargs)
+        except TypeError as error:
+            misuse = misfit(method, f"{name}_", error)
+            if misuse is None:
+                raise
+            raise misuse from None
         return out
 
     function.__doc__ = f"Hold what ``x.{name}(...)`` returns; of comparisons 0 and 1."

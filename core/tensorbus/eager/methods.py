@@ -13,7 +13,7 @@ from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError, TensorbusError
 from ..interchange import ufuncs
-from ..ops.call_errors import misfit, renamed
+from ..ops.call_errors import misfit, renamed, with_form
 from ..ops.creation import creation
 from ..ops.definition import InPlaceCall, Op, table
 from ..ops.elementwise import activation, arithmetic, special, transcendental
@@ -185,7 +185,8 @@ _NUMBERS: Final = (Tensor, bool, int, float, complex, SymNumber, SymInt)
 _ask = with_reflected(lambda operands, _: matmul.matmul(*operands), "matmul")
 
 
-def _where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
+@with_form
+def where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
     """Return this tensor's elements where ``condition`` is true, those of ``other`` elsewhere.
 
     The method of PyTorch: ``tensorbus.where(condition, x, other)``.
@@ -296,7 +297,7 @@ def attach() -> None:
     dynamic.__imatmul__ = _in_place(_product)
     dynamic.reshape = _with_unpacked_sizes(table.function("reshape"))
     dynamic.permute_dims = _with_unpacked_sizes(table.function("permute_dims"))
-    dynamic.where = _where
+    dynamic.where = where
     dynamic.view = _with_unpacked_sizes(view)
     for function in _FUNCTIONS:
         setattr(Tensor, function.__name__, function)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from math import prod
+from operator import index
 from typing import Any
 
+from ..errors import AxisError
 from ..tracing.sym_int import SymInt
 
 Shape = tuple[int, ...]
@@ -22,8 +24,15 @@ class ElementCount(int):
     _lengths: Shape
 
     def __call__(self, dim: int | None = None) -> Any:
-        """Return the shape, or the length of axis ``dim``."""
-        return self._lengths if dim is None else self._lengths[dim]
+        """Return the shape, or the length of axis ``dim``. Raises ``AxisError`` for one that is not there."""
+        if dim is None:
+            return self._lengths
+        try:
+            return self._lengths[index(dim)]
+        except (IndexError, TypeError):
+            raise AxisError(
+                f"size: axis {dim!r} is none of a tensor of {len(self._lengths)} axes, shape {self._lengths}."
+            ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, (int(self),)
