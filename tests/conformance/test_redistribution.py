@@ -93,7 +93,7 @@ def test_parts_on_several_types_of_devices() -> None:
         mesh = dist.init_device_mesh(None, (2,))
         x = tb.arange(3, dtype="float32", device=("cpu", "refdev")[dist.get_rank()])
         y = dist.distribute_tensor(x, mesh, [S(0)])
-        return y.device.type, y.full_tensor().tolist()
+        return y.to_local().device.type, y.full_tensor().tolist()
 
     assert dist.run_ranks(rank, 2) == [("cpu", [0, 1, 2]), ("refdev", [0, 1, 2])]
 

@@ -334,6 +334,8 @@ def walk(
             g = grads.pop(node, None)
             if g is None:
                 continue
+            if isinstance(node, Leaf) and node.lay_out is not None:
+                g = node.lay_out(g)
             g = gradient_after_hooks(node, g) if hooks and id(node) not in ends else g
             if receivers is not None and isinstance(node, Leaf) and (hook := receiver_of(node)) is not None:
                 with GradMode(create):

@@ -125,6 +125,12 @@ class _Rules:
     def lift(self, x: Any, device: Device) -> Any:
         return wrap(Dual(x, None), ValueType.of(x.dtype, device))
 
+    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
+        return self.lift(x, device)
+
+    def depth(self, device: Device) -> int:
+        return device.index
+
     def inner(self, device: Device) -> Device | None:
         return inner_of(device)
 

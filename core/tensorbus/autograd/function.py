@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ..dispatch.levels import Level, levels
-from ..dispatch.modes import has_history, value_modes
+from ..dispatch.modes import depth, has_history, value_modes
 from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.creation.creation import full
@@ -358,7 +358,7 @@ def _level_of(args: Sequence[Any]) -> Level | None:
         return None
     here = levels()
     indices = [
-        x._vtype.device.index for x in args if isinstance(x, Tensor) and x._vtype.device.type in value_modes
+        depth(x._vtype.device) for x in args if isinstance(x, Tensor) and x._vtype.device.type in value_modes
     ]
     index = max(indices, default=-1)
     return here[index] if 0 <= index < len(here) else None

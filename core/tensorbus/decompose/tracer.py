@@ -44,6 +44,14 @@ class GraphTracer:
         """Refuse a tensor that is not among the inputs of what is traced."""
         raise DeviceError(f"a tensor on {x.device} is no input of the function that is traced on {device}.")
 
+    def lift_operand(self, op: str, x: Any, device: Device) -> NoReturn:
+        """Refuse a tensor that is not among the inputs of what is traced."""
+        self.lift(x, device)
+
+    def depth(self, device: Device) -> int:
+        """Return the only level that there is."""
+        return device.index
+
     def inner(self, device: Device) -> None:
         """Return None: the values stand for no others."""
 

@@ -242,17 +242,20 @@ class ValueType:
     True
     """
 
-    __slots__ = ("device", "dtype", "materialized")
+    __slots__ = ("cell", "device", "dtype", "materialized")
 
     dtype: DType
     device: Device
     materialized: ValueType
     """Itself; of the type of a lazy value (see ``lazy``), the type that the computed value has."""
+    cell: type | None
+    """The class of tensors that hold such values; None: ``Tensor``."""
 
     def __init__(self, dtype: DType, device: Device) -> None:
         self.dtype = dtype
         self.device = device
         self.materialized = self
+        self.cell = cell_classes.get(device.type)
 
     @staticmethod
     def of(dtype: DType, device: Device) -> ValueType:
@@ -281,5 +284,7 @@ class ValueType:
         return (ValueType.of, (self.dtype, self.device))
 
 
+cell_classes: Final[dict[str, type]] = {}
+"""The classes of tensors on pseudo devices that have one of their own, by device type."""
 _value_types: Final[dict[tuple[DType, Device], ValueType]] = {}
 _lazy_types: Final[dict[ValueType, ValueType]] = {}

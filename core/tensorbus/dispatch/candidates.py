@@ -10,6 +10,7 @@ dataclasses take.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..backend_interface.protocols import Call, Kernel
@@ -93,7 +94,7 @@ def candidates_of(signature: Signature) -> tuple[Candidate, ...]:
         fallback = HostFallback(reason=refusal(op.family))
         return (*judge(op.name, signature.call, device), *decompositions, fallback)
     if any(o.device != device for o in signature.operands if isinstance(o, ValueType)):
-        lift = mode.lift
+        lift = partial(mode.lift_operand, op.name)
         return (
             Lifting(
                 owner=device.type,

@@ -17,7 +17,7 @@ from ..errors import DeviceError
 from ..ops.definition import Op, table
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import mode_stack
-from .modes import Mode, lift_lazy, stack_of, value_modes
+from .modes import Mode, depth, lift_lazy, stack_of, value_modes
 
 
 class Level(Mode):
@@ -53,7 +53,7 @@ class Level(Mode):
         devices = [x._vtype.device for x in operands if isinstance(x, Tensor)]
         if isinstance(device := attrs.get("device"), Device):
             devices.append(device)
-        if not any(d.type in value_modes and d.index >= self.device.index for d in devices):
+        if not any(d.type in value_modes and depth(d) >= self.device.index for d in devices):
             return NotImplemented
         return table.run(op.name, lift_lazy(operands), attrs, below=True)
 

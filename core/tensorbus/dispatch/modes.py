@@ -142,8 +142,8 @@ def below_modes(function: Callable[[], Any]) -> Any:
 class ValueMode(Protocol):
     """Runs ops on values of its own, which stand for others: those of a pseudo device.
 
-    Such a mode is found by the operands of an op, not on the stack: of several, the one with the largest
-    index of its device, the innermost, takes the op.
+    Such a mode is found by the operands of an op, not on the stack: of several, the one whose device lies
+    deepest, the innermost, takes the op.
     """
 
     def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
@@ -152,6 +152,14 @@ class ValueMode(Protocol):
 
     def lift(self, x: Any, device: Device) -> Any:
         """Return a tensor from outside as one of the pseudo device."""
+        ...
+
+    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
+        """Return an operand from outside as one of the pseudo device; raise where it must not be mixed."""
+        ...
+
+    def depth(self, device: Device) -> int:
+        """Return how deep the pseudo device lies among those that values may stand for each other on."""
         ...
 
     def inner(self, device: Device) -> Device | None:
@@ -188,6 +196,11 @@ def register_value_mode(device_type: str, mode: ValueMode) -> None:
 def is_value_mode(device_type: str) -> bool:
     """Return whether values of this type stand for others, and have no memory of their own."""
     return device_type in value_modes
+
+
+def depth(device: Device) -> int:
+    """Return how deep a pseudo device lies: those of levels by their number, from 0; -1: outside of all."""
+    return value_modes[device.type].depth(device)
 
 
 def inner_device(device: Device) -> Device | None:
@@ -259,9 +272,9 @@ def lift_lazy(operands: Sequence[Any]) -> Sequence[Any]:
     inner = [k.device for k in kinds if k is not None and k.device.type in value_modes]
     if not inner:
         return operands
-    device = max(inner, key=lambda d: d.index)
-    lift = value_modes[device.type].lift
+    device = max(inner, key=depth)
+    lift = value_modes[device.type].lift_operand
     return [
-        lift(x, device) if k is not None and k.device != device and k.materialized is not k else x
+        lift("an op", x, device) if k is not None and k.device != device and k.materialized is not k else x
         for x, k in zip(operands, kinds, strict=True)
     ]

@@ -15,7 +15,7 @@ from ..dtypes.definition import DType
 from ..errors import DeviceError, DtypeError, UnsupportedDtypeError
 from ..ops.definition import Op, Shape, Spec
 from .kernel_tables import tables_of
-from .modes import value_modes
+from .modes import depth, value_modes
 
 Operand = ValueType | type
 """The type of an operand: of a tensor, or of a Python scalar."""
@@ -97,7 +97,7 @@ def common_device(op: str, operands: Sequence[Operand]) -> Device:
     if value_modes:
         inner = [d for d in devices if d.type in value_modes]
         if inner:  # the innermost mode sees the values of all others as constants
-            return max(inner, key=lambda d: d.index)
+            return max(inner, key=depth)
     for other in devices[1:]:
         if other != devices[0]:
             raise DeviceError(

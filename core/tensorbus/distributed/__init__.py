@@ -4,7 +4,8 @@ Ranks are threads of a process (``run_ranks``) or processes (``init``). What con
 by the tensors' device. In order: ``records``, ``work``, ``memory_store``,
 ``file_store``, ``world``, ``store_urls``, ``group``, ``combination``, ``functional``,
 ``collectives``, ``thread_ranks``, ``launch_environment``, ``launcher``, ``placements``, ``device_mesh``,
-``redistribute``, ``dtensor``, ``module_class``, ``gradient_reducer``, ``replicate``.
+``redistribute``, ``layout``, ``explicit_mode``, ``sharding_plan``, ``mesh_mode``, ``dtensor``,
+``module_class``, ``gradient_reducer``, ``replicate``.
 """
 
 from ..errors import DistributedError as DistributedError
@@ -37,6 +38,7 @@ from .device_mesh import init_device_mesh as init_device_mesh
 from .dtensor import DTensor as DTensor
 from .dtensor import distribute_tensor as distribute_tensor
 from .dtensor import local_map as local_map
+from .explicit_mode import explicit as explicit
 from .file_store import FileStore as FileStore
 from .group import ProcessGroup as ProcessGroup
 from .group import new_group as new_group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import ArgumentError
 from .group import ProcessGroup, new_group
@@ -25,6 +26,9 @@ class DeviceMesh:
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         self.shape = tuple(group.size for group in self.groups)
         self.ndim = len(self.shape)
+        self.layouts: dict[Any, Any] = {}
+        self.plans: dict[Any, Any] = {}
+        self.devices: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         return f"DeviceMesh({self.device_type!r}, {self.shape}, mesh_dim_names={self.mesh_dim_names})"

@@ -3,35 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
+from ..autograd import engine
 from ..autograd.engine import no_grad
-from ..autograd.function import Function
-from ..devices.device import Device
+from ..autograd.views import DETACHED, link
+from ..devices.device import cell_classes
+from ..dispatch.modes import detached_value, register_value_mode
+from ..dispatch.plan import Plan
+from ..dtypes import definition as dt
 from ..dtypes.definition import DType
-from ..errors import ArgumentError, ShapeError
-from ..tensor.tensor import Tensor
+from ..errors import ArgumentError, AutogradError, ShapeError
+from ..ops.definition import Op, table
+from ..tensor.leaf import Leaf
+from ..tensor.tensor import Tensor, wrap
 from . import functional
 from .device_mesh import DeviceMesh
+from .layout import MESH, Distributed, Layout, cell_of, layout_of
+from .mesh_mode import MeshMode
 from .placements import Partial, Placement, Placements, Replicate, Shard, checked_placements, local_shape
 from .redistribute import gradient_placements, redistribute
 
 
-class DTensor:
+def _change(name: str, vjp: Callable[..., tuple[Any, ...]]) -> Op[...]:
+    """Return what stands in a history for a change between a part and the whole; it is in no table."""
+    return Op(
+        name=name, family="alias", operands=("x",), arguments=lambda x, /: ((x,), {}),
+        infer=lambda specs, **_: specs[0], vjp=vjp, dtypes=dt.ALL,
+    )  # fmt: skip
+
+
+_FROM_LOCAL: Final = _change("from_local", lambda g, layout: (_part_gradient(g, layout),))
+_TO_LOCAL: Final = _change("to_local", lambda g, layout: (_cell(g, layout),))
+_REDISTRIBUTE: Final = _change("redistribute", lambda g: (g,))
+"""The same tensor, so that the gradient is the same, wherever it lies."""
+
+
+def _recorded(op: Op[...], x: Tensor, out: Any, **attrs: Any) -> Any:
+    """Return ``out``, with the history of a change of ``x``."""
+    if x._node is not None:
+        plan = Plan(
+            op=op, operands=(x._vtype.materialized,), run=None, out=out._vtype.materialized, casts=(None,),
+            attrs=attrs,
+        )  # fmt: skip
+        engine.record(plan, (x,), out)
+    return out
+
+
+def _part_gradient(g: DTensor, layout: Layout) -> Tensor:
+    """Return the gradient of a rank's part, of which the tensor in ``layout`` was made."""
+    mesh = layout.mesh
+    g = g.redistribute(gradient_placements(layout.placements))
+    part: Tensor = g._value.local
+    for placement, size in zip(layout.placements, mesh.shape, strict=True):
+        if not isinstance(placement, Partial):
+            continue
+        if placement.reduction not in ("sum", "average"):
+            raise AutogradError(f"from_local: {placement} has no derivative; sums and averages have one.")
+        if placement.reduction == "average":
+            part = part / size
+    return part
+
+
+def _cell(local: Tensor, layout: Layout) -> Any:
+    """Return the distributed tensor without history whose part is ``local``."""
+    return cell_of(wrap(local._value, local._vtype), layout.mesh, layout.placements, layout.shape)
+
+
+class DTensor(Tensor):
     """A tensor of ``shape`` on the ranks of ``device_mesh``, with a placement for each of its dimensions.
 
-    ``distribute_tensor`` and ``DTensor.from_local`` make one; ``redistribute`` lays it out otherwise, and
-    ``to_local`` is this rank's part, on which all ops work; ``local_map`` calls a function of parts. The
-    derivative is that of the tensor as a whole, and the gradient lies as the tensor does; that of a
-    ``Partial`` is the whole one on each rank.
+    ``distribute_tensor`` and ``DTensor.from_local`` make one. It is a ``Tensor``: ops run on it, each rank
+    calling the same, and give what they would on one device, in whichever placements communicate least; so
+    do derivatives, in-place changes, modules, optimizers. Operands are distributed over one mesh, or single
+    numbers. ``redistribute`` lays it out otherwise, ``to_local`` is this rank's part, ``local_map`` calls a
+    function of parts. Its ``device`` stands for the mesh: new tensors on it are the same on each rank. The
+    gradient of a leaf lies as the leaf does; that of a ``Partial`` is the whole one on each rank.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     mesh = dist.init_device_mesh("cpu", (2,))
+    ...     x = dist.distribute_tensor(tb.ones((4, 2), device="cpu"), mesh, [dist.Shard(0)])
+    ...     y = (x * 2).sum()
+    ...     return y.placements, y.item()
+    >>> dist.run_ranks(rank, 2)[0]
+    ((Partial(reduction='sum'),), 16.0)
     """
 
-    __slots__ = ("_local", "device_mesh", "placements", "shape")
-
-    def __init__(
-        self, local: Tensor, device_mesh: DeviceMesh, placements: Placements, shape: tuple[int, ...]
-    ) -> None:
-        self._local, self.device_mesh, self.placements, self.shape = local, device_mesh, placements, shape
+    __slots__ = ()
 
     @staticmethod
     def from_local(
@@ -43,6 +103,10 @@ class DTensor:
         ``shape`` is that of the whole; None: every rank's part is as large as this one. Raises ``ShapeError``
         where the part is not what ``chunk`` gives this rank.
         """
+        if isinstance(local_tensor, DTensor):
+            raise ArgumentError(
+                "from_local: a rank's part is needed, got a DTensor; lay that out by redistribute()."
+            )
         chosen = checked_placements("from_local", placements, device_mesh.ndim, local_tensor.ndim)
         if shape is None:
             whole = list(local_tensor.shape)
@@ -56,7 +120,9 @@ class DTensor:
                 f"from_local: of shape {tuple(shape)}, laid out as {[*chosen]}, this rank has a part of shape"
                 f" {part}, got {tuple(local_tensor.shape)}."
             )
-        return DTensor(_on_mesh(local_tensor, device_mesh), device_mesh, chosen, tuple(shape))
+        x = _on_mesh(local_tensor, device_mesh)
+        out: DTensor = cell_of(wrap(x._value, x._vtype), device_mesh, chosen, tuple(shape))
+        return _recorded(_FROM_LOCAL, x, out, layout=out._value.layout)  # type: ignore[no-any-return]
 
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """Return this rank's part, with history.
@@ -64,75 +130,81 @@ class DTensor:
         ``grad_placements`` says how the gradient that comes back lies; None: as the tensor does. A part that
         is the same on all ranks, and used on each for other data, gets a ``Partial()`` gradient.
         """
-        if grad_placements is None:
-            return self._local
-        mesh = self.device_mesh
-        chosen = checked_placements("to_local", grad_placements, mesh.ndim, len(self.shape))
-        own = gradient_placements(self.placements)
-        if chosen == own or not self._local.requires_grad:
-            return self._local
-        return _GradientFrom.apply(self._local, mesh, self.shape, chosen, own)  # type: ignore[no-any-return]
+        value: Distributed = self._value
+        layout, local = value.layout, value.local
+        if self._node is None:
+            return wrap(local._value, local._vtype)
+        own = gradient_placements(layout.placements)
+        if grad_placements is not None:
+            own = checked_placements("to_local", grad_placements, layout.mesh.ndim, len(self.shape))
+        back = layout_of(layout.mesh, own, layout.shape)
+        return _recorded(_TO_LOCAL, self, wrap(local._value, local._vtype), layout=back)  # type: ignore[no-any-return]
 
-    def full_tensor(self) -> Tensor:
+    def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """Return the whole tensor, the same on each rank. All ranks of the mesh call it."""
-        return self.redistribute([Replicate()] * self.device_mesh.ndim)._local
+        whole = self.redistribute([Replicate()] * self.device_mesh.ndim)
+        return whole.to_local(grad_placements=grad_placements)
 
     def redistribute(self, placements: Sequence[Placement]) -> DTensor:
         """Return the same tensor in other placements, by the collectives that send the fewest elements.
 
         All ranks of the mesh call it. Raises ``ArgumentError``, ``AxisError`` and what collectives raise.
         """
-        mesh = self.device_mesh
-        chosen = checked_placements("redistribute", placements, mesh.ndim, len(self.shape))
-        local = redistribute(self._local, mesh, self.shape, self.placements, chosen)
-        return DTensor(local, mesh, chosen, self.shape)
+        layout: Layout = self._value.layout
+        chosen = checked_placements("redistribute", placements, layout.mesh.ndim, len(self.shape))
+        if chosen == layout.placements:
+            return self
+        local = redistribute(self._value.local, layout.mesh, layout.shape, layout.placements, chosen)
+        return _recorded(_REDISTRIBUTE, self, _cell(local, layout_of(layout.mesh, chosen, layout.shape)))  # type: ignore[no-any-return]
 
-    def backward(self, gradient: DTensor | None = None) -> None:
-        """Differentiate; ``gradient`` may be left out where the tensor has one element."""
-        if gradient is None:
-            self.full_tensor().backward()
-        else:
-            self._local.backward(gradient.redistribute(gradient_placements(self.placements))._local)
+    @property
+    def device_mesh(self) -> DeviceMesh:
+        """The mesh whose ranks have the tensor."""
+        layout: Layout = self._value.layout
+        return layout.mesh
 
-    def detach(self) -> DTensor:
-        """Return the same tensor without history."""
-        return DTensor(self._local.detach(), self.device_mesh, self.placements, self.shape)
+    @property
+    def placements(self) -> Placements:
+        """How the tensor lies along each dimension of the mesh."""
+        layout: Layout = self._value.layout
+        return layout.placements
 
-    def requires_grad_(self, requires_grad: bool = True) -> DTensor:
-        """Ask for the gradient of this tensor; returns it."""
-        self._local.requires_grad_(requires_grad)
+    def detach(self) -> Tensor:
+        """Return a view of this tensor without history: a write to one of the two is seen in the other."""
+        return link(wrap(detached_value(self), self._vtype), self, DETACHED)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for a gradient, or stop asking; return the tensor itself. The gradient lies as the tensor."""
+        super().requires_grad_(requires_grad)
+        if isinstance(self._node, Leaf):
+            self._node.lay_out = self._value.layout.as_gradient
         return self
 
-    @property
-    def grad(self) -> DTensor | None:
-        """The gradient, or None where none was computed."""
-        grad = self._local.grad
-        if grad is None:
-            return None
-        return DTensor(grad, self.device_mesh, gradient_placements(self.placements), self.shape)
+    def _set_value(self, other: Tensor) -> None:
+        """Make this cell hold the value of another, history apart; it stays in its placements."""
+        own: Distributed | None = getattr(self, "_value", None)
+        if own is not None and isinstance(other, DTensor) and other.shape == own.shape:
+            with no_grad():
+                other = other.detach().redistribute(own.layout.placements)
+        super()._set_value(other)
 
-    @property
-    def requires_grad(self) -> bool:
-        """Whether derivatives are taken by it."""
-        return self._local.requires_grad
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> DType:
-        """The type of the elements."""
-        return self._local.dtype
-
-    @property
-    def device(self) -> Device:
-        """Where this rank's part lies."""
-        return self._local.device
+    @staticmethod
+    def _filled_like(x: Any, value: Any, dtype: DType) -> Tensor:
+        """Return a tensor laid out as ``x``, with one number everywhere."""
+        local, layout = x._value.local, x._value.layout
+        placements = gradient_placements(layout.placements)
+        part = table["full"](local.shape, value, dtype=dtype, device=local.device)
+        return _cell(part, layout_of(layout.mesh, placements, layout.shape))  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"DTensor(shape={self.shape}, placements={[*self.placements]}, {self._local!r})"
+        if not hasattr(self, "_value"):
+            return object.__repr__(self)
+        value: Distributed = self._value
+        return f"DTensor(shape={self.shape}, placements={[*self.placements]}, {value.local!r})"
+
+
+cell_classes[MESH] = DTensor
+register_value_mode(MESH, MeshMode())
 
 
 def distribute_tensor(
@@ -166,7 +238,9 @@ def distribute_tensor(
         for group in device_mesh.groups:
             x = functional.broadcast(x, 0, group)
         local = redistribute(x, device_mesh, x.shape, whole, chosen).detach()
-    return DTensor(local.requires_grad_(tensor.requires_grad), device_mesh, chosen, tuple(tensor.shape))
+    out: DTensor = cell_of(local, device_mesh, chosen, tuple(tensor.shape))
+    out.requires_grad_(tensor.requires_grad)
+    return out
 
 
 def local_map(
@@ -243,21 +317,6 @@ def _is_even(x: DTensor) -> bool:
                 return False
             lengths[placement.dim] //= size
     return True
-
-
-class _GradientFrom(Function):
-    """The same tensor, whose gradient comes back in placements of its own."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, mesh: DeviceMesh, shape: tuple[int, ...], source: Placements, target: Placements
-    ) -> Tensor:
-        ctx.layout = mesh, shape, source, target
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        return redistribute(g, *ctx.layout), None, None, None, None
 
 
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:

@@ -47,6 +47,20 @@ def gradient_placements(placements: Placements) -> Placements:
     return tuple(Replicate() if isinstance(p, Partial) else p for p in placements)
 
 
+def collectives_between(
+    shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements
+) -> tuple[list[str], int]:
+    """Return the collectives of a change of placements, and how many elements a rank sends."""
+    names = []
+    steps = plan(shape, sizes, source, target)
+    for step in steps:
+        if isinstance(step.before, Shard):
+            names.append("all_to_all" if isinstance(step.after, Shard) else "all_gather")
+        elif isinstance(step.before, Partial):
+            names.append("reduce_scatter" if isinstance(step.after, Shard) else "all_reduce")
+    return names, sum(step.elements for step in steps)
+
+
 @lru_cache(maxsize=4096)
 def plan(
     shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..backend_interface.communication import Store
 from ..errors import ArgumentError, DistributedError
@@ -40,6 +40,8 @@ class World:
         """What sets the names of this rank's groups apart from those of other threads; "" for processes."""
         self.records = Records()
         self.groups: dict[str, ProcessGroup] = {}
+        self.meshes: dict[int, Any] = {}
+        """Meshes that tensors lie on, by the index of their pseudo device."""
         self.group_counts: dict[tuple[int, ...], int] = {}
 
     def close(self, reason: str = "") -> None:

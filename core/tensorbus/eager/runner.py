@@ -145,7 +145,8 @@ def single_runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any
         if plan.run is None:
             made = decomposed(plan, operands, tracked)
             return made if view else unlink(made)
-        out = Tensor()
+        cell = plan.out.cell
+        out: Any = Tensor() if cell is None else cell()
         try:
             out._value = plan.run(*values)
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Final
 
 from ..dispatch.modes import inner_device
@@ -27,7 +28,8 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
     """Replace what ``key`` selects by ``value``, which broadcasts."""
     what = assigned = None
     if isinstance(value, Tensor):
-        assigned = value
+        single = self._vtype.cell is not None and not value.shape
+        assigned = value.to(self.device) if single else value
     elif type(value) in _NUMBERS and not active_modes and inner_device(self._vtype.device) is None:
         what = _of_number(self, key, value)
     if what is None:
@@ -39,7 +41,8 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
                 return
             seen = self._value
         out = indexing.setitem(self, key, assigned) if what is None else table.run(*what[:3])
-        with _storing:
+        # What ranks share communicates as it is stored, so that no lock may be held.
+        with _storing if self._vtype.cell is None else nullcontext():
             if self._value is seen:
                 self.rebind(out)
                 return

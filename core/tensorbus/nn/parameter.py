@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Final
 
 from ..autograd import view_changes, views
 from ..autograd.engine import no_grad
@@ -30,7 +30,8 @@ class Parameter(Tensor):
             raise TypeError(
                 f"a Parameter is made from a tensor, got {type(data).__name__}; use tensorbus.asarray."
             )
-        self = object.__new__(cls)
+        cell = data._vtype.cell
+        self: Parameter = object.__new__(cls if cell is None else _class_of_both(cls, cell))
         self._set_value(data)
         self._node = None
         views.link(self, data, views.DETACHED)
@@ -49,6 +50,20 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+_of_both: Final[dict[tuple[type, type], Any]] = {}
+
+
+def _class_of_both(cls: type, cell: type) -> Any:
+    """Return the class of parameters whose values have a class of tensors of their own."""
+    if issubclass(cls, cell):
+        return cls
+    both = _of_both.get((cls, cell))
+    if both is None:
+        made = type(f"{cell.__name__}{cls.__name__}", (cell, cls), {"__module__": cls.__module__})
+        both = _of_both.setdefault((cls, cell), made)
+    return both
 
 
 def hold(cell: Tensor, value: Tensor) -> None:

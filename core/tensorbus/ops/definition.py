@@ -115,6 +115,8 @@ class Op(Generic[P]):
 
     ``batch(operands, batched, **attrs)`` is the batching rule: each operand that ``batched`` marks has an
     additional axis 0 of examples, and so has the result (each result). An op without one decomposes there.
+    ``shard(operands, results, **attrs)`` is the sharding rule, which yields how the op can be split over
+    ranks (``sharding_rules``); an op without one decomposes there, a prim runs on the whole of its operands.
     ``late`` names attributes on which neither shapes nor dtypes depend: kernels may take them with each call
     instead of being prepared for them. ``view`` marks an op whose result shows elements of its only operand:
     a write to one of the two is seen in the other.
@@ -153,6 +155,7 @@ class Op(Generic[P]):
     jvp: Callable[..., Any] | Jvp | None = None
     batch: Callable[..., Any] | None = None
     view: ViewRule | None = None
+    shard: Callable[..., Iterable[Any]] | None = None
     samples: Callable[[], Iterable[Any]] | None = None
     domain: Domain | None = None
     smooth: bool = True

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType, real_of
 from ..errors import DtypeError, ShapeError
+from . import sharding_rules
 from .batching_rules import shifted
 from .call_errors import flags
 from .creation.creation import full
@@ -80,7 +81,8 @@ def _along_axis(
     return table.add(
         Op(
             name=name, family="fft", operands=("x",), arguments=arguments, normalize=normalize, infer=infer,
-            compute=compute, vjp=vjp, jvp="linear", batch=shifted(name, "axis"), dtypes=dtypes, method=False,
+            compute=compute, vjp=vjp, jvp="linear", batch=shifted(name, "axis"),
+            shard=sharding_rules.besides(kind="linear"), dtypes=dtypes, method=False,
             doc=doc,
         )
     )  # fmt: skip

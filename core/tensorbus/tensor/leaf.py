@@ -26,11 +26,13 @@ RETAINED: Final = 0
 class Leaf:
     """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
 
-    __slots__ = ("grad", "hooks")
+    __slots__ = ("grad", "hooks", "lay_out")
     order = 0
 
     def __init__(self) -> None:
         self.grad: Tensor | None = None
+        self.lay_out: Callable[[Tensor], Tensor] | None = None
+        """Brings a gradient that comes to where the tensor lies; None: it is there."""
 
 
 _detached: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}

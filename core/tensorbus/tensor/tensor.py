@@ -35,7 +35,8 @@ Shape = tuple[int, ...]
 
 def wrap(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     """Return a tensor that holds ``value``; ``node`` is its history."""
-    x = Tensor()
+    cell = vtype.cell
+    x: Tensor = Tensor() if cell is None else cell()
     x._value = value
     x._vtype = vtype
     x._node = node

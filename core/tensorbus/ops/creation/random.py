@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes import definition as dt
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.comparison import bitwise_and, bitwise_right_shift, bitwise_xor
 from ..elementwise.where_cast import cast
@@ -85,6 +86,7 @@ random_bits = table.add(
         infer=_bits_infer,
         decompose=_philox,
         batch=_streams,
+        shard=sharding_rules.whole,
         dtypes=(dt.uint64,),
         cost="function",
         method=False,

@@ -10,6 +10,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, COMPLEX, FLOATING, INEXACT, NUMERIC, REAL
 from ...errors import ArgumentError, DtypeError
 from ...tracing.sym_int import index
+from .. import sharding_rules
 from ..argument_kinds import NumberOrTensor, fits, shown
 from ..call_errors import with_form
 from ..definition import Op, ViewRule, table
@@ -41,6 +42,7 @@ def _divided_tangents(y: Any, out: Any, x_t: Any, y_t: Any) -> Any:
 
 add = elementwise(
     "add", arity=2, dtypes=BOOL + NUMERIC, vjp=lambda g: (g, g), jvp=_added_tangents,
+    shard=sharding_rules.elementwise("linear"),
     doc="``x + y``; of bools, if any is true.",
 )  # fmt: skip
 subtract = elementwise(
@@ -49,6 +51,7 @@ subtract = elementwise(
     dtypes=NUMERIC,
     vjp=lambda g: (g, -g),
     jvp=lambda x_t, y_t: _added_tangents(x_t, None if y_t is None else -y_t),
+    shard=sharding_rules.elementwise("linear"),
     doc="``x - y``.",
 )
 multiply = elementwise(
@@ -59,6 +62,7 @@ multiply = elementwise(
 divide = elementwise(
     "divide", arity=2, dtypes=INEXACT,
     vjp=lambda g, out, y: (g / conj(y), -g * conj(out / y)), jvp=_divided_tangents,
+    shard=sharding_rules.elementwise("multilinear", places=(0,)),
     doc="``x / y``; integers give floats.",
 )  # fmt: skip
 floor_divide = elementwise(

@@ -16,6 +16,7 @@ from ...dtypes.definition import DType
 from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError, ShapeError
 from ...tracing.sym_int import distinct
+from .. import sharding_rules
 from ..batching_rules import aligned
 from ..definition import Autocast, Cost, Domain, Jvp, Op, Shape, Spec, ViewRule, table
 
@@ -91,6 +92,7 @@ def elementwise_op(
     method: bool = True,
     check: Callable[..., None] | None = None,
     view: ViewRule | None = None,
+    shard: sharding_rules.ShardRule | None = None,
     doc: str = "",
 ) -> Op[...]:
     """Return an elementwise op of one, two or three operands ``x``, ``y``, ``z``.
@@ -101,7 +103,8 @@ def elementwise_op(
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
     ``jvp`` is that of ``Op``, by default ``"pointwise"`` for an op with a vjp.
-    ``cost``, ``autocast``, ``method``, ``check`` and ``view`` are the fields of ``Op``.
+    ``cost``, ``autocast``, ``method``, ``check`` and ``view`` are the fields of ``Op``; ``shard`` too, by
+    default that of the kind of function which ``jvp`` says.
     """
     operands = ("x", "y", "z")[:arity]
 
@@ -118,6 +121,7 @@ def elementwise_op(
         jvp="pointwise" if jvp is None and vjp is not None else jvp,
         domain=domain, smooth=smooth, broadcasts=True, cost=cost, recompute=True, autocast=autocast,
         method=method, check=check, view=view, doc=doc,
+        shard=shard or sharding_rules.elementwise(jvp if isinstance(jvp, str) else None),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType
 from ...dtypes.promotion import common_dtype
 from ...errors import DtypeError
+from .. import sharding_rules
 from ..batching_rules import aligned, unchanged
 from ..definition import Op, Spec, table
 from .family import Operand, broadcast_shapes
@@ -34,6 +35,7 @@ cast = table.add(
         vjp=lambda g: (g,),
         jvp="linear",
         batch=unchanged("cast"),
+        shard=sharding_rules.cast,
         dtypes=ALL,
         cost="light",
         recompute=True,
@@ -97,6 +99,7 @@ where: Op[...] = table.add(
         infer=_where_infer,
         compute=_where_compute,
         batch=aligned("where"),
+        shard=sharding_rules.elementwise(),
         vjp=lambda g, condition: (None, where(condition, g, 0), where(condition, 0, g)),
         jvp="linear",
         dtypes=ALL,

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType
 from ...errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import gathered, scattered
 from ..creation.creation import full_like, iota, zeros
 from ..definition import Op, Shape, Spec, table
@@ -67,6 +68,7 @@ gather = table.add(
         ),
         jvp="linear",
         batch=gathered,
+        shard=sharding_rules.gather,
         dtypes=ALL,
         cost="light",
         recompute=True,
@@ -177,6 +179,7 @@ scatter: Op[...] = table.add(
         vjp=_vjp,
         jvp=scatter_jvp,
         batch=scattered,
+        shard=sharding_rules.scatter,
         dtypes=ALL,
         cost="light",
         recompute=True,

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType
 from ...errors import ArgumentError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import shifted
 from ..call_errors import with_form
 from ..creation.creation import full_like, iota, ones_like, zeros
@@ -89,6 +90,7 @@ take_along_axis: Op[...] = table.add(
         ),
         jvp="linear",
         batch=shifted("take_along_axis", "axis"),
+        shard=sharding_rules.take_along_axis,
         dtypes=ALL,
         cost="light",
         recompute=True,
@@ -153,6 +155,7 @@ scatter_along_axis: Op[...] = table.add(
         vjp=_put_vjp,
         jvp=scatter_jvp,
         batch=shifted("scatter_along_axis", "axis"),
+        shard=sharding_rules.scatter_along_axis,
         dtypes=ALL,
         cost="light",
         recompute=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType, real_of
 from ...errors import ArgumentError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import aligned
 from ..call_errors import with_form
 from ..creation.creation import full, tril
@@ -76,6 +77,7 @@ _pinv_op: Op[...] = table.add(
         decompose=_pinv,
         vjp=_pinv_vjp,
         batch=aligned("pinv"),
+        shard=sharding_rules.batched(2),
         dtypes=FACTORED,
         raises_for=("x", "rtol"),
         method=False,

@@ -13,6 +13,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import DType
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..batching_rules import aligned
 from ..call_errors import with_form
 from ..creation.creation import iota
@@ -70,6 +71,7 @@ def of_matrices(
         Op(
             name=name, family="linalg", operands=operands, results=results, arguments=arguments, infer=infer,
             compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=FACTORED,
+            shard=sharding_rules.batched(2),
             raises_for=operands if raises else (), method=False, doc=doc,
         )
     )  # fmt: skip

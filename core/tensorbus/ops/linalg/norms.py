@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.definition import INEXACT, DType, as_scalar, real_of
 from ...errors import ArgumentError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import shifted
 from ..call_errors import flags, with_form
 from ..creation.creation import full
@@ -118,6 +119,7 @@ _vector_norm: Op[...] = table.add(
         decompose=fuse_in_eager(_norm),
         vjp=_vjp,
         batch=shifted("vector_norm", "axis"),
+        shard=sharding_rules.reduction(None),
         dtypes=INEXACT,
         autocast="wide",
         method=False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes.definition import NUMERIC, DType
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..batching_rules import aligned
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
@@ -70,6 +71,7 @@ product = table.add(
         vjp=_vjp,
         jvp="multilinear",
         batch=aligned("matmul"),
+        shard=sharding_rules.matmul,
         dtypes=NUMERIC,
         autocast="narrow",
         doc="The matrix product over the last two axes; the axes before them broadcast.",

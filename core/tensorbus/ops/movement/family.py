@@ -11,6 +11,7 @@ from ...tracing.sym_int import index
 from ..batching_rules import Rule
 from ..definition import Jvp, Op, Shape, Spec, ViewRule, table
 from ..elementwise.family import Operand
+from ..sharding_rules import ShardRule
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
 
@@ -41,6 +42,7 @@ def movement(
     recompute: bool = True,
     memoize: bool = True,
     view: ViewRule | None = None,
+    shard: ShardRule,
     doc: str,
 ) -> Op[...]:
     """Define an op that moves elements of any dtype."""
@@ -48,7 +50,8 @@ def movement(
         Op(
             name=name, family=family, operands=operands, arguments=arguments, infer=infer, dtypes=ALL,
             normalize=normalize, compute=compute, decompose=decompose, vjp=vjp, jvp=jvp, batch=batch,
-            late=late, view=view, cost="light", recompute=recompute, memoize=memoize and operands == ("x",),
+            late=late, view=view, shard=shard, cost="light", recompute=recompute,
+            memoize=memoize and operands == ("x",),
             method=not operands[0].startswith("*"), doc=doc,
         )
     )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 from ...dtypes.definition import DType, Scalar, check_scalar
 from ...dtypes.promotion import promote
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..batching_rules import broadcast, prefixed, shifted
 from ..call_errors import with_form
 from ..definition import Attrs, Op, Shape, Spec, Strides, ViewRule, table
@@ -41,6 +42,7 @@ broadcast_to = movement(
     infer=_broadcast_infer,
     vjp=lambda g, x_shape: (sum_to(g, x_shape),),
     batch=broadcast,
+    shard=sharding_rules.broadcast_to,
     view=ViewRule(
         put=lambda base, value, own, /, **_: reshape(value, own),
         refuses="one element of the tensor that it was broadcast from shows at several places",
@@ -118,6 +120,7 @@ reshape: Op[...] = movement(
     infer=lambda specs, shape: Spec(shape, specs[0].dtype),
     vjp=lambda g, x_shape: (reshape(g, x_shape),),
     batch=prefixed("reshape", shape=None),
+    shard=sharding_rules.reshape,
     view=ViewRule(
         put=lambda base, value, own, /, shape: reshape(value, own),
         strides=_reshape_strides,
@@ -152,6 +155,7 @@ permute_dims: Op[...] = movement(
     infer=lambda specs, axes: Spec(tuple(specs[0].shape[a] for a in axes), specs[0].dtype),
     vjp=lambda g, axes: (permute_dims(g, _inverse(axes)),),
     batch=_permute_batch,
+    shard=sharding_rules.permute_dims,
     view=ViewRule(
         put=lambda base, value, own, /, axes: permute_dims(value, _inverse(axes)),
         strides=lambda strides, own, /, axes: tuple(strides[a] for a in axes),
@@ -174,6 +178,7 @@ flip: Op[...] = movement(
     infer=lambda specs, axis: specs[0],
     vjp=lambda g, axis: (flip(g, axis=axis),),
     batch=shifted("flip", "axis"),
+    shard=sharding_rules.besides(moves=True),
     doc="``x`` backwards along ``axis`` (an int, a tuple, or None for all).",
 )
 
@@ -229,6 +234,7 @@ slice: Op[...] = movement(
     infer=_slice_infer,
     vjp=lambda g, x_shape, start, step: (slice_update(_zeros(x_shape, g), g, start, step),),
     batch=prefixed("slice", start=0, size=None, step=1),
+    shard=sharding_rules.box,
     view=ViewRule(
         put=lambda base, value, own, /, start, size, step: slice_update(base, value, start, step),
         partial=True,
@@ -263,6 +269,7 @@ slice_update: Op[...] = movement(
         slice(g, start, value_shape, step),
     ),
     batch=prefixed("slice_update", start=0, step=1),
+    shard=sharding_rules.box,
     late=("start",),
     doc="``x`` with the box of ``value``'s shape, from ``start`` on, ``step`` apart, replaced by ``value``.",
 )  # fmt: skip
@@ -295,6 +302,7 @@ pad = movement(
     vjp=lambda g, x_shape, low: (slice(g, low, x_shape, (1,) * len(low)),),
     jvp=_pad_tangent,
     batch=prefixed("pad", low=0, high=0),
+    shard=sharding_rules.pad,
     doc="``x`` with ``low`` elements of ``value`` before and ``high`` after, along each axis.",
 )  # fmt: skip
 
@@ -348,6 +356,7 @@ concat = movement(
     infer=_concat_infer,
     vjp=_concat_vjp,
     batch=shifted("concat", "axis"),
+    shard=sharding_rules.besides(moves=True),
     doc="The tensors one after another along ``axis``; None: all of them flattened.",
 )
 

@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..batching_rules import unchanged
 from ..definition import Op, Shape, Spec, ViewRule, table
 from .family import movement
@@ -39,6 +40,7 @@ windows: Op[...] = movement(
         fold(g, x_shape[len(x_shape) - len(size) :], stride, dilation),
     ),
     batch=unchanged("windows"),
+    shard=sharding_rules.windows(1),
     view=ViewRule(
         put=lambda base, value, own, /, **_: reshape(value, own),
         refuses="windows may overlap, so that one element shows at several places",
@@ -83,5 +85,6 @@ fold: Op[...] = movement(
         windows(g, x_shape[len(x_shape) - len(shape) :], stride, dilation),
     ),
     batch=unchanged("fold"),
+    shard=sharding_rules.windows(2),
     doc="The reverse of ``windows``: overlapping windows add up. ``shape`` is that of the last axes.",
 )  # fmt: skip

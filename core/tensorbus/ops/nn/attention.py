@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING
 from ...errors import DtypeError, ShapeError
+from .. import sharding_rules
 from ..call_errors import flags
 from ..definition import Op, table
 from ..elementwise.where_cast import narrowed, widened
@@ -59,7 +60,7 @@ attention = table.add(
     Op(
         name=NAME, family="attention", operands=("query", "key", "value", "*attn_mask"),
         arguments=_arguments, infer=attention_infer, compute=attention_compute, decompose=_decompose,
-        vjp=_vjp, dtypes=FLOATING, autocast="narrow", method=False,
+        vjp=_vjp, dtypes=FLOATING, autocast="narrow", method=False, shard=sharding_rules.attention,
         doc="``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.",
     )
 )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype, promote
 from ...errors import ArgumentError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import convolved
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
@@ -151,6 +152,7 @@ conv = table.add(
         vjp=_conv_vjp,
         jvp="multilinear",
         batch=convolved,
+        shard=sharding_rules.convolution,
         dtypes=FLOATING,
         autocast="narrow",
         method=False,

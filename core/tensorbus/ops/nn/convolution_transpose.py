@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype, promote
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
@@ -131,7 +132,7 @@ conv_transpose = table.add(
     Op(
         name="conv_transpose", family="convolution", operands=("x", "weight"), arguments=_arguments,
         infer=_infer, compute=_compute, decompose=_decompose, vjp=_vjp, jvp="multilinear", dtypes=FLOATING,
-        autocast="narrow", method=False,
+        autocast="narrow", method=False, shard=sharding_rules.convolution_transpose,
         doc="The transpose of ``conv``: each element of ``x`` adds ``weight`` times itself to a window.",
     )
 )  # fmt: skip

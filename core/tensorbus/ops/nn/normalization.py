@@ -14,6 +14,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING
 from ...dtypes.promotion import common_dtype
 from ...errors import ArgumentError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import unchanged
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
@@ -48,7 +49,8 @@ def _normalizer(
         Op(
             name=name, family="normalization", operands=("x",), arguments=_normalize_arguments, infer=infer,
             compute=lambda operand_dtypes, **_: (fit(name, common_dtype(operand_dtypes), FLOATING),),
-            decompose=decompose, vjp=vjp, batch=unchanged(name), dtypes=FLOATING,
+            decompose=decompose, vjp=vjp, batch=unchanged(name),
+            shard=sharding_rules.batched(lambda attrs: attrs["rank"], reduces=True), dtypes=FLOATING,
             method=False, doc=doc,
         )
     )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.definition import REAL, DType, float8_e4m3fn, int64, integer_range
 from ...errors import ShapeError
+from .. import sharding_rules
 from ..batching_rules import spread as spread_examples
 from ..batching_rules import unchanged
 from ..call_errors import with_form
@@ -129,6 +130,7 @@ table.add_unlisted(
         infer=lambda specs, **_: specs[1],
         decompose=_pool_gradient,
         batch=_batched_gradient,
+        shard=sharding_rules.batched(lambda attrs: len(attrs["size"])),
         dtypes=REAL,
         method=False,
         doc="",
@@ -149,6 +151,7 @@ max_pool = table.add(
         ),
         vjp=_pool_vjp,
         batch=unchanged("max_pool"),
+        shard=sharding_rules.batched(lambda attrs: len(attrs["size"])),
         dtypes=REAL,
         method=False,
         doc="The largest element of each window over the last axes.",

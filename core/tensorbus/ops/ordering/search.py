@@ -13,6 +13,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import DType, Scalar
 from ...dtypes.promotion import common_dtype, promote_scalar
 from ...errors import ArgumentError, DtypeError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import spread
 from ..call_errors import with_form
 from ..creation.creation import full, linspace, ones_like, zeros, zeros_like
@@ -103,6 +104,7 @@ search_op: Op[...] = table.add(
         infer=_infer,
         decompose=_search,
         batch=_batch,
+        shard=sharding_rules.searched,
         dtypes=ORDERED,
         doc="Where ``values`` belong in sorted values: a 1-dimensional tensor, or rows along the last axis.",
     )

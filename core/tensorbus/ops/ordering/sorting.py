@@ -12,6 +12,7 @@ from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, REAL, DType
 from ...errors import ArgumentError, ShapeError
 from ...tracing.sym_int import index
+from .. import sharding_rules
 from ..batching_rules import shifted
 from ..call_errors import flags, with_form
 from ..creation.creation import full, iota, zeros
@@ -65,6 +66,7 @@ sort: Op[...] = table.add(
         infer=lambda specs, **_: specs[0],
         vjp=_sort_vjp,
         batch=shifted("sort", "axis"),
+        shard=sharding_rules.besides(),
         dtypes=ORDERED,
         memoize=True,
         doc="The elements in order along ``axis``; NaN counts as the largest.",
@@ -92,6 +94,7 @@ argsort: Op[...] = table.add(
         compute=lambda given, **_: (fit("argsort", given[0], ORDERED),),
         infer=lambda specs, **_: Spec(specs[0].shape, dt.default_int),
         batch=shifted("argsort", "axis"),
+        shard=sharding_rules.besides(),
         dtypes=ORDERED,
         memoize=True,
         doc="The indices that put ``x`` in order along ``axis``; NaN counts as the largest. Equal elements"
@@ -170,6 +173,7 @@ argsort_part: Op[...] = table.add(
         infer=_part_infer,
         decompose=_select,
         batch=shifted("argsort_part", "axis"),
+        shard=sharding_rules.besides(),
         dtypes=ORDERED,
         memoize=True,
         doc="The indices of ``count`` elements in order along ``axis``, from number ``start`` on: a part of"

@@ -13,6 +13,7 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, INEXACT, NUMERIC, REAL, DType
 from ...errors import DtypeError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import Rule, shifted
 from ..call_errors import flags, with_form
 from ..definition import Autocast, Jvp, Op, Shape, Spec, table
@@ -66,12 +67,13 @@ def reduction(
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     jvp: Callable[..., Any] | Jvp | None = None,
     autocast: Autocast | None = None,
+    partial: str | None = None,
     doc: str = "",
 ) -> Op[...]:
     """Define a reduction. Without an ``identity`` the reduction of no elements is an error.
 
     A ``typed`` one takes ``dtype``, in which it computes; the attribute is there only where it was asked for.
-    Samples hold elements up to ``limit`` in size.
+    Samples hold elements up to ``limit`` in size. ``partial`` is the reduction that joins those of parts.
     """
 
     def arguments(
@@ -108,6 +110,7 @@ def reduction(
             name=name, family="reduction", operands=("x",), infer=infer,
             arguments=typed_arguments if typed else arguments, normalize=normalize, compute=compute,
             decompose=decompose, vjp=vjp, jvp=jvp, batch=shifted(name, "axis"), dtypes=dtypes,
+            shard=sharding_rules.reduction(partial, is_linear=jvp == "linear"),
             identity=identity, domain=None if limit is None else (-limit, limit),
             autocast=autocast, memoize=True, doc=doc,
         )
@@ -168,17 +171,28 @@ def products_of_others(rows: Any) -> Any:
 sum = reduction(
     "sum", autocast="wide", dtypes=NUMERIC, accumulate=sum_dtype, typed=True,
     vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis),), jvp="linear",
-    doc="The sum; integers and bools add up in 64 bits, unless a ``dtype`` is asked for.",
+    partial="sum", doc="The sum; integers and bools add up in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
 prod = reduction(
     "prod", autocast="wide", limit=1.2, dtypes=NUMERIC, accumulate=sum_dtype, typed=True, vjp=_prod_vjp,
+    partial="product",
     doc="The product; integers and bools multiply in 64 bits, unless a ``dtype`` is asked for.",
 )  # fmt: skip
 max = reduction(
-    "max", dtypes=BOOL + REAL, identity=False, vjp=_extreme_vjp, doc="The largest element, or NaN."
+    "max",
+    dtypes=BOOL + REAL,
+    identity=False,
+    vjp=_extreme_vjp,
+    partial="max",
+    doc="The largest element, or NaN.",
 )
 min = reduction(
-    "min", dtypes=BOOL + REAL, identity=False, vjp=_extreme_vjp, doc="The smallest element, or NaN."
+    "min",
+    dtypes=BOOL + REAL,
+    identity=False,
+    vjp=_extreme_vjp,
+    partial="min",
+    doc="The smallest element, or NaN.",
 )
 
 
@@ -253,6 +267,7 @@ def _arg_reduction(name: str, doc: str) -> Op[...]:
         Op(
             name=name, family="reduction", operands=("x",), arguments=arguments, infer=infer,
             normalize=normalize, compute=compute, batch=_arg_batch(name), dtypes=REAL,
+            shard=sharding_rules.reduction(None),
             memoize=True, doc=doc,
         )
     )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ...dtypes import definition as dt
 from ...dtypes.definition import BOOL, FLOATING, NUMERIC, REAL, DType, Scalar
 from ...errors import ArgumentError, ShapeError
+from .. import sharding_rules
 from ..batching_rules import shifted
 from ..call_errors import with_form
 from ..creation.creation import iota, zeros
@@ -64,7 +65,9 @@ def scan(
         Op(
             name=name, family="scan", operands=("x",), arguments=arguments, normalize=normalize,
             infer=lambda specs, **_: specs[0], compute=compute, decompose=decompose, vjp=vjp, jvp=jvp,
-            batch=shifted(name, "axis"), dtypes=dtypes, autocast=autocast, memoize=True, unsqueezes=True,
+            batch=shifted(name, "axis"),
+            shard=sharding_rules.besides(kind=jvp if isinstance(jvp, str) else None),
+            dtypes=dtypes, autocast=autocast, memoize=True, unsqueezes=True,
             doc=doc,
         )
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...dtypes.definition import FLOATING, DType
+from .. import sharding_rules
 from ..batching_rules import shifted
 from ..call_errors import flags, with_form
 from ..definition import Op, Spec, table
@@ -41,6 +42,7 @@ def _along(
             infer=lambda specs, axis: specs[0],
             compute=lambda operand_dtypes, **_: (fit(name, operand_dtypes[0], FLOATING),),
             decompose=decompose, vjp=vjp, jvp=jvp, batch=shifted(name, "axis"), dtypes=FLOATING,
+            shard=sharding_rules.besides(reduces=True),
             autocast="wide", memoize=True, unsqueezes=True, doc=doc,
         )
     )  # fmt: skip
@@ -134,7 +136,8 @@ logsumexp_op = table.add(
             reduced_shape(specs[0].shape, axis, keepdims), specs[0].dtype
         ),
         compute=lambda given, **_: (fit("logsumexp", given[0], FLOATING),),
-        decompose=_logsumexp, vjp=_logsumexp_vjp, batch=shifted("logsumexp", "axis"), dtypes=FLOATING,
+        decompose=_logsumexp, vjp=_logsumexp_vjp, batch=shifted("logsumexp", "axis"),
+        shard=sharding_rules.reduction(None), dtypes=FLOATING,
         autocast="wide", memoize=True,
         doc="``log(sum(exp(x)))`` along ``axis``, finite wherever the result is.",
     )

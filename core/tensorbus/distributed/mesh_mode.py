@@ -1,0 +1,153 @@
+"""Runs ops on distributed tensors: by their sharding plans, on the parts that ranks have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+from ..backend_interface.protocols import Call
+from ..devices.device import Device, ValueType
+from ..dispatch.levels import Level
+from ..dispatch.modes import detached_value, stack_of
+from ..errors import DeviceError
+from ..ops.definition import Op, table
+from ..tensor.tensor import Tensor, wrap
+from ..tracing.active_modes import active_modes, mode_stack
+from .layout import MESH, Distributed, Layout, layout_of, mesh_of, part_device
+from .placements import Replicate
+from .sharding_plan import ShardingPlan, plan_op
+
+MAX_PLANS: Final = 4096
+replicated_ops: Final[Counter[str]] = Counter()
+"""How often ops without a sharding rule ran on the whole of their operands, by name."""
+
+
+class MeshMode:
+    """Runs ops on values of distributed tensors."""
+
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
+        """Return what takes values to the result; None where an op without a rule decomposes."""
+        if op.family == "creation":
+            return _creating(op, call)
+        if op.shard is None and op.decompose is not None:
+            return None
+
+        def run(*values: Any) -> Any:
+            key = (run, *[v.layout if type(v) is Distributed else None for v in values])
+            first = values[0]
+            mesh = (first if type(first) is Distributed else _first(values)).layout.mesh
+            plan: ShardingPlan | None = mesh.plans.get(key)
+            if plan is None:
+                plan = plan_op(op, values, call.dtypes, call.attrs)
+                if len(mesh.plans) >= MAX_PLANS:
+                    mesh.plans.clear()
+                mesh.plans[key] = plan
+            if plan.replicates:
+                replicated_ops[op.name] += 1
+            if active_modes:
+                with _below():
+                    return _decomposed(op, call, plan, values) if plan.decomposes else plan(values)
+            return _decomposed(op, call, plan, values) if plan.decomposes else plan(values)
+
+        return run
+
+    def lift(self, x: Any, device: Device) -> Any:
+        """Return a tensor that is the same on each rank."""
+        from .dtensor import DTensor
+
+        mesh, _ = mesh_of(device)
+        return DTensor.from_local(x, mesh, (Replicate(),) * mesh.ndim, shape=x.shape)
+
+    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
+        """Return a 0-dimensional tensor as one that is the same on each rank; refuse all others."""
+        if x._vtype.device.type != MESH and not x.shape:
+            return self.lift(x, device)
+        mesh, _ = mesh_of(device)
+        if x._vtype.device.type == MESH:
+            raise DeviceError(
+                f"{op}: operands are distributed over two meshes, {x.device_mesh!r} and {mesh!r}; bring one"
+                f" to the other's: distribute_tensor(x.full_tensor(), mesh, placements)."
+            )
+        raise DeviceError(
+            f"{op}: operands are a distributed tensor, and one of shape {tuple(x.shape)} on {x.device}, which"
+            f" belongs to this rank. Say how it lies: DTensor.from_local(x, mesh, [Replicate()]) where it is"
+            f" the same on each rank of {mesh!r}, [Shard(0)] where it is a part, or distribute_tensor(x,"
+            f" mesh, placements)."
+        )
+
+    def depth(self, device: Device) -> int:
+        """Return -1: distributed tensors are outside of all levels."""
+        return -1
+
+    def inner(self, device: Device) -> Device | None:
+        """Return where the parts lie."""
+        return part_device(device)
+
+    def parts(self, value: Distributed) -> tuple[Any, ...]:
+        """Return this rank's part."""
+        return (value.local,)
+
+    def map_parts(self, value: Distributed, function: Callable[[Any], Any]) -> Distributed:
+        """Return the value whose part is ``function`` of this one's."""
+        return Distributed(function(value.local), value.layout)
+
+    def detach(self, value: Distributed) -> Distributed:
+        """Return the value without what derivatives would be taken by."""
+        return self.map_parts(value, lambda x: wrap(detached_value(x), x._vtype))
+
+    def readable(self, value: Distributed) -> Any:
+        """Return the whole tensor, for which all ranks communicate unless each has it."""
+        return whole(value)
+
+
+def whole(value: Distributed) -> Tensor:
+    """Return the whole of a value, the same on each rank."""
+    from .redistribute import redistribute
+
+    layout = value.layout
+    target = (Replicate(),) * layout.mesh.ndim
+    return redistribute(value.local, layout.mesh, layout.shape, layout.placements, target)
+
+
+def _first(values: Any) -> Distributed:
+    found: Distributed = next(v for v in values if type(v) is Distributed)
+    return found
+
+
+def _below() -> AbstractContextManager[None]:
+    """Return a context for ops on parts: modes have seen the op already; a tracer records what runs."""
+    stack = mode_stack.get()
+    kept = tuple([mode for mode in stack if mode.captures or isinstance(mode, Level)])
+    return nullcontext() if len(kept) == len(stack) else stack_of(kept)
+
+
+def _decomposed(op: Op[...], call: Call, plan: ShardingPlan, values: Any) -> Any:
+    """Return the result of an op by its decomposition."""
+    assert op.decompose is not None
+    operands = []
+    for v, local, move, dtype in zip(values, plan.moved(values), plan.moves, call.dtypes, strict=True):
+        x = v
+        if type(v) is Distributed:
+            value = v if move is None else Distributed(local, move)
+            x = wrap(value, ValueType.of(local.dtype, Device(MESH, call.index)))
+            x = x if x.dtype is dtype else table.run("cast", (x,), {"dtype": dtype})
+        operands.append(x)
+    out = op.decompose(*operands, **call.attrs)
+    return tuple([x._value for x in out]) if op.results else out._value
+
+
+def _creating(op: Op[...], call: Call) -> Callable[[], Any]:
+    """Return what creates a tensor that is the same on each rank."""
+
+    def run() -> Any:
+        mesh, device = mesh_of(Device(MESH, call.index))
+        local = table.run(op.name, (), {**call.attrs, "device": device})
+        return Distributed(local, _everywhere(mesh, local.shape))
+
+    return run
+
+
+def _everywhere(mesh: Any, shape: Any) -> Layout:
+    return layout_of(mesh, (Replicate(),) * mesh.ndim, tuple(shape))

@@ -1,0 +1,173 @@
+"""Sharding plan: how an op runs on distributed tensors of given layouts, made once and cached.
+
+The op's rule says how it can be split along a dimension of the mesh. For each dimension the plan takes the
+strategy for which the fewest bytes of operands are sent; operands are redistributed to it, and the op runs on
+the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..dtypes.definition import DType
+from ..ops.definition import Op, Spec, table
+from ..ops.sharding_rules import Mark, Part, Strategy
+from . import explicit_mode
+from .layout import Distributed, Layout, layout_of
+from .placements import Partial, Placement, Replicate, Shard, local_shape
+from .redistribute import plan as steps_between
+from .redistribute import redistribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ShardingPlan:
+    """How an op runs: the layouts that operands are brought to (None: as they are), those of the results.
+
+    ``attrs`` are those of a rank's op. ``run`` does what the op alone would not on parts. ``decomposes``: the
+    op runs by its decomposition, on the tensors as a whole. ``replicates``: no rule serves it.
+    """
+
+    op: Op[...]
+    moves: tuple[Layout | None, ...]
+    results: tuple[Layout, ...]
+    attrs: Mapping[str, Any]
+    run: Any
+    parts: tuple[tuple[Part | None, ...], tuple[Part, ...]]
+    decomposes: bool
+    replicates: bool
+    bytes: int
+
+    def __call__(self, values: Sequence[Any]) -> Any:
+        """Return the value of the result, or a tuple of those of several; never of one that decomposes."""
+        op = self.op
+        locals_ = [v.local if type(v) is Distributed else v for v in values]
+        if self.bytes or any(self.moves):
+            locals_ = self.moved(values)
+        out = None
+        if self.run is not None:
+            out = self.run(locals_, self.attrs, *self.parts)
+        if out is None:
+            out = table.run(op.name, locals_, self.attrs) if self.attrs else table.function(op.name)(*locals_)
+        if not op.results:
+            return Distributed(out, self.results[0])
+        return tuple([Distributed(x, layout) for x, layout in zip(out, self.results, strict=True)])
+
+    def moved(self, values: Sequence[Any]) -> list[Any]:
+        """Return the parts of the operands in the placements that the op needs."""
+        if self.bytes:
+            explicit_mode.check(self, values)
+        return [
+            v if type(v) is not Distributed
+            else v.local if move is None
+            else redistribute(v.local, move.mesh, v.shape, v.layout.placements, move.placements)
+            for v, move in zip(values, self.moves, strict=True)
+        ]  # fmt: skip
+
+
+def plan_op(
+    op: Op[...], values: Sequence[Any], dtypes: Sequence[DType | type], attrs: Mapping[str, Any]
+) -> ShardingPlan:
+    """Plan an op on values, of which those that are distributed lie on one mesh; the others are numbers."""
+    layouts = [v.layout if type(v) is Distributed else None for v in values]
+    mesh = next(layout.mesh for layout in layouts if layout is not None)
+    pairs = list(zip(values, dtypes, strict=True))
+    rule_specs = [Spec(v.shape, v.local.dtype) if type(v) is Distributed else None for v in values]
+    outs = op.specs(
+        tuple([Spec(v.shape if type(v) is Distributed else (), d) for v, d in pairs]),  # type: ignore[arg-type]
+        attrs,
+    )
+    strategies = [Strategy((None,) * len(values), (None,) * len(outs))]
+    if op.shard is not None:
+        strategies += [s for s in op.shard(rule_specs, outs, **attrs) if not s.decomposes or op.decompose]
+    chosen: list[Strategy] = []
+    for dim, size in enumerate(mesh.shape):
+        chosen.append(_best(strategies, chosen, layouts, rule_specs, dim, size))
+    targets = [
+        None if layout is None else tuple(_placement(s.operands[place]) for s in chosen)
+        for place, layout in enumerate(layouts)
+    ]
+    moves = tuple(
+        None if layout is None or target is None or target == layout.placements
+        else layout_of(mesh, target, layout.shape)
+        for layout, target in zip(layouts, targets, strict=True)
+    )  # fmt: skip
+    decomposes = any(s.decomposes for s in chosen)
+    results = tuple(
+        layout_of(mesh, tuple(_placement(s.results[k]) for s in chosen), spec.shape)
+        for k, spec in enumerate(outs)
+    )
+    final = [move or layout for move, layout in zip(moves, layouts, strict=True)]
+    parts = tuple(None if layout is None else layout.part for layout in final), tuple(r.part for r in results)
+    localize = next((s.attrs for s in chosen if s.attrs is not None), None)
+    return ShardingPlan(
+        op=op, moves=moves, results=results, parts=parts, decomposes=decomposes,
+        attrs=dict(attrs) if localize is None or decomposes else localize(attrs, *parts),
+        run=next((s.run for s in chosen if s.run is not None), None), replicates=op.shard is None,
+        bytes=sum(_bytes(v, move) for v, move in zip(values, moves, strict=True) if move is not None),
+    )  # fmt: skip
+
+
+def _bytes(value: Distributed, move: Layout) -> int:
+    """Return how many bytes a rank sends to bring an operand to another layout."""
+    layout = value.layout
+    steps = steps_between(layout.shape, layout.mesh.shape, layout.placements, move.placements)
+    return sum(step.elements for step in steps) * value.local.dtype.itemsize
+
+
+def _best(
+    strategies: Sequence[Strategy], before: Sequence[Strategy], layouts: Sequence[Layout | None],
+    specs: Sequence[Spec | None], dim: int, size: int,
+) -> Strategy:  # fmt: skip
+    """Return the strategy along a dimension of the mesh that sends least, then changes least."""
+
+    def cost(strategy: Strategy) -> tuple[float, int]:
+        total, changes = 0.0, 0
+        for layout, spec, mark in zip(layouts, specs, strategy.operands, strict=True):
+            if layout is None or spec is None:
+                continue
+            source, target = layout.placements[dim], _placement(mark)
+            if source != target:
+                changes += 1
+                total += _share(source, target, size) * spec.dtype.itemsize * _part_size(layout)
+        return total, changes
+
+    fitting = [
+        s for s in strategies if not s.divides or s.divides % (size * _split_by(s, before, layouts)) == 0
+    ]
+    return min(fitting, key=cost)
+
+
+def _split_by(strategy: Strategy, before: Sequence[Strategy], layouts: Sequence[Layout | None]) -> int:
+    """Return into how many parts earlier dimensions of the mesh split the same axes."""
+    mesh = next(layout.mesh for layout in layouts if layout is not None)
+    sizes = zip(before, mesh.shape, strict=False)
+    return math.prod(size for earlier, size in sizes if earlier.operands == strategy.operands)
+
+
+def _part_size(layout: Layout) -> int:
+    """Return the elements of the first rank's part, which is the largest: all ranks plan by it."""
+    sizes = layout.mesh.shape
+    return math.prod(local_shape(layout.shape, layout.placements, sizes, (0,) * len(sizes)))
+
+
+def _share(source: Placement, target: Placement, size: int) -> float:
+    """Return what a rank sends for a change along a dimension of the mesh, in parts of what it has."""
+    if isinstance(source, Replicate):
+        return 0.0
+    others = (size - 1) / size
+    if isinstance(source, Shard):
+        return others if isinstance(target, Shard) else size - 1
+    return others if isinstance(target, Shard) else 2 * others
+
+
+def _placement(mark: Mark) -> Placement:
+    """Return the placement that a rule's mark stands for."""
+    if mark is None:
+        return _WHOLE
+    return Shard(mark) if isinstance(mark, int) else Partial(mark)
+
+
+_WHOLE = Replicate()

@@ -1,0 +1,519 @@
+"""Sharding rules that ops share: how an op is split over the ranks along one dimension of a mesh.
+
+A rule ``(operands, results, **attrs)`` gets the specs of the tensors as a whole (None for a Python number)
+and yields strategies. In a strategy each operand and result has a mark: an axis, along which ranks have
+parts; ``"sum"`` or another reduction, of which ranks have terms; or None, where each has the whole. That
+every rank has everything is a strategy of each op, and no rule names it. What is redistributed, and how, is
+not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import gcd
+from typing import Any, NamedTuple
+
+from .definition import Shape, Spec, table
+
+Mark = int | str | None
+Specs = Sequence[Any]
+"""Specs; None stands for a Python number."""
+
+
+class Part(NamedTuple):
+    """A rank's part of a tensor: its shape, where it begins along each axis, and the shape of the whole."""
+
+    shape: Shape
+    start: Shape
+    whole: Shape
+
+
+class Strategy(NamedTuple):
+    """One way to split an op: a mark for each operand and each result.
+
+    ``divides`` is a length that the number of parts must divide; 0: any number will do. ``attrs(attrs,
+    operands, results)`` returns those of a rank's op, given its parts of operands and results; None: they
+    are those of the whole. ``run(operands, attrs, operand_parts, result_parts)`` does what the op alone would
+    not do right on parts, or returns None where it does; it must be right for every choice of strategies of
+    its rule. ``decomposes``: an op that has a decomposition runs by it, and its ops have strategies of their
+    own; results have no mark then.
+    """
+
+    operands: tuple[Mark, ...]
+    results: tuple[Mark, ...]
+    divides: int = 0
+    attrs: Callable[[Mapping[str, Any], Sequence[Part | None], Sequence[Part]], dict[str, Any]] | None = None
+    run: Callable[..., Any] | None = None
+    decomposes: bool = False
+
+
+Strategies = Iterator[Strategy]
+ShardRule = Callable[..., Strategies]
+ANY: tuple[str, ...] = ("sum", "average", "max", "min", "product")
+
+
+def _sums(dtype: Any) -> tuple[str, ...]:
+    """Return the reductions that a linear function may be taken before, for a dtype of its operand."""
+    return ("sum", "average") if dtype.is_inexact else () if dtype.kind == "bool" else ("sum",)
+
+
+def linear(operands: Specs, results: Sequence[Spec]) -> Strategies:
+    """Of a function that is linear in all operands at once: terms of each give terms of the results."""
+    if all(spec is not None for spec in operands):
+        kinds = [_sums(spec.dtype) for spec in (*operands, *results) if spec is not None]
+        for reduction in min(kinds, key=len):
+            yield Strategy((reduction,) * len(operands), (reduction,) * len(results))
+
+
+def multilinear(operands: Specs, results: Sequence[Spec], places: Sequence[int] | None = None) -> Strategies:
+    """Of a function that is linear in each operand, or in those of ``places``: terms of one of them."""
+    for place, spec in enumerate(operands):
+        if spec is None or not (places is None or place in places):
+            continue
+        for reduction in min((_sums(s.dtype) for s in (spec, *results)), key=len):
+            marks = tuple(reduction if k == place else None for k in range(len(operands)))
+            yield Strategy(marks, (reduction,) * len(results))
+
+
+def aligned_axis(shape: Shape, axis: int, whole: Shape) -> int | None:
+    """Return the axis of an operand that meets ``axis`` of the result; None where it broadcasts."""
+    own = axis - len(whole) + len(shape)
+    return own if own >= 0 and shape[own] == whole[axis] else None
+
+
+def elementwise(kind: str | None = None, places: Sequence[int] | None = None) -> ShardRule:
+    """The rule of ops on elements at the same place, after broadcasting.
+
+    ``kind`` is ``"linear"`` or ``"multilinear"``, in all operands or those of ``places``.
+    """
+
+    def rule(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+        whole = results[0].shape
+        for axis in range(len(whole)):
+            marks = tuple(None if s is None else aligned_axis(s.shape, axis, whole) for s in operands)
+            yield Strategy(marks, (axis,) * len(results))
+        if kind == "linear":
+            yield from linear(operands, results)
+        elif kind == "multilinear":
+            yield from multilinear(operands, results, places)
+
+    return rule
+
+
+def cast(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of ``cast``: terms of a sum are cast where that loses nothing."""
+    (spec,), (out,) = operands, results
+    for axis in range(len(spec.shape)):
+        yield Strategy((axis,), (axis,))
+    same_kind = spec.dtype.is_inexact and spec.dtype.kind == out.dtype.kind
+    if same_kind and out.dtype.itemsize >= spec.dtype.itemsize:
+        yield from linear(operands, results)
+
+
+def reduction(partial: str | None, *, is_linear: bool = False) -> ShardRule:
+    """The rule of reductions over ``axis``; ``partial`` is the reduction that joins those of parts."""
+
+    def rule(
+        operands: Specs, results: Sequence[Spec], *, axis: Sequence[int] | int, keepdims: bool = False,
+        **_: Any,
+    ) -> Strategies:  # fmt: skip
+        (spec,) = operands
+        assert spec is not None
+        axes = axis if isinstance(axis, tuple) else (axis,)
+        out = 0
+        for place in range(len(spec.shape)):
+            if place not in axes:
+                yield Strategy((place,), (out,) * len(results))
+            elif partial is not None:
+                yield Strategy((place,), (partial,) * len(results), run=_reduced)
+            else:
+                yield _by_parts(place, operands, results)
+            out += place not in axes or keepdims
+        if is_linear:
+            yield from linear(operands, results)
+        elif partial in ("max", "min"):
+            yield Strategy((partial,), (partial,), run=_reduced)
+
+    def _reduced(xs: Any, attrs: Any, parts: Sequence[Part], _: Sequence[Part]) -> Any:
+        """Reduce a part, which has an extreme also where it has no elements: that of none."""
+        (x,), (part,) = xs, parts
+        if partial in ("max", "min") and 0 in part.shape:
+            from .reduction.reduction import reduced_shape
+
+            least, most = _limits(x.dtype)
+            shape = reduced_shape(part.shape, attrs["axis"], attrs["keepdims"])
+            value = least if partial == "max" else most
+            return table["full"](shape, value, dtype=x.dtype, device=x.device)
+        return None
+
+    return rule
+
+
+def _by_parts(axis: int, operands: Specs, results: Sequence[Spec]) -> Strategy:
+    """Return the strategy of a composite that reduces along an axis which is split: by its decomposition."""
+    return Strategy((axis,) * len(operands), (None,) * len(results), decomposes=True)
+
+
+def _limits(dtype: Any) -> tuple[Any, Any]:
+    from ..dtypes.definition import integer_range
+
+    return integer_range(dtype) if dtype.is_integer else (float("-inf"), float("inf"))
+
+
+def matmul(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of matrix products: rows, columns, batches, or the axis that is summed over."""
+    (x, y), (out,) = operands, results
+    rank, x_rank, y_rank = len(out.shape), len(x.shape), len(y.shape)
+    for axis in range(rank - 2):
+        lead = out.shape[:-2]
+        marks = aligned_axis(x.shape[:-2], axis, lead), aligned_axis(y.shape[:-2], axis, lead)
+        yield Strategy(marks, (axis,))
+    yield Strategy((x_rank - 2, None), (rank - 2,))
+    yield Strategy((None, y_rank - 1), (rank - 1,))
+    if x.dtype.kind != "bool":
+        yield Strategy((x_rank - 1, y_rank - 2), ("sum",))
+    yield from multilinear(operands, results)
+
+
+def _moved(reductions: Sequence[str] = ANY) -> Strategies:
+    """Moving elements commutes with every reduction of terms."""
+    for name in reductions:
+        yield Strategy((name,), (name,))
+
+
+def _with_shape(attrs: Mapping[str, Any], _: Any, results: Sequence[Part]) -> dict[str, Any]:
+    return {**attrs, "shape": results[0].shape}
+
+
+def broadcast_to(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of ``broadcast_to``."""
+    (spec,), (out,) = operands, results
+    for axis in range(len(out.shape)):
+        yield Strategy((aligned_axis(spec.shape, axis, out.shape),), (axis,), attrs=_with_shape)
+    yield from (s._replace(attrs=_with_shape) for s in _moved())
+
+
+def reshape(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of ``reshape``: the first of the axes that merge, to the first of those they part into."""
+    (spec,), (out,) = operands, results
+    for own, axis in _matching_axes(spec.shape, out.shape):
+        n, m = spec.shape[own], out.shape[axis]
+        yield Strategy((own,), (axis,), 0 if n == m else gcd(n, m), attrs=_with_shape)
+    yield from (s._replace(attrs=_with_shape) for s in _moved())
+
+
+def _matching_axes(shape: Shape, other: Shape) -> Iterator[tuple[int, int]]:
+    """Yield pairs of axes with as many elements before them, and in C order behind, lengths of 1 left out."""
+    if 0 in shape:
+        return
+    before: dict[int, int] = {}
+    count = 1
+    for axis, n in enumerate(other):
+        if n != 1:
+            before[count] = axis
+            count *= n
+    count = 1
+    for axis, n in enumerate(shape):
+        if n != 1:
+            if count in before:
+                yield axis, before[count]
+            count *= n
+
+
+def permute_dims(operands: Specs, results: Sequence[Spec], *, axes: Sequence[int]) -> Strategies:
+    """The rule of ``permute_dims``."""
+    for place, axis in enumerate(axes):
+        yield Strategy((axis,), (place,))
+    yield from _moved()
+
+
+def besides(
+    key: str = "axis", *, kind: str | None = None, moves: bool = False, reduces: bool = False
+) -> ShardRule:
+    """The rule of ops along the axes that attribute ``key`` names, which keep the others as they are.
+
+    ``kind`` is ``"linear"`` where the op is; one that ``moves`` elements commutes with every reduction; one
+    that ``reduces`` does nothing else along its axes, so that its decomposition serves where they are split.
+    """
+
+    def rule(operands: Specs, results: Sequence[Spec], **attrs: Any) -> Strategies:
+        axes = attrs[key] if isinstance(attrs[key], tuple) else (attrs[key],)
+        first = operands[0]
+        assert first is not None
+        for axis in range(len(first.shape)):
+            if axis not in axes:
+                yield Strategy((axis,) * len(operands), (axis,) * len(results))
+            elif reduces:
+                yield _by_parts(axis, operands, results)
+        if moves and len(operands) == 1:
+            yield from _moved()
+        elif moves or kind == "linear":
+            yield from linear(operands, results)
+
+    return rule
+
+
+def batched(trailing: int | Callable[[Mapping[str, Any]], int], *, reduces: bool = False) -> ShardRule:
+    """The rule of ops on the last ``trailing`` axes of each operand: those in front are one batch.
+
+    Operands have the same axes in front, or none. A function takes their number from the attributes. For one
+    that ``reduces`` see ``besides``.
+    """
+
+    def rule(operands: Specs, results: Sequence[Spec], **attrs: Any) -> Strategies:
+        count = trailing if isinstance(trailing, int) else trailing(attrs)
+        leads = [s.shape[: max(len(s.shape) - count, 0)] for s in operands if s is not None]
+        longest = max(leads, key=len)
+        if all(lead in (longest, ()) for lead in leads):
+            for axis in range(len(longest)):
+                marks = tuple(None if s is None or len(s.shape) <= count else axis for s in operands)
+                yield Strategy(marks, (axis,) * len(results))
+        if reduces:
+            for axis in range(len(longest), len(operands[0].shape)):
+                yield _by_parts(axis, operands, results)
+
+    return rule
+
+
+def box(
+    operands: Specs, results: Sequence[Spec], *, start: Shape, step: Shape, size: Any = None
+) -> Strategies:
+    """The rule of ``slice`` and ``slice_update``: axes that are taken as a whole."""
+    whole, part = operands[0], operands[-1] if size is None else results[0]
+    localize = None if size is None else _with_size
+    for axis, n in enumerate(whole.shape):
+        if (part.shape[axis], start[axis], step[axis]) == (n, 0, 1):
+            yield Strategy((axis,) * len(operands), (axis,), attrs=localize)
+    moved = linear(operands, results) if size is None else _moved()
+    yield from (s._replace(attrs=localize) for s in moved)
+
+
+def _with_size(attrs: Mapping[str, Any], _: Any, results: Sequence[Part]) -> dict[str, Any]:
+    return {**attrs, "size": results[0].shape}
+
+
+def pad(operands: Specs, results: Sequence[Spec], *, low: Shape, high: Shape, value: Any) -> Strategies:
+    """The rule of ``pad``: axes that nothing is added to."""
+    for axis, added in enumerate(zip(low, high, strict=True)):
+        if added == (0, 0):
+            yield Strategy((axis,), (axis,))
+    if value == 0:
+        yield from linear(operands, results)
+
+
+def gather(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of ``gather``: parts of the indices, of the rows, or of each row."""
+    x, *indices = operands
+    rank, count = len(indices[0].shape), len(indices)
+    for axis in range(rank):
+        yield Strategy((None, *(axis,) * count), (axis,), run=_gather_part)
+    for axis in range(count, len(x.shape)):
+        yield Strategy((axis, *(None,) * count), (rank + axis - count,), run=_gather_part)
+    if _sums(x.dtype):
+        for axis in range(count):
+            yield Strategy((axis, *(None,) * count), ("sum",), run=_gather_part)
+    for name in ANY:
+        yield Strategy((name, *(None,) * count), (name,), run=_gather_part)
+
+
+def _gather_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+    """Read the rows that are here; those that others have are zeros."""
+    (x, *indices), part = xs, parts[0]
+    if part.shape[: len(indices)] == part.whole[: len(indices)]:
+        return None
+    if 0 in part.shape[: len(indices)]:
+        return table["full"](results[0].shape, 0, dtype=x.dtype, device=x.device)
+    here, at = _local_indices(indices, part)
+    rows = table["gather"](x, *at)
+    tail = (1,) * (len(rows.shape) - len(here.shape))
+    return table["where"](table["reshape"](here, (*here.shape, *tail)), rows, 0)
+
+
+def _local_indices(indices: Sequence[Any], part: Part) -> tuple[Any, list[Any]]:
+    """Return which of the indices point to a rank's part, and where in it; the others point to its start."""
+    here: Any = None
+    at = []
+    for axis, index in enumerate(indices):
+        n, whole, start = part.shape[axis], part.whole[axis], part.start[axis]
+        place = table["cast"](index, _int64())
+        place = table["where"](table["less"](place, 0), place + whole, place) - start
+        inside = table["logical_and"](table["greater_equal"](place, 0), table["less"](place, n))
+        here = inside if here is None else table["logical_and"](here, inside)
+        at.append(table["where"](inside, place, 0))
+    return here, at
+
+
+def _int64() -> Any:
+    from ..dtypes.definition import int64
+
+    return int64
+
+
+def scatter(operands: Specs, results: Sequence[Spec], *, mode: str) -> Strategies:
+    """The rule of ``scatter``: as ``gather``; parts of the values make terms of what they are added to."""
+    x, _, *indices = operands
+    rank, count = len(indices[0].shape), len(indices)
+    for axis in range(count, len(x.shape)):
+        yield Strategy((axis, rank + axis - count, *(None,) * count), (axis,), run=_scatter_part)
+    for axis in range(count):
+        yield Strategy((axis, None, *(None,) * count), (axis,), run=_scatter_part)
+    if mode == "add" and x.dtype.kind != "bool":
+        for axis in range(rank):
+            yield Strategy(("sum", axis, *(axis,) * count), ("sum",), run=_scatter_part)
+        yield Strategy(("sum", "sum", *(None,) * count), ("sum",), run=_scatter_part)
+
+
+def _scatter_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+    """Store what belongs here; the rest goes to one more row along each axis, which is cut off again."""
+    (x, value, *indices), part = xs, parts[0]
+    count = len(indices)
+    if part.shape[:count] == part.whole[:count]:
+        return None
+    here, at = _local_indices(indices, part)
+    rank = len(x.shape)
+    more = tuple(int(axis < count) for axis in range(rank))
+    beyond = [table["where"](here, place, n) for place, n in zip(at, part.shape, strict=False)]
+    wide = table["pad"](x, (0,) * rank, more)
+    out = table["scatter"](wide, value, *beyond, **attrs)
+    return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
+
+
+def take_along_axis(operands: Specs, results: Sequence[Spec], *, axis: int) -> Strategies:
+    """The rule of ``take_along_axis``."""
+    x, indices = operands
+    for place, n in enumerate(x.shape):
+        if place != axis and indices.shape[place] == n:
+            yield Strategy((place, place), (place,), run=_take_part)
+    yield Strategy((None, axis), (axis,), run=_take_part)
+    if _sums(x.dtype):
+        yield Strategy((axis, None), ("sum",), run=_take_part)
+    for name in ANY:
+        yield Strategy((name, None), (name,), run=_take_part)
+
+
+def _take_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+    (x, indices), part, axis = xs, parts[0], attrs["axis"]
+    if part.shape[axis] == part.whole[axis]:
+        return None
+    if not part.shape[axis]:
+        return table["full"](results[0].shape, 0, dtype=x.dtype, device=x.device)
+    own = Part((part.shape[axis],), (part.start[axis],), (part.whole[axis],))
+    here, (at,) = _local_indices([indices], own)
+    return table["where"](here, table["take_along_axis"](x, at, axis=axis), 0)
+
+
+def scatter_along_axis(operands: Specs, results: Sequence[Spec], *, axis: int, mode: str) -> Strategies:
+    """The rule of ``scatter_along_axis``."""
+    x, indices, _ = operands
+    for place, n in enumerate(x.shape):
+        if place != axis and indices.shape[place] == n:
+            yield Strategy((place,) * 3, (place,), run=_put_part)
+    yield Strategy((axis, None, None), (axis,), run=_put_part)
+    if mode == "add" and x.dtype.kind != "bool":
+        yield Strategy(("sum", axis, axis), ("sum",), run=_put_part)
+        yield Strategy(("sum", None, "sum"), ("sum",), run=_put_part)
+
+
+def _put_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+    (x, indices, values), part, axis = xs, parts[0], attrs["axis"]
+    if part.shape[axis] == part.whole[axis]:
+        return None
+    n, rank = part.shape[axis], len(x.shape)
+    here, (at,) = _local_indices([indices], Part((n,), (part.start[axis],), (part.whole[axis],)))
+    wide = table["pad"](x, (0,) * rank, tuple(int(k == axis) for k in range(rank)))
+    out = table["scatter_along_axis"](wide, table["where"](here, at, n), values, **attrs)
+    return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
+
+
+def whole(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of ops that each rank runs as a whole: what they make is small, or is cut afterwards."""
+    return iter(())
+
+
+def attention(operands: Specs, results: Sequence[Spec], *, is_causal: bool = False, **_: Any) -> Strategies:
+    """The rule of attention, and of its gradients: batches, heads, and queries where none is masked by place.
+
+    Operands are query, key, value and a mask, behind what has the query's shape; heads of keys and values
+    may be fewer, and are split where the number of parts divides theirs.
+    """
+    yield from _attention(operands, results, 0, is_causal)
+
+
+def attention_gradients(
+    operands: Specs, results: Sequence[Spec], *, is_causal: bool = False, **_: Any
+) -> Strategies:
+    """The rule of the gradients of attention: the result's gradient and the result stand before the rest."""
+    yield from _attention(operands, results, 2, is_causal)
+
+
+def _attention(operands: Specs, results: Sequence[Spec], first: int, is_causal: bool) -> Strategies:
+    query, key, value = operands[first : first + 3]
+    masks = operands[first + 3 :]
+    rank = len(query.shape)
+    if not rank == len(key.shape) == len(value.shape):
+        return
+    for axis in range(rank - 2):
+        lengths = query.shape[axis], key.shape[axis], value.shape[axis]
+        fewer = min(lengths)
+        if fewer != max(lengths) and (axis != rank - 3 or fewer == 1 or key.shape[axis] != value.shape[axis]):
+            continue
+        marks = [None if m is None else aligned_axis(m.shape, axis, (*query.shape[:-1], key.shape[-2]))
+                 for m in masks]  # fmt: skip
+        yield Strategy(
+            (*(axis,) * (first + 3), *marks), (axis,) * len(results), 0 if fewer == max(lengths) else fewer
+        )
+    if not first and not is_causal:
+        axis = rank - 2
+        scores = (*query.shape[:-1], key.shape[-2])
+        marks = [None if m is None else aligned_axis(m.shape, axis, scores) for m in masks]
+        yield Strategy((axis, None, None, *marks), (axis,))
+
+
+def convolution(operands: Specs, results: Sequence[Spec], *, groups: int = 1, **_: Any) -> Strategies:
+    """The rule of ``conv``: batches, channels of the result, or those that are summed over."""
+    yield Strategy((0, None), (0,))
+    if groups == 1:
+        yield Strategy((None, 0), (1,))
+        yield Strategy((1, 1), ("sum",))
+    yield from multilinear(operands, results)
+
+
+def convolution_transpose(
+    operands: Specs, results: Sequence[Spec], *, groups: int = 1, **_: Any
+) -> Strategies:
+    """The rule of ``conv_transpose``."""
+    yield Strategy((0, None), (0,))
+    if groups == 1:
+        yield Strategy((None, 1), (1,))
+        yield Strategy((1, 0), ("sum",))
+    yield from multilinear(operands, results)
+
+
+def convolution_weight(operands: Specs, results: Sequence[Spec], *, groups: int = 1, **_: Any) -> Strategies:
+    """The rule of ``conv_weight``, the gradient of a convolution's weight."""
+    yield Strategy((0, 0), ("sum",))
+    if groups == 1:
+        yield Strategy((None, 1), (0,))
+        yield Strategy((1, None), (1,))
+    yield from multilinear(operands, results)
+
+
+def windows(trailing: int) -> ShardRule:
+    """The rule of ``windows`` and ``fold``, on ``trailing`` axes for each that windows move along."""
+
+    def rule(operands: Specs, results: Sequence[Spec], **attrs: Any) -> Strategies:
+        (spec,) = operands
+        assert spec is not None
+        for axis in range(len(spec.shape) - trailing * len(attrs["stride"])):
+            yield Strategy((axis,), (axis,))
+        yield from linear(operands, results)
+
+    return rule
+
+
+def searched(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
+    """The rule of ``searchsorted``: parts of the values that are looked for in one line."""
+    line, values = operands
+    if len(line.shape) == 1:
+        for axis in range(len(values.shape)):
+            yield Strategy((None, axis), (axis,))

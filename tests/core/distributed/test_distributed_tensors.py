@@ -1,0 +1,92 @@
+"""Ops on distributed tensors: what they give, where it lies, what changes in place and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+
+S, R, P = dist.Shard, dist.Replicate, dist.Partial
+
+
+def _train(x: Any, w: Any, b: Any) -> list[float]:
+    optimizer = tb.optim.AdamW([w, b], lr=1e-2)
+    numbers = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        y = tb.nn.functional.gelu(x @ w + b)
+        loss = (tb.nn.functional.softmax(y, -1) * y).mean()
+        loss.backward()
+        norm = tb.nn.utils.clip_grad_norm_([w, b], 0.1)
+        optimizer.step()
+        numbers += [loss.item(), norm.item()]
+    if isinstance(w, dist.DTensor):
+        states = [v for v in optimizer.state[w].values() if isinstance(v, tb.Tensor) and v.shape == w.shape]
+        assert {v.placements for v in states} == {w.placements}
+        w = w.full_tensor()
+    return [*numbers, *w.flatten().tolist()]
+
+
+def test_parameters_train_in_any_placements() -> None:
+    generator = tb.Generator(0)
+    arrays = [tb.normal(shape, generator=generator) for shape in ((5, 4), (4, 6), (6,))]
+    x, w, b = arrays
+    expected = _train(x, tb.nn.Parameter(w.clone()), tb.nn.Parameter(b.clone()))
+
+    def rank() -> list[Any]:
+        mesh = dist.init_device_mesh(None, (2,))
+        results = []
+        for places in itertools.product([S(0), S(1), R()], [S(0), S(1), R()], [S(0), R()]):
+            laid = [dist.distribute_tensor(t.clone(), mesh, [p]) for t, p in zip(arrays, places, strict=True)]
+            parameters = [tb.nn.Parameter(t) for t in laid[1:]]
+            assert all(isinstance(p, tb.nn.Parameter) and isinstance(p, dist.DTensor) for p in parameters)
+            results.append(_train(laid[0], *parameters))
+            assert [p.placements for p in parameters] == [(p,) for p in places[1:]]
+            assert [p.grad.placements for p in parameters] == [(p,) for p in places[1:]]
+        return results
+
+    for results in dist.run_ranks(rank, 2):
+        for numbers in results:
+            assert numbers == pytest.approx(expected, abs=1e-5)
+
+
+def test_changes_in_place_keep_placements_and_reach_views() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = dist.distribute_tensor(tb.arange(12, dtype="float32").reshape((3, 4)), mesh, [S(0)])
+        x += 1
+        x[1] = 5
+        x[:, 2] = tb.zeros(())
+        x[0].mul_(10)
+        x.masked_fill_(x > 100, -1)
+        terms = x.redistribute([R()]).redistribute([P()])
+        terms.add_(1)
+        shown = terms.full_tensor().tolist()
+        x.detach().zero_()
+        like = tb.zeros_like(x)
+        return shown, x.full_tensor().sum().item(), [t.placements[0] for t in (x, terms, like)]
+
+    shown = [[11, 21, 1, 41], [6, 6, 1, 6], [10, 11, 1, 13]]
+    assert dist.run_ranks(rank, 2) == [(shown, 0, [S(0), P(), S(0)])] * 2
+
+
+def test_what_is_refused_says_what_to_do() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = dist.distribute_tensor(tb.ones((4, 2)), mesh, [S(0)])
+        with pytest.raises(tb.DeviceError, match=r"Say how it lies: DTensor.from_local"):
+            x + tb.ones((4, 2))
+        assert (x + tb.ones(())).placements == x.placements
+        with dist.explicit():
+            with pytest.raises(
+                dist.DistributedError, match=r"all_gather, for which each rank sends 16 bytes"
+            ):
+                x @ x.mT
+            assert (x @ x.redistribute([R()]).mT).shape == (4, 4)
+            with dist.explicit(False):
+                assert (x @ x.mT).shape == (4, 4)
+
+    dist.run_ranks(rank, 2)
