@@ -21,7 +21,7 @@ OPS = [op for op in table if table.owner(op.name) == "tensorbus" and op.operands
 MESHES = {"two": (2,), "four": (4,), "square": (2, 2)}
 FAST = {"add", "where", "cast", "sum", "max", "mean", "matmul", "reshape", "gather", "softmax"}
 """One op or two of each family that has a rule of its own; all others run in the full tier."""
-MOST = 24
+MAX_CASES = 24
 """Placements of the operands of a sample call that are tried at most, evenly spread over all there are."""
 
 
@@ -87,7 +87,7 @@ def _choices(arrays: list[Any], mesh: tuple[int, ...]) -> list[tuple[Any, ...]]:
             one.append(dist.Partial())
         each.append([*itertools.product(one, repeat=len(mesh))])
     every = [*itertools.islice(itertools.product(*each), 4096)]
-    return every[:: -(-len(every) // MOST)]
+    return every[:: -(-len(every) // MAX_CASES)]
 
 
 def _check(op: Op[...], mesh: tuple[int, ...]) -> None:
