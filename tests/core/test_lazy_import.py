@@ -68,3 +68,14 @@ print(*sorted(m for m in sys.modules if m in ("tensorbus.nn.modules.linear", "te
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == []
+
+
+def test_no_name_is_that_of_a_module_beside_it() -> None:
+    """Python binds a module in its package when anybody imports it, in the place of the function."""
+    root = Path(inspect.getfile(importlib.import_module("tensorbus"))).parent
+    lazy = [p.parent for p in root.rglob("__init__.py") if "lazy_exports(" in p.read_text(encoding="utf-8")]
+    assert len(lazy) > 3
+    for folder in lazy:
+        package = ".".join(["tensorbus", *folder.relative_to(root).parts])
+        modules = {path.stem for path in folder.iterdir()}
+        assert not {name for name, module in _told(package).items() if module and name in modules}, package

@@ -21,7 +21,7 @@ from ...ops.nn.attention_scores import NAME, attention_infer, attention_weights,
 from ...ops.reduction.reduction import mean
 from ...tensor.tensor import Tensor
 from ..attention.bias import CausalBias, CausalVariant
-from ..attention.sdpa_kernel import SdpaCall, SDPBackend, choose_backend, is_restricted, notify_backend
+from ..attention.sdpa_backends import SdpaCall, SDPBackend, choose_backend, is_restricted, notify_backend
 from ..attention.tiles import attend_by_tiles, diagonal_of
 from .dropout import dropout
 
