@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-SUITES = ("startup", "overhead", "eager_steps", "memory", "kernels", "opencl", "compiled", "loops")
+SUITES = ("startup", "overhead", "eager_steps", "memory", "kernels", "opencl", "compiled", "loops", "padding")
 WIDE = 16
 """From how many columns on a table is shown with the figures of peers in one."""
 STEPWISE = ("compiled",)

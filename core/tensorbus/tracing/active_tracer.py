@@ -18,10 +18,11 @@ class CaptureTracer(Protocol):
 
     ``prologue``: see ``host_prologue``. ``grads`` says that gradients kept by tensors were read;
     ``gradients`` of which leaves, and whether such a gradient was written before it was read. Histories
-    of an order below ``began`` were there before.
+    of an order below ``began`` were there before. ``fullgraph``: the user allows no graph break.
     """
 
     prologue: Any
+    fullgraph: bool
     grads: bool
     gradients: dict[Any, bool]
     began: int

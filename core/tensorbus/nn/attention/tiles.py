@@ -19,13 +19,15 @@ from ...ops.creation.creation import iota
 from ...ops.definition import Spec, table
 from ...ops.elementwise.comparison import greater_equal, less
 from ...ops.elementwise.where_cast import cast
-from ...ops.movement.movement import broadcast_to, reshape
+from ...ops.movement.movement import broadcast_to, pad, reshape
 from ...ops.nn.attention_blocks import NAME as FLEX
 from ...ops.nn.flex_attention import flex_attention
 from ...ops.nn.score_program import LEAD, CapturedRead, ScoreProgram
+from ...ops.reduction import reduction
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
 from .bias import CausalBias
+from .block_mask import BlockMask
 
 BLOCK: Final = 64
 """How many queries and keys the blocks of a causal mask have."""
@@ -33,11 +35,12 @@ BLOCK: Final = 64
 
 def attend_by_tiles(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, diagonal: int | None, scale: float,
-    lead: tuple[int, ...],
+    lead: tuple[int, ...], blocks: BlockMask | None = None,
 ) -> Tensor:  # fmt: skip
     """Return attention of operands that the op takes, ``lead`` being the axes of the result before a query's.
 
     ``diagonal`` is the number of the last key that the first query sees; None: there is no causal mask.
+    ``blocks`` are those of a mask that says no more than ``mask`` does: see ``padding_blocks``.
     """
     length, source, width = query.shape[-2], key.shape[-2], value.shape[-1]
     q = _four_axes(query, lead, lead)
@@ -48,6 +51,9 @@ def attend_by_tiles(
     if diagonal is not None:
         extra.append(_causal_states(length, source, diagonal, q))
         block = {"block_size": (BLOCK, BLOCK), "visits": _visits(length, source, diagonal, q)}
+    elif blocks is not None:
+        extra.append(blocks.blocks)
+        block = {"block_size": blocks.BLOCK_SIZE, "visits": blocks.visits if _is_walked(q) else None}
     if mask is not None:
         mask = _mask_of_four_axes(mask, lead)
         extra.append(mask)
@@ -102,10 +108,32 @@ def _causal_states(length: int, source: int, diagonal: int, like: Tensor) -> Ten
     return states
 
 
+def padding_blocks(keep: Tensor) -> BlockMask:
+    """Return the blocks of a batch's attention to itself; those are empty that are padding on either side.
+
+    ``keep``, bool, ``(batch, length)``, says what is no padding. What a partial block counts is said by the
+    mask that goes with it.
+    """
+    batch, length = keep.shape
+    more = -length % BLOCK
+    padded = pad(keep, [0, 0], [0, more], False) if more else keep
+    count = (length + more) // BLOCK
+    blocks = reshape(padded, (batch, count, BLOCK))
+    some = cast(reduction.any(blocks, axis=2), dt.uint8)
+    both = some + cast(reduction.all(blocks, axis=2), dt.uint8)
+    states = reshape(some, (batch, 1, count, 1)) * reshape(both, (batch, 1, 1, count))
+    return BlockMask(states, (length, length), BLOCK)
+
+
+def _is_walked(like: Tensor) -> bool:
+    """Return whether Python walks over the blocks of a call, and has to know which are not empty."""
+    kind = like.device.type
+    return active_tracer() is None and not is_value_mode(kind) and not is_served(kind, FLEX)
+
+
 def _visits(length: int, source: int, diagonal: int, like: Tensor) -> tuple[int, ...] | None:
     """Return which blocks of keys the blocks of queries see, as bits, where Python walks over them."""
-    kind = like.device.type
-    if active_tracer() is not None or is_value_mode(kind) or is_served(kind, FLEX):
+    if not _is_walked(like):
         return None
     columns = -(-source // BLOCK)
     counts = [(row + BLOCK - 1 + diagonal) // BLOCK + 1 for row in range(0, length, BLOCK)]

@@ -21,6 +21,7 @@ from ...ops.nn.attention_scores import NAME, attention_infer, attention_weights,
 from ...ops.reduction.reduction import mean
 from ...tensor.tensor import Tensor
 from ..attention.bias import CausalBias, CausalVariant
+from ..attention.block_mask import BlockMask
 from ..attention.sdpa_backends import SdpaCall, SDPBackend, choose_backend, is_restricted, notify_backend
 from ..attention.tiles import attend_by_tiles, diagonal_of
 from .dropout import dropout
@@ -46,6 +47,22 @@ def scaled_dot_product_attention(
     """
     if attn_mask is not None and is_causal:
         raise ShapeError(f"{NAME}: is_causal makes its own mask; pass it or attn_mask, and not both.")
+    return _attend(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, None)
+
+
+def padded_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, blocks: BlockMask) -> Tensor:
+    """Return attention of ``(batch, heads, length, width)`` to itself where ``mask`` lets scores count.
+
+    ``blocks`` are those that padding leaves, as ``padding_blocks`` has them: where there are many scores no
+    others are computed. What becomes of padding may be anything.
+    """
+    return _attend(query, key, value, mask, 0.0, False, None, False, blocks)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | CausalBias | None, dropout_p: float,
+    is_causal: bool, scale: float | None, enable_gqa: bool, blocks: BlockMask | None,
+) -> Tensor:  # fmt: skip
     if min(len(x.shape) for x in (query, key, value)) < 2:
         raise ShapeError(
             f"{NAME}: query, key and value need at least 2 dimensions, got shapes {query.shape}, {key.shape},"
@@ -69,7 +86,7 @@ def scaled_dot_product_attention(
     backend = choose_backend(call)
     notify_backend(call, backend)
     if backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION):
-        return attend_by_tiles(query, key, value, attn_mask, diagonal, factor, out.shape[:-2])
+        return attend_by_tiles(query, key, value, attn_mask, diagonal, factor, out.shape[:-2], blocks)
     if call.causal_bias:  # of another corner than is_causal
         lines = query.shape[-2], key.shape[-2]
         masks = (CausalBias(CausalVariant.LOWER_RIGHT, *lines).materialize(query.device),)
@@ -131,7 +148,7 @@ def multi_head_attention_forward(
     weights = _three(in_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight), width)
     biases: Any = (None,) * 3 if in_proj_bias is None else _thirds(in_proj_bias, width)
     q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
-    mask = _mask(attn_mask, key_padding_mask, batch, num_heads, length, key.shape[0], query)
+    mask = merged_mask(attn_mask, key_padding_mask, batch, num_heads, length, key.shape[0], query)
     extra = 0
     if bias_k is not None and bias_v is not None:
         k = concat([k, broadcast_to(bias_k, (1, batch, width))], axis=0)
@@ -190,7 +207,7 @@ def additive(mask: Tensor, like: Tensor) -> Tensor:
     return where(mask, float("-inf"), zeros((), dtype=like.dtype, device=like.device))
 
 
-def _mask(
+def merged_mask(
     attn_mask: Tensor | None, key_padding_mask: Tensor | None, batch: int, heads: int, length: int,
     source: int, like: Tensor,
 ) -> Tensor | None:  # fmt: skip

@@ -12,6 +12,7 @@ from .. import functional, init
 from ..module import Module
 from ..parameter import Parameter
 from .linear import Linear, positive
+from .packed_rows import PackedRows
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -102,3 +103,13 @@ class MultiheadAttention(Module):
             average_attn_weights, is_causal,
         )  # fmt: skip
         return (permute_dims(out, (1, 0, 2)) if turn else out), shares
+
+    def forward_packed(self, x: Tensor, rows: PackedRows) -> Tensor:
+        """Return the attention of a batch to itself, of its rows without padding, ``(count, embed_dim)``.
+
+        The projections are joint, and nothing is added to the keys.
+        """
+        projected = functional.linear(x, self.in_proj_weight, self.in_proj_bias)
+        found = rows.attend(projected, self.num_heads)
+        out: Tensor = functional.linear(found, self.out_proj.weight, self.out_proj.bias)
+        return out

@@ -12,11 +12,16 @@ from ...devices.device import Device
 from ...dtypes.definition import DType
 from ...errors import ShapeError
 from ...ops.creation.creation import full, triu
+from ...ops.elementwise.where_cast import where
+from ...ops.movement.movement import permute_dims, reshape
+from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from .. import init
+from ..hooks import EVERYWHERE
 from ..module import Module
 from .container import ModuleList
 from .normalization import LayerNorm
+from .packed_rows import PackedRows, can_read, encoder_mask, seen_keys
 from .transformer_layer import Activation, TransformerDecoderLayer, TransformerEncoderLayer
 
 
@@ -27,7 +32,12 @@ def _copies(layer: Module, count: int) -> ModuleList:
 class TransformerEncoder(Module):
     """``num_layers`` copies of an encoder layer, one after the other.
 
-    ``enable_nested_tensor`` and ``mask_check`` are accepted for programs that pass them and change nothing.
+    With ``enable_nested_tensor``, in inference (``eval()``, nothing to be differentiated), the places that
+    ``src_key_padding_mask`` marks, any places, are 0 in the result of the last layer, and cost no work: the
+    layers get the other rows alone. It waits for the device once, for how many they are. Compiled programs
+    compute padding instead, and break for it only with ``mask_check=False`` and without ``fullgraph``: that
+    pays where layers take long. So it is with ``TransformerEncoderLayer`` whose activation is relu, gelu
+    or silu; other layers, and all of them in training, compute padding and leave it in the result.
     """
 
     def __init__(
@@ -37,6 +47,7 @@ class TransformerEncoder(Module):
         super().__init__()
         self.layers = _copies(encoder_layer, num_layers)
         self.num_layers = num_layers
+        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
         self.register_module("norm", norm)
 
     def forward(
@@ -44,9 +55,48 @@ class TransformerEncoder(Module):
         is_causal: bool | None = None,
     ) -> Any:  # fmt: skip
         """Return the result of the last layer, normalized where there is a ``norm``."""
-        for layer in self.layers:
-            src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
+        if src_key_padding_mask is not None and self._leaves_padding_out(src, src_key_padding_mask):
+            src = self._without_padding(src, mask, src_key_padding_mask)
+        else:
+            for layer in self.layers:
+                src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask)
         return src if self.norm is None else self.norm(src)
+
+    def _leaves_padding_out(self, src: Tensor, padding: Tensor) -> bool:
+        """Return whether the layers are to leave nothing in the places of padding."""
+        layers = [*self.layers]
+        if not (self.enable_nested_tensor and layers and len(src.shape) == 3):
+            return False
+        if grad_enabled.get() and any(x.requires_grad for x in (src, *self.parameters())):
+            return False
+        if not all(isinstance(layer, TransformerEncoderLayer) and layer.is_packable() for layer in layers):
+            return False
+        first = layers[0].self_attn
+        places = src.shape[:2] if first.batch_first else src.shape[1::-1]
+        return padding.shape == places and all(
+            layer.self_attn.num_heads == first.num_heads
+            and layer.self_attn.batch_first == first.batch_first for layer in layers
+        )  # fmt: skip
+
+    def _without_padding(self, src: Tensor, mask: Tensor | None, padding: Tensor) -> Tensor:
+        """Return the result of the last layer, 0 where there is padding."""
+        first: Any = self.layers[0]
+        turned, heads = not first.self_attn.batch_first, first.self_attn.num_heads
+        keep = seen_keys(padding)
+        hooked = EVERYWHERE or any(module._hooks for module in self.layers.modules())
+        if hooked or not can_read(src, keep, breaks=not self.mask_check):
+            for layer in self.layers:
+                src = layer(src, src_mask=mask, src_key_padding_mask=padding)
+            places = permute_dims(keep, (1, 0)) if turned else keep
+            kept: Tensor = where(reshape(places, (*src.shape[:2], 1)), src, 0)
+            return kept
+        batch = permute_dims(src, (1, 0, 2)) if turned else src
+        rows = PackedRows(keep, encoder_mask(mask, padding, keep, heads, src))
+        x = rows.pack(batch)
+        for layer in self.layers if rows.count else ():
+            x = layer.forward_packed(x, rows)
+        out = rows.unpack(x)
+        return permute_dims(out, (1, 0, 2)) if turned else out
 
 
 class TransformerDecoder(Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ...devices.device import Device
 from ...dtypes.definition import DType
@@ -15,6 +15,7 @@ from .attention import MultiheadAttention
 from .dropout import Dropout
 from .linear import Linear
 from .normalization import LayerNorm
+from .packed_rows import PackedRows
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -26,6 +27,10 @@ def _activation(layer: str, activation: Activation) -> Callable[[Any], Any]:
     if activation not in known:
         raise ArgumentError(f"{layer}: activation must be 'relu', 'gelu' or a function, got {activation!r}.")
     return known[activation]
+
+
+_ELEMENTWISE: Final = (functional.relu, functional.gelu, functional.silu)
+"""Functions between the layers of a feed-forward network that treat each element by itself."""
 
 
 class TransformerEncoderLayer(Module):
@@ -60,14 +65,37 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Any:  # fmt: skip
         """Return the result, of the shape of ``src``."""
-        if self.norm_first:
-            src = src + self._attend(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
-            return src + self._feed(self.norm2(src))
-        src = self.norm1(src + self._attend(src, src_mask, src_key_padding_mask, is_causal))
-        return self.norm2(src + self._feed(src))
 
-    def _attend(self, x: Tensor, mask: Tensor | None, padding: Tensor | None, is_causal: bool) -> Any:
-        return self.dropout1(self.self_attn(x, x, x, padding, False, mask, is_causal=is_causal)[0])
+        def attend(x: Tensor) -> Any:
+            named = {"need_weights": False, "attn_mask": src_mask, "is_causal": is_causal}
+            return self.self_attn(x, x, x, src_key_padding_mask, **named)[0]
+
+        return self._sublayers(src, attend)
+
+    def forward_packed(self, x: Tensor, rows: PackedRows) -> Any:
+        """Return what ``forward`` gives of rows of a batch without its padding."""
+        return self._sublayers(x, lambda x: self.self_attn.forward_packed(x, rows))
+
+    def is_packable(self) -> bool:
+        """Return whether each row is by itself in inference but for attention, as far as can be told."""
+        parts = (self.self_attn, self.linear1, self.linear2, self.norm1, self.norm2)
+        kinds = (MultiheadAttention, Linear, Linear, LayerNorm, LayerNorm)
+        return (
+            type(self) is TransformerEncoderLayer
+            and all(type(part) is kind for part, kind in zip(parts, kinds, strict=True))
+            and self.activation in _ELEMENTWISE
+            and not any(module.training for module in self.modules())
+            and self.self_attn.in_proj_weight is not None
+            and self.self_attn.bias_k is None
+            and not self.self_attn.add_zero_attn
+        )
+
+    def _sublayers(self, x: Tensor, attend: Callable[[Tensor], Any]) -> Any:
+        if self.norm_first:
+            x = x + self.dropout1(attend(self.norm1(x)))
+            return x + self._feed(self.norm2(x))
+        x = self.norm1(x + self.dropout1(attend(x)))
+        return self.norm2(x + self._feed(x))
 
     def _feed(self, x: Tensor) -> Any:
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))

@@ -1,0 +1,82 @@
+"""``nn.TransformerEncoder`` in inference, half of its batch padding: ``python -m benchmarks padding``.
+
+PyTorch runs its fast path (nested tensors) in the same process and the same number of threads, with the same
+weights and data, in turn with tensorbus: the ratio is that of medians. Without PyTorch there is no ratio.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorbus as tb
+
+from benchmarks.measure import peer_torch
+
+BATCH, LENGTH, WIDTH, HEADS, HIDDEN, LAYERS = 8, 128, 512, 8, 2048, 6
+CALLS, WARM = 15, 3
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure the encoder with half of the batch padding, and none."""
+    threads = int(os.environ.setdefault("TENSORBUS_NUM_THREADS", str(len(os.sched_getaffinity(0)))))
+    torch = peer_torch(threads)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((BATCH, LENGTH, WIDTH), dtype=np.float32)
+    lengths = np.linspace(LENGTH // 16, LENGTH - LENGTH // 16, BATCH).astype(int)
+    mask = np.arange(LENGTH) >= lengths[:, None]
+    rows = []
+    with tb.device("cpu"):
+        ours = _encoder(tb)
+        values = {name: rng.uniform(-0.05, 0.05, p.shape).astype("f4") for name, p in ours.named_parameters()}
+        ours.load_state_dict({name: tb.asarray(value) for name, value in values.items()})
+        compiled = tb.compile(ours)
+        peer = None if torch is None else _encoder(torch)
+        if peer is not None:
+            peer.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
+        for share, padding in ((float(mask.mean()), mask), (0.0, None)):
+            calls = {
+                "tensorbus": _call(ours, tb.asarray, tb.no_grad, x, padding),
+                "compiled": _call(compiled, tb.asarray, tb.no_grad, x, padding),
+            }
+            if peer is not None:
+                calls["torch"] = _call(peer, torch.from_numpy, torch.no_grad, x, padding)
+            times = _medians(calls)
+            row: dict[str, Any] = {"encoder": f"{BATCH}x{LENGTH}x{WIDTH}", "padding": f"{share:.0%}"}
+            row |= {f"{name} ms": round(found, 1) for name, found in times.items()}
+            if "torch" in times:
+                row["ratio"] = round(times["tensorbus"] / times["torch"], 2)
+            rows.append(row)
+    return rows
+
+
+def _encoder(t: Any) -> Any:
+    layer = t.nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, batch_first=True)
+    return t.nn.TransformerEncoder(layer, LAYERS).eval()
+
+
+def _call(model: Any, as_tensor: Any, no_grad: Any, x: Any, padding: Any) -> Callable[[], Any]:
+    values = as_tensor(x)
+    named = {} if padding is None else {"src_key_padding_mask": as_tensor(padding)}
+
+    def call() -> Any:
+        with no_grad():
+            return model(values, **named)
+
+    return call
+
+
+def _medians(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Return the median milliseconds of calls that are made in turn."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(WARM + CALLS):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            if number >= WARM:
+                times[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: statistics.median(found) for name, found in times.items()}
