@@ -132,15 +132,16 @@ if TYPE_CHECKING:
     from .lowering.codegen.dialect import TypeRule as TypeRule
     from .lowering.codegen.render import kernel_parts as kernel_parts
     from .lowering.heuristics import Heuristics as Heuristics
+    from .lowering.ir import builder as _builder
     from .lowering.ir import index_expr as index_expr
     from .lowering.ir import loop_ir as _ir
     from .lowering.ir import verify as _verify
-    from .lowering.ir.builder import Builder as KernelBuilder  # noqa: F401
     from .lowering.ir.builder import Launch as Launch
     from .lowering.ir.builder import RuntimeArg as RuntimeArg
     from .lowering.ir.kernel_task import COUNTS_SLOT as COUNTS_SLOT
     from .lowering.ir.kernel_task import ERROR_SLOT as ERROR_SLOT
     from .lowering.ir.kernel_task import KernelLaunch as KernelLaunch
+    from .lowering.ir.kernel_task import LaunchList as LaunchList
     from .lowering.ir.kernel_task import LibraryCall as LibraryCall
     from .lowering.ir.kernel_task import parallel_loops as parallel_loops
     from .lowering.ir.layout import Layout as Layout
@@ -153,12 +154,16 @@ if TYPE_CHECKING:
     from .lowering.program.program import parts_of as parts_of
     from .lowering.program.program import slots_of as slots_of
     from .lowering.program.program import steps_of as steps_of
+    from .lowering.schedules.attention import forward as _attention
+    from .lowering.schedules.attention import score_code as _score_code
+    from .lowering.schedules.attention.score_code import ScoreCode as ScoreCode
     from .lowering.schedules.pointwise.stores import PAST as PAST
     from .lowering.schedules.pointwise.stores import stored_past as stored_past
     from .lowering.schedules.schedule import Schedule as Schedule
     from .lowering.schedules.schedule import ScheduleRequest as ScheduleRequest
     from .lowering.target import Target as Target
     from .ops.fused_update import is_fused_update as is_fused_update
+    from .ops.nn import attention_blocks as _attention_blocks
     from .system.build_folder import build_folder as build_folder
     from .system.build_folder import run_compiler as run_compiler
     from .system.private_folders import safe_by_path as safe_by_path
@@ -171,6 +176,11 @@ if TYPE_CHECKING:
     from .tracing.sym_int import substitute as substitute
 
     LoopKernel = _ir.Kernel
+    KernelBuilder = _builder.Builder
+    AttentionProblem = _attention.Problem
+    attention_tiles = _attention.tiles_of
+    ScoreNumbers = _score_code.Numbers
+    AttentionAttrs = _attention_blocks.Attrs
     verify_kernel = _verify.verify
 
 _LATER: Final = {
@@ -243,6 +253,12 @@ _LATER: Final = {
     "steps_of": "lowering.program.program",
     "kernel_parts": "lowering.codegen.render",
     "Schedule": "lowering.schedules.schedule",
+    "LaunchList": "lowering.ir.kernel_task",
+    "AttentionAttrs": "ops.nn.attention_blocks:Attrs",
+    "AttentionProblem": "lowering.schedules.attention.forward:Problem",
+    "attention_tiles": "lowering.schedules.attention.forward:tiles_of",
+    "ScoreCode": "lowering.schedules.attention.score_code",
+    "ScoreNumbers": "lowering.schedules.attention.score_code:Numbers",
     "ScheduleRequest": "lowering.schedules.schedule",
     "Heuristics": "lowering.heuristics",
     "Target": "lowering.target",

@@ -18,6 +18,8 @@ from tensorbus.backend_api import (
 )
 from tensorbus.backend_api import dtypes as dt
 
+from .attention.flex_schedule import tensor_core_schedules
+
 OPTIONS: Final = ("--fmad=false", "--std=c++17")
 """Products and sums round apart, as on every other device. Divisions, roots and small numbers are exact."""
 THREADS: Final = 256
@@ -245,19 +247,27 @@ _COMBINED: Final = {
 }
 
 
-def target(units: int) -> Target:
+OLDEST: Final = 60
+"""The compute capability, times 10, of the oldest GPUs."""
+SHARED: Final = 48 << 10
+"""The bytes of shared memory that a block of any GPU may have."""
+
+
+def target(units: int, architecture: int = OLDEST, shared: int = SHARED) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(
         tasks_to_fill=64 * units, work_items_to_fill=1024 * units, lanes=4, row_per_task=False,
         tile_rows=4, min_chunk=8, vector_bytes=16, subgroup_size=32,
         atomics=frozenset(_COMBINED), max_workgroup=1024, local_memory=3 << 14, workgroup_counters=COUNTS,
         # On an H100 a sum of 1e8 float32 takes 148 us in blocks of 32, 140 in blocks of 64, 138 in one.
-        heuristics=Heuristics(sum_block=64),
+        heuristics=Heuristics(sum_block=64), schedules=tensor_core_schedules(architecture, shared),
     )  # fmt: skip
 
 
-def dialect(units: int) -> Dialect:
+def dialect(units: int, architecture: int = OLDEST, shared: int = SHARED) -> Dialect:
     """Return CUDA C++ for a GPU with ``units`` multiprocessors, of compute capability 6.0 or later.
+
+    ``architecture`` is that, times 10; ``shared`` is how many bytes of shared memory a block may have.
 
     >>> from tensorbus.backend_api import dtypes
     >>> dtypes.complex128 in dialect(132).types
@@ -313,5 +323,5 @@ def dialect(units: int) -> Dialect:
         nan="__int_as_float(0x7fffffff)",
         prologue=PROLOGUE,
         narrow=_NARROW,
-        target=target(units),
+        target=target(units, architecture, shared),
     )

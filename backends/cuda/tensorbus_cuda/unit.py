@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _Report = ctypes.c_int64 * 3
 """What a kernel reports: the number of an op, a value, and its limit."""
+_MOST_SHARED: Final = 97
+"""CUDA's number for how many bytes of shared memory a block may have that asks for them."""
 STAGING_BYTES: Final = 4096
 """Up to how large a value is read through pinned memory, so that the copy waits for nothing by itself."""
 _Staging = ctypes.c_uint8 * STAGING_BYTES
@@ -44,7 +46,8 @@ class Unit:
         self.total = int(about["totalGlobalMem"])
         self.processors = int(about["multiProcessorCount"])
         self.architecture = f"{about['major']}{about['minor']}"
-        self.dialect = dialect(self.processors)
+        shared = int(cupy.cuda.runtime.deviceGetAttribute(_MOST_SHARED, index))
+        self.dialect = dialect(self.processors, int(self.architecture), shared)
         self.alone = alone
         self.failures = Failures(self.name)
         self.bare: AbstractContextManager[Any] = nullcontext() if alone else self._device

@@ -131,7 +131,7 @@ class _ChangingArguments:
         self.last: list[int] | None = None
         self.numbers: list[Any] = []
         self._arguments = _Arguments(
-            launcher.function, *launcher.blocks, *launcher.threads, 0, launcher.arguments
+            launcher.function, *launcher.blocks, *launcher.threads, launcher.shared, launcher.arguments
         )
         self.at = ctypes.addressof(self._arguments)
 

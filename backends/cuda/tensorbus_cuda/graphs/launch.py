@@ -38,18 +38,21 @@ _NO_CONTEXT: Final = 201
 _WARP: Final = 32
 _SIDE: Final = 16
 _BLOCKS: Final = (2**31 - 1, 65535, 65535)
+_SHARED_UNASKED: Final = 48 << 10
+_MAX_SHARED: Final = 8
+"""CUDA's number for the attribute that says how much shared memory a launch of a function may ask for."""
 
 
 class Launcher:
     """One kernel with the sizes of one use of it.
 
-    ``blocks`` and ``threads`` are those of the grid, ``function`` is CUDA's handle, ``arguments`` the address
-    of the pointers to the arguments.
+    ``blocks`` and ``threads`` are those of the grid, ``shared`` the bytes of memory that the launch gives to
+    each block, ``function`` is CUDA's handle, ``arguments`` the address of the pointers to the arguments.
     """
 
     __slots__ = (
         "_cells", "_current", "_launch", "_lock", "_module", "_note", "_pointers", "_shape", "_stream",
-        "_unit", "_words", "arguments", "blocks", "function", "name", "threads",
+        "_unit", "_words", "arguments", "blocks", "function", "name", "shared", "threads",
     )  # fmt: skip
 
     def __init__(self, unit: Unit, function: Any, launch: Launch) -> None:
@@ -63,7 +66,11 @@ class Launcher:
         self._current = None if unit.alone else unit.bare
         self._note = unit.failures.note
         self.blocks, self.threads = sizes(launch)
-        self._shape = (*self.blocks, *self.threads, 0)
+        self.shared = kernel.group_bytes
+        if self.shared > _SHARED_UNASKED:
+            with unit.current():
+                driver.funcSetAttribute(self.function, _MAX_SHARED, self.shared)
+        self._shape = (*self.blocks, *self.threads)
         count, more = len(kernel.buffers), len(kernel.params)
         self._words = (ctypes.c_uint64 * (count + _WORDS * more))()
         start = ctypes.addressof(self._words)
@@ -100,9 +107,9 @@ class Launcher:
             try:
                 if self._current is not None:
                     with self._current:
-                        self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
+                        self._launch(self.function, *self._shape, self.shared, to.ptr, self.arguments, 0)
                 else:
-                    self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
+                    self._launch(self.function, *self._shape, self.shared, to.ptr, self.arguments, 0)
             except driver.CUDADriverError as error:
                 self._again(to, error)
 
@@ -115,7 +122,7 @@ class Launcher:
 
     def into(self, stream: int) -> None:
         """Queue the kernel with the arguments as they are."""
-        self._launch(self.function, *self._shape, stream, self.arguments, 0)
+        self._launch(self.function, *self._shape, self.shared, stream, self.arguments, 0)
 
     def _again(self, to: Any, error: Exception) -> None:
         """Queue once more in a thread that had no context. Raises ``DeviceError`` for everything else."""
@@ -123,7 +130,7 @@ class Launcher:
         if getattr(error, "status", None) == _NO_CONTEXT:
             self._unit.enter()
             try:
-                self._launch(self.function, *self._shape, to.ptr, self.arguments, 0)
+                self._launch(self.function, *self._shape, self.shared, to.ptr, self.arguments, 0)
                 return
             except driver.CUDADriverError as second:
                 problem = second

@@ -65,6 +65,8 @@ def _held(value: float, dtype: DType) -> float:
 
 def render(kernel: Kernel, dialect: Dialect) -> str:
     """Return the source of ``kernel``. Raises ``TensorbusError`` for what the dialect cannot say."""
+    if kernel.code:
+        return kernel.code
     return _Renderer(kernel, dialect).source()
 
 

@@ -61,6 +61,7 @@ class Inliner:
         self._scalars = scalars
         self._sized = sized
         self._memo: list[dict[tuple[int, Index], Expr]] = [{}]
+        self._below: dict[int, int] = {}
         self._depth: dict[Expr, int] = {}
         self._numbers = {id(node): k for k, node in enumerate(graph)}
         self._uses: dict[int, int] = {}
@@ -123,6 +124,10 @@ class Inliner:
     def bind(self, node: Node, index: Index, value: Expr) -> None:
         """Say what the value of ``node`` at ``index`` is, from here to the end of the scope."""
         self._memo[-1][(id(node), index)] = value
+
+    def bound(self, node: Node, limit: int) -> None:
+        """Say that the values of an integer node are from 0 on and below a limit."""
+        self._below[id(node)] = limit
 
     def read(self, node: Node, leaf: BufferRead) -> None:
         """Read ``node`` from a buffer from here on."""
@@ -361,10 +366,13 @@ class Inliner:
                 rows.append(index[along])
                 continue
             row = b.let(Cast(self.value(operand, index), INDEX), "row")
+            rows.append(row)
+            source = operand.inputs[0] if operand.op == "cast" else operand
+            if self._below.get(id(source), x.spec.shape[k] + 1) <= x.spec.shape[k]:
+                continue
             limit = self.length(x, k)
             b.buffer(ERRORS, INDEX, writes=True)
             b.emit(Report(ERRORS, self.code("gather"), row, limit))
-            rows.append(row)
             conditions += [Apply("less_equal", (ix.ZERO, row), bool_), ix.less(row, limit)]
         return rows, b.let(ix.both(conditions), "ok") if conditions else Const(True, bool_)
 

@@ -247,6 +247,8 @@ class Kernel:
 
     ``task`` says that one iteration of the grid is enough work for a core: compilers do not vectorize over
     them. ``group`` is not 0 where work-items share arrays: all along axis 0, so many, are one workgroup then.
+    ``code`` is the whole source where a schedule of the device's own wrote it in the device's language; the
+    body is empty then, and ``group_bytes`` says how much memory a launch gives to each workgroup.
     """
 
     name: str
@@ -255,6 +257,8 @@ class Kernel:
     body: tuple[Stmt, ...]
     task: bool = False
     group: int = 0
+    code: str = ""
+    group_bytes: int = 0
 
     def __str__(self) -> str:
         from .printer import kernel_text

@@ -110,4 +110,5 @@ def kernel_text(kernel: Kernel) -> str:
     ]
     params = [f"{p.name}: {p.dtype}" for p in kernel.params]
     head = f"kernel {kernel.name}({', '.join(buffers + params)}){' task' if kernel.task else ''}:"
-    return "\n".join([head, *_lines(kernel.body, 1)])
+    body = ["  written in the device's language"] if kernel.code else _lines(kernel.body, 1)
+    return "\n".join([head, *body])

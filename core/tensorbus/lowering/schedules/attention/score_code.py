@@ -32,9 +32,14 @@ class ScoreCode:
     """Emits a program's values: of a score, of whether it counts, and of its derivative."""
 
     def __init__(
-        self, b: Builder, attrs: Attrs, captured: Sequence[tuple[Node, Layout]], derivative: bool = False
-    ) -> None:
-        """Read what is ``captured`` where it lies; with ``derivative`` there is more to it than the score."""
+        self, b: Builder, attrs: Attrs, captured: Sequence[tuple[Node, Layout]], derivative: bool = False,
+        lengths: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Read what is ``captured`` where it lies; with ``derivative`` there is more to it than the score.
+
+        ``lengths`` are those that the numbers of a score are below: what is indexed by such a number, and as
+        long, is read unchecked.
+        """
         self.b, self.program = b, attrs.program
         graph = self.program.graph
         backward = self.program.derivative if derivative else None
@@ -46,6 +51,8 @@ class ScoreCode:
             self.slots[name] = layout.slot
             leaves[id(inner)] = BufferRead(buffer=name, strides=f"{name}_", offset=f"{name}_o", layout=layout)
         self._inliner = Inliner(b, Graph(inputs=(), outputs=outputs), leaves, {})
+        for inner, length in zip(graph.inputs[1:LEAD], lengths, strict=False):
+            self._inliner.bound(inner, length)
 
     def used(self) -> dict[str, int]:
         """Return the slots of the buffers that were read."""

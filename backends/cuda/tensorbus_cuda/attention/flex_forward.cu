@@ -1,0 +1,134 @@
+// A tile of queries goes over its keys, with the softmax made on the way. Keys of the next tile come while
+// this one is weighed, values while its scores are made.
+@head@ {
+  constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
+  extern __shared__ uint4 tb_memory[];
+  tb_half_t *const queries_ = (tb_half_t *)tb_memory, *const keys_ = queries_ + TALL * tb_line(TB_WIDTH);
+  tb_half_t *const values_ = keys_ + TB_N * tb_line(TB_WIDTH);
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  unsigned int rest = blockIdx.x;
+  const int tile = (int)tiles - 1 - (int)(rest % (unsigned int)tiles);  // the last ones have most keys, if any have
+  rest /= (unsigned int)tiles;
+  const int head = rest % (unsigned int)heads, batch = rest / (unsigned int)heads, own = head / (int)share;
+  int block = 0, first = tile * TALL, stop = (int)queries;
+#if TB_STATES
+  block = tile / (int)tiles_each;
+  first = block * (int)query_block + tile % (int)tiles_each * TALL;
+  stop = min((block + 1) * (int)query_block, (int)queries);
+#endif
+  const tb_rows q(query + query_o + batch * query_b0 + head * query_b1, query_s0, query_s1, TB_WIDTH);
+  const tb_rows k(key + key_o + batch * key_b0 + own * key_b1, key_s0, key_s1, TB_WIDTH);
+  const tb_rows v(value + value_o + batch * value_b0 + own * value_b1, value_s0, value_s1, TB_DEEP);
+  tb_walk walk;
+  walk.length = (int)keys;
+  walk.states = nullptr;
+#if TB_STATES
+  walk.states = states + states_o + batch * states_b0 + head * states_b1 + block * states_s0;
+  walk.step = states_s1, walk.blocks = (int)key_blocks, walk.size = (int)key_block;
+#endif
+  q.copy<TALL, TB_WIDTH, THREADS>(queries_, first, stop - first);
+  bool more = walk.begin();
+  if (more) k.copy<TB_N, TB_WIDTH, THREADS>(keys_, walk.at, walk.stop - walk.at);
+  tb_commit();
+  constexpr int DEPTH = tb_padded(TB_DEEP) / 8;
+  float result[TB_M][DEPTH][4], highest[TB_M][2], total[TB_M][2];
+  tb_clear(result);
+#pragma unroll
+  for (int m = 0; m < TB_M; ++m)
+    for (int half = 0; half < 2; ++half) {
+      highest[m][half] = -TB_INFINITY;
+      total[m][half] = 0.0f;
+    }
+  const int row = first + warp * ROWS + lane / 4;
+  // Where nothing is done to scores they are scaled as they are taken to the power of.
+  const float factor = TB_FOLDS ? scale * TB_LOG2E : TB_LOG2E;
+  while (more) {
+    const int at = walk.at, end = walk.stop;
+    const bool partial = walk.partial;
+    tb_arrived();
+    __syncthreads();
+    v.copy<TB_N, TB_DEEP, THREADS>(values_, at, end - at);
+    tb_commit();
+    float scores[TB_M][TB_N / 8][4];
+    tb_clear(scores);
+    tb_products<TB_WIDTH>(scores, queries_ + warp * ROWS * tb_line(TB_WIDTH), keys_);
+    tb_arrived();
+    __syncthreads();
+    more = walk.advance(TB_N);
+    if (more) k.copy<TB_N, TB_WIDTH, THREADS>(keys_, walk.at, walk.stop - walk.at);
+    tb_commit();
+    const int column = at + lane % 4 * 2;
+    if (!TB_FOLDS) {
+#pragma unroll
+      for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+        for (int n = 0; n < TB_N / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = TB_INSIDE(column + n * 8 + e % 2, keys);
+            scores[m][n][e] = TB_SCORE(scores[m][n][e] * scale, batch, head, i, j);
+          }
+    }
+    const bool ends = at + TB_N > end;
+    if (ends || (TB_MASKED && partial)) {
+#pragma unroll
+      for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+        for (int n = 0; n < TB_N / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = column + n * 8 + e % 2;
+            bool counts = j < end;
+            if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, i, TB_INSIDE(j, keys));
+            scores[m][n][e] = counts ? scores[m][n][e] : -TB_INFINITY;
+          }
+    }
+#pragma unroll
+    for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float high = highest[m][half];
+#pragma unroll
+        for (int n = 0; n < TB_N / 8; ++n)
+          high = fmaxf(high, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 1));
+        high = fmaxf(high, __shfl_xor_sync(0xffffffffu, high, 2));
+        const float top = high == -TB_INFINITY ? 0.0f : high * factor;
+        const float fade = tb_exp2(fmaf(highest[m][half], factor, -top));
+        highest[m][half] = high;
+        float sum = total[m][half] * fade;
+#pragma unroll
+        for (int n = 0; n < TB_N / 8; ++n)
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            scores[m][n][e] = tb_exp2(fmaf(scores[m][n][e], factor, -top));
+            sum += scores[m][n][e];
+          }
+        total[m][half] = sum;
+#pragma unroll
+        for (int d = 0; d < DEPTH; ++d) {
+          result[m][d][2 * half] *= fade;
+          result[m][d][2 * half + 1] *= fade;
+        }
+      }
+    tb_weighted<TB_DEEP>(result, scores, values_);
+  }
+  tb_arrived();
+  const long long line = ((long long)batch * heads + head) * queries + first + warp * ROWS;
+  const int count = stop - first - warp * ROWS;
+  float shares[TB_M][2];
+#pragma unroll
+  for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float sum = total[m][half];
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      const bool dead = sum == 0.0f;
+      shares[m][half] = dead ? 0.0f : 1.0f / sum;
+      const int place = m * 16 + half * 8 + lane / 4;
+      const float high = TB_FOLDS ? highest[m][half] * scale : highest[m][half];
+      if (lane % 4 == 0 && place < count) lse[line + place] = dead ? -TB_INFINITY : high + logf(sum);
+    }
+  tb_store_rows<TB_DEEP>(out + line * TB_DEEP, result, shares, count);
+}

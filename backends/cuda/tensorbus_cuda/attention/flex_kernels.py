@@ -1,0 +1,320 @@
+"""The launches of attention on tensor cores: kernels written by hand around the functions of a score program.
+
+Their text depends on the widths of heads, the dtype, the program and how tiles are cut; all lengths and
+strides are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tensorbus.backend_api import (
+    INDEX,
+    AttentionAttrs,
+    AttentionProblem,
+    KernelBuilder,
+    Layout,
+    RuntimeArg,
+    attention_tiles,
+    kernel_parts,
+)
+from tensorbus.backend_api import dtypes as dt
+
+from ..dialect import dialect
+from .flex_functions import Function, functions, macros
+
+if TYPE_CHECKING:
+    from tensorbus.backend_api import Dialect, LaunchList, Node, ScheduleRequest
+
+_HERE: Final = Path(__file__).parent
+_WARP: Final = 32
+_KIND: Final = {dt.bfloat16: "bf16", dt.float16: "f16"}
+_HALF_BLOCK: Final = 64
+"""Queries of a block of the mask up to which a tile has half as many rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """How a kernel cuts its tiles.
+
+    Each of ``warps`` has 16 rows ``m`` times, and goes over ``n`` rows of the other side at a time; the block
+    has ``nbytes`` of shared memory.
+    """
+
+    m: int
+    n: int
+    warps: int
+    nbytes: int
+
+    @property
+    def tall(self) -> int:
+        """How many rows a block has."""
+        return self.m * self.warps * 16
+
+    @property
+    def threads(self) -> int:
+        """How many threads a block has."""
+        return self.warps * _WARP
+
+
+def _padded(width: int) -> int:
+    return (width + 15) // 16 * 16
+
+
+def _line(width: int) -> int:
+    """Return the bytes of a row in shared memory: see ``tb_line``."""
+    return 2 * (_padded(width) + 8)
+
+
+def forward_tile(width: int, deep: int, block: int) -> Tile:
+    """Return the tiles of queries; ``block`` is the length of the mask's blocks, if it has any."""
+    m = 2 if _padded(deep) <= 128 and not 0 < block <= _HALF_BLOCK else 1
+    n = 64
+    nbytes = m * 64 * _line(width) + n * (_line(width) + _line(deep))
+    return Tile(m=m, n=n, warps=4, nbytes=nbytes)
+
+
+def query_tile(width: int, deep: int, block: int) -> Tile:
+    """Return the tiles of queries of the derivative."""
+    m = 2 if _padded(width) <= 128 and not 0 < block <= _HALF_BLOCK else 1
+    n = 32
+    nbytes = (m * 64 + 2 * n) * (_line(width) + _line(deep))
+    return Tile(m=m, n=n, warps=4, nbytes=nbytes)
+
+
+def key_tile(width: int, deep: int, block: int) -> Tile:
+    """Return the tiles of keys of the derivative."""
+    m = 2 if _padded(width) + _padded(deep) <= 128 and not 0 < block <= _HALF_BLOCK else 1
+    n = 32
+    nbytes = (m * 64 + 2 * n) * (_line(width) + _line(deep)) + 4 * n * 4
+    return Tile(m=m, n=n, warps=4, nbytes=nbytes)
+
+
+def tiles(op: str, width: int, deep: int, attrs: AttentionAttrs) -> list[Tile]:
+    """Return the tiles of all kernels of a call."""
+    rows, columns = attrs.block_size or (0, 0)
+    if op == "flex_attention":
+        return [forward_tile(width, deep, rows)]
+    return [query_tile(width, deep, rows), key_tile(width, deep, columns)]
+
+
+class _KernelText:
+    """One kernel: its arguments, the constants of its text, and its launch."""
+
+    def __init__(
+        self, p: AttentionProblem, template: str, tile: Tile, calls: Sequence[Function] = ()
+    ) -> None:
+        self.p, self.template, self.tile, self.calls = p, template, tile, calls
+        self.b = KernelBuilder(f"tb_attention_{template}_{p.width}_{p.deep}_{_KIND[p.query.spec.dtype]}")
+        self.slots: dict[str, int] = {}
+        self.constants = {
+            "TB_WIDTH": p.width, "TB_DEEP": p.deep, "TB_M": tile.m, "TB_N": tile.n, "TB_WARPS": tile.warps,
+            "TB_STATES": int(p.states is not None), "TB_MASKED": int(p.attrs.program.masked),
+        }  # fmt: skip
+
+    def operand(self, name: str, dtype: dt.DType, layout: Layout, inner: int = 2) -> None:
+        """Declare an operand: its buffer, its offset, and its strides; the last ``inner`` are of rows."""
+        b, lead = self.b, len(layout.shape) - inner
+        b.buffer(name, dtype)
+        self.slots[name] = layout.slot
+        late = layout.late
+        b.param(
+            f"{name}_o", INDEX, layout.offset if late is None else RuntimeArg("offset", late, layout.offset)
+        )
+        for k, (length, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
+            role = f"b{k}" if k < lead else f"s{k - lead}"
+            b.param(f"{name}_{role}", INDEX, 0 if length == 1 and k < lead else stride)
+
+    def node(self, name: str, node: Node, inner: int = 2) -> None:
+        """Declare an operand that is a value of the graph."""
+        self.operand(name, node.spec.dtype, self.p.layout(node), inner)
+
+    def result(self, name: str, dtype: dt.DType, slot: int) -> None:
+        """Declare a packed buffer that is written."""
+        self.b.buffer(name, dtype, writes=True)
+        self.slots[name] = slot
+
+    def sizes(self, **named: int) -> None:
+        """Declare numbers."""
+        for name, value in named.items():
+            self.b.param(name, INDEX, value)
+
+    def add(self, launches: LaunchList, blocks: int) -> None:
+        """Append the launch of so many blocks."""
+        for call in self.calls:
+            for buffer in call.buffers:
+                self.b.buffer(buffer.name, buffer.dtype, writes=buffer.writes)
+            for name, dtype, value in call.params:
+                self.b.param(name, dtype, value)
+        captured = {f"c{k}": layout.slot for k, (_, layout) in enumerate(self.p.captured)}
+        launch = self.b.finish([])
+        threads = self.tile.threads
+        kernel = replace(launch.kernel, task=False, group=threads)
+        code = self._text(kernel, dialect(1))
+        kernel = replace(kernel, code=code, group_bytes=self.tile.nbytes)
+        slots = {**captured, **self.slots}
+        launches.add(replace(launch, kernel=kernel, grid=(blocks * threads,)), slots)
+
+    def _text(self, kernel: Any, language: Dialect) -> str:
+        bounds = f"__launch_bounds__({self.tile.threads})"
+        head = 'extern "C" __global__ void ' + bounds + " {name}({arguments})"
+        _, own = kernel_parts(kernel, replace(language, kernel=head))
+        lines = [
+            f'#define TB_KIND "{_KIND[self.p.query.spec.dtype]}"',
+            f"#define TB_INFINITY {language.infinity}",
+        ]
+        lines += [f"#define {name} {value}" for name, value in self.constants.items()]
+        helpers = dict.fromkeys(text for call in self.calls for text in call.helpers)
+        body = _template(f"flex_{self.template}.cu").replace("@head@", own.partition("{")[0].strip())
+        return "\n".join(
+            [
+                language.prologue, *lines, *helpers, *[call.text for call in self.calls],
+                _template("flex_tiles.cuh"), macros(list(self.calls)), body,
+            ]
+        )  # fmt: skip
+
+
+@cache
+def _template(name: str) -> str:
+    return (_HERE / name).read_text(encoding="utf-8")
+
+
+def _share(p: AttentionProblem) -> int:
+    share: int = p.heads // p.own_heads
+    return share
+
+
+def _operands(t: _KernelText, p: AttentionProblem) -> None:
+    """Declare what all kernels that make scores read."""
+    for name, node in (("query", p.query), ("key", p.key), ("value", p.value)):
+        t.node(name, node)
+    t.sizes(queries=p.queries, keys=p.keys, heads=p.heads, share=_share(p))
+    t.b.param("scale", dt.float32, p.attrs.scale)
+    if p.states is not None:
+        rows, columns = p.blocks
+        t.node("states", p.states)
+        t.sizes(query_block=rows, key_block=columns)
+
+
+def _blocks(length: int, block: int) -> int:
+    return -(-length // block) if block else 0
+
+
+def forward(request: ScheduleRequest, launches: LaunchList) -> None:
+    """Append the launch of attention."""
+    root = request.root
+    p = AttentionProblem(request, root.inputs, AttentionAttrs(**root.attrs))
+    tile = forward_tile(p.width, p.deep, p.blocks[0])
+    calls = functions(p, dialect(1), derivative=False)
+    t = _KernelText(p, "forward", tile, calls)
+    changes = any(call.name == "score" for call in calls)
+    t.constants["TB_FOLDS"] = int(not changes and p.attrs.scale > 0)
+    _operands(t, p)
+    count, each = attention_tiles(p.queries, p.blocks[0], tile.tall)
+    t.sizes(tiles=count, tiles_each=max(each, 1), key_blocks=_blocks(p.keys, p.blocks[1]))
+    t.result("out", p.query.spec.dtype, request.results[0])
+    t.result("lse", dt.float32, request.results[1])
+    t.add(launches, count * p.heads * p.batch)
+
+
+def gradients(request: ScheduleRequest, launches: LaunchList) -> None:
+    """Append the launches of the derivative."""
+    root = request.root
+    p = AttentionProblem(request, root.inputs[4:], AttentionAttrs(**root.attrs))
+    grad, grad_lse, out, lse = root.inputs[:4]
+    rows = p.batch * p.heads * p.queries
+    behind = launches.temporary(rows, dt.float32)
+    layout = p.layout(grad)
+    if not _is_fast(layout):
+        shape = (p.batch, p.heads, p.queries, p.deep)
+        slot = launches.temporary(rows * p.deep, grad.spec.dtype)
+        steps = (p.heads * p.queries * p.deep, p.queries * p.deep, p.deep, 1)
+        packed: Layout | None = Layout(slot, shape, steps)
+    else:
+        packed = None
+    _of_rows(p, launches, {"grad": grad, "out": out, "grad_lse": grad_lse}, behind, packed)
+    calls = functions(p, dialect(1), derivative=True)
+    _of_queries(p, request, launches, calls, (packed or layout, lse, behind))
+    width, deep = _padded(p.width), _padded(p.deep)
+    if width + deep <= 256:
+        _of_keys(p, request, launches, calls, (packed or layout, lse, behind), keys=True, values=True)
+    else:  # the sums of both do not fit into registers
+        for keys in (True, False):
+            _of_keys(p, request, launches, calls, (packed or layout, lse, behind), keys=keys, values=not keys)
+
+
+def _is_fast(layout: Layout) -> bool:
+    """Return whether the rows of an operand can be copied 16 bytes at a time, as far as is known here."""
+    *lead, last = layout.strides
+    return (
+        last == 1 and all(s % 8 == 0 for s in lead) and layout.offset % 8 == 0 and layout.shape[-1] % 8 == 0
+    )
+
+
+def _of_rows(
+    p: AttentionProblem, launches: LaunchList, nodes: Mapping[str, Node], behind: int, packed: Layout | None
+) -> None:
+    tile = Tile(m=1, n=8, warps=4, nbytes=0)
+    t = _KernelText(p, "rows", tile)
+    t.constants["TB_PACKS"] = int(packed is not None)
+    for name, node in nodes.items():
+        t.node(name, node, inner=1 if name == "grad_lse" else 2)
+    rows = p.batch * p.heads * p.queries
+    t.sizes(rows=rows, queries=p.queries, heads=p.heads)
+    t.result("behind", dt.float32, behind)
+    if packed is not None:
+        t.result("packed", nodes["grad"].spec.dtype, packed.slot)
+    t.add(launches, -(-rows // tile.warps))
+
+
+_Read = tuple[Layout, "Node", int]
+"""What both passes of the derivative read: where the gradient lies, the logarithms, what is subtracted."""
+
+
+def _read(t: _KernelText, p: AttentionProblem, read: _Read) -> None:
+    layout, lse, behind = read
+    _operands(t, p)
+    t.operand("grad", p.query.spec.dtype, layout)
+    t.node("lse", lse, inner=1)
+    t.b.buffer("behind", dt.float32)
+    t.slots["behind"] = behind
+
+
+def _of_queries(
+    p: AttentionProblem,
+    request: ScheduleRequest,
+    launches: LaunchList,
+    calls: Sequence[Function],
+    read: _Read,
+) -> None:
+    tile = query_tile(p.width, p.deep, p.blocks[0])
+    t = _KernelText(p, "queries", tile, calls)
+    _read(t, p, read)
+    count, each = attention_tiles(p.queries, p.blocks[0], tile.tall)
+    t.sizes(tiles=count, tiles_each=max(each, 1), key_blocks=_blocks(p.keys, p.blocks[1]))
+    t.result("dquery", p.query.spec.dtype, request.results[0])
+    t.add(launches, count * p.heads * p.batch)
+
+
+def _of_keys(
+    p: AttentionProblem, request: ScheduleRequest, launches: LaunchList, calls: Sequence[Function],
+    read: _Read, *, keys: bool, values: bool,
+) -> None:  # fmt: skip
+    tile = key_tile(p.width, p.deep, p.blocks[1])
+    t = _KernelText(p, "keys", tile, calls)
+    t.constants |= {"TB_OF_KEYS": int(keys), "TB_OF_VALUES": int(values)}
+    _read(t, p, read)
+    count, each = attention_tiles(p.keys, p.blocks[1], tile.tall)
+    t.sizes(
+        tiles=count, tiles_each=max(each, 1), query_blocks=_blocks(p.queries, p.blocks[0]),
+        own_heads=p.own_heads, each_batch=1 if p.own_batch == p.batch else p.batch,
+    )  # fmt: skip
+    if keys:
+        t.result("dkey", p.query.spec.dtype, request.results[1])
+    if values:
+        t.result("dvalue", p.query.spec.dtype, request.results[2])
+    t.add(launches, count * p.own_heads * p.own_batch)

@@ -1,0 +1,106 @@
+// The gradient of the queries: a tile of them goes over its keys. Keys and values of the next tile come while
+// this one is worked on.
+@head@ {
+  constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
+  constexpr int KEYS = TB_N * tb_line(TB_WIDTH), VALUES = TB_N * tb_line(TB_DEEP);
+  extern __shared__ uint4 tb_memory[];
+  tb_half_t *const queries_ = (tb_half_t *)tb_memory, *const grads_ = queries_ + TALL * tb_line(TB_WIDTH);
+  tb_half_t *const keys_ = grads_ + TALL * tb_line(TB_DEEP), *const values_ = keys_ + 2 * KEYS;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  unsigned int rest = blockIdx.x;
+  const int tile = (int)tiles - 1 - (int)(rest % (unsigned int)tiles);
+  rest /= (unsigned int)tiles;
+  const int head = rest % (unsigned int)heads, batch = rest / (unsigned int)heads, own = head / (int)share;
+  int block = 0, first = tile * TALL, stop = (int)queries;
+#if TB_STATES
+  block = tile / (int)tiles_each;
+  first = block * (int)query_block + tile % (int)tiles_each * TALL;
+  stop = min((block + 1) * (int)query_block, (int)queries);
+#endif
+  const tb_rows q(query + query_o + batch * query_b0 + head * query_b1, query_s0, query_s1, TB_WIDTH);
+  const tb_rows g(grad + grad_o + batch * grad_b0 + head * grad_b1, grad_s0, grad_s1, TB_DEEP);
+  const tb_rows k(key + key_o + batch * key_b0 + own * key_b1, key_s0, key_s1, TB_WIDTH);
+  const tb_rows v(value + value_o + batch * value_b0 + own * value_b1, value_s0, value_s1, TB_DEEP);
+  tb_walk walk;
+  walk.length = (int)keys;
+  walk.states = nullptr;
+#if TB_STATES
+  walk.states = states + states_o + batch * states_b0 + head * states_b1 + block * states_s0;
+  walk.step = states_s1, walk.blocks = (int)key_blocks, walk.size = (int)key_block;
+#endif
+  q.copy<TALL, TB_WIDTH, THREADS>(queries_, first, stop - first);
+  g.copy<TALL, TB_DEEP, THREADS>(grads_, first, stop - first);
+  bool more = walk.begin();
+  if (more) {
+    k.copy<TB_N, TB_WIDTH, THREADS>(keys_, walk.at, walk.stop - walk.at);
+    v.copy<TB_N, TB_DEEP, THREADS>(values_, walk.at, walk.stop - walk.at);
+  }
+  tb_commit();
+  const int row = first + warp * ROWS + lane / 4, count = stop - first - warp * ROWS;
+  float logs[TB_M][2], less[TB_M][2], result[TB_M][tb_padded(TB_WIDTH) / 8][4];
+  tb_clear(result);
+#pragma unroll
+  for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int i = row + m * 16 + half * 8;
+      const bool there = i < stop;
+      const float log =
+          there ? lse[lse_o + batch * lse_b0 + head * lse_b1 + i * lse_s0] : TB_INFINITY;
+      logs[m][half] = log == -TB_INFINITY ? -TB_INFINITY : -log * TB_LOG2E;  // rows that see nothing have no shares
+      less[m][half] = there ? behind[((long long)batch * heads + head) * queries + i] : 0.0f;
+    }
+  int now = 0;
+  while (more) {
+    const int at = walk.at, end = walk.stop;
+    const bool partial = walk.partial;
+    tb_arrived();
+    __syncthreads();
+    more = walk.advance(TB_N);
+    if (more) {
+      k.copy<TB_N, TB_WIDTH, THREADS>(keys_ + (now ^ 1) * KEYS, walk.at, walk.stop - walk.at);
+      v.copy<TB_N, TB_DEEP, THREADS>(values_ + (now ^ 1) * VALUES, walk.at, walk.stop - walk.at);
+    }
+    tb_commit();
+    float scores[TB_M][TB_N / 8][4], slopes[TB_M][TB_N / 8][4];
+    tb_clear(scores);
+    tb_clear(slopes);
+    tb_products<TB_WIDTH>(scores, queries_ + warp * ROWS * tb_line(TB_WIDTH), keys_ + now * KEYS);
+    tb_products<TB_DEEP>(slopes, grads_ + warp * ROWS * tb_line(TB_DEEP), values_ + now * VALUES);
+    const int column = at + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+      for (int n = 0; n < TB_N / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = TB_INSIDE(column + n * 8 + e % 2, keys);
+          const float score = scores[m][n][e] * scale;
+          const float made = TB_SCORE(score, batch, head, i, j);
+          const float share = tb_exp2(fmaf(made, TB_LOG2E, logs[m][e / 2]));
+          const float changed = share * (slopes[m][n][e] - less[m][e / 2]);
+          slopes[m][n][e] = TB_SLOPE(changed, score, batch, head, i, j);
+        }
+    if (at + TB_N > end || (TB_MASKED && partial)) {
+#pragma unroll
+      for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+        for (int n = 0; n < TB_N / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = column + n * 8 + e % 2;
+            bool counts = j < end;
+            if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, i, TB_INSIDE(j, keys));
+            slopes[m][n][e] = counts ? slopes[m][n][e] : 0.0f;
+          }
+    }
+    tb_weighted<TB_WIDTH>(result, slopes, keys_ + now * KEYS);
+    now ^= 1;
+  }
+  tb_arrived();
+  float factors[TB_M][2];
+#pragma unroll
+  for (int m = 0; m < TB_M; ++m) factors[m][0] = factors[m][1] = scale;
+  const long long line = ((long long)batch * heads + head) * queries + first + warp * ROWS;
+  tb_store_rows<TB_WIDTH>(dquery + line * TB_WIDTH, result, factors, count);
+}

@@ -1,0 +1,211 @@
+"""Attention by functions on the tensor cores: what takes it, that its source compiles, what it computes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.decompose.tracer import graph_of_op
+from tensorbus.dtypes import definition as dt
+from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import Program
+from tensorbus.lowering.program.verify import verify_program
+from tensorbus.nn.attention import create_block_mask, flex_attention
+from tensorbus.nn.attention.score_capture import capture
+from tensorbus.ops.definition import Spec
+from tensorbus_cuda import device as cuda
+from tensorbus_cuda.dialect import OPTIONS, dialect
+
+NVCC = shutil.which("nvcc")
+CUDA = dialect(132, 90, 227 << 10)
+NAME = "flex_attention"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes of query, key and value, the functions of what is captured, and the length of the blocks."""
+
+    query: tuple[int, int, int, int]
+    key: tuple[int, int, int]
+    deep: int
+    score: Callable[..., Any] | None = None
+    mask: Callable[..., Any] | None = None
+    captured: tuple[int, ...] = ()
+    block: int = 128
+    dtype: str = "bfloat16"
+    scale: float | None = None
+
+
+def causal(b: Any, h: Any, q: Any, kv: Any) -> Any:
+    return q >= kv
+
+
+def holes(b: Any, h: Any, q: Any, kv: Any) -> Any:
+    return ((q + kv) % 3 != b) & (q != 3) & (q + 40 >= kv)
+
+
+def capped(s: Any, b: Any, h: Any, q: Any, kv: Any) -> Any:
+    return 20 * tb.tanh(s / 20)
+
+
+def documents(number: Any) -> Any:
+    return lambda b, h, q, kv: (q >= kv) & (number[q] == number[kv])
+
+
+def biased(bias: Any) -> Any:
+    return lambda s, b, h, q, kv: s + bias[h, q, kv] * (kv - q) / 64
+
+
+CASES = {
+    "plain": Case((2, 4, 256, 128), (2, 4, 256), 128),
+    "causal, shared heads": Case((2, 8, 301, 128), (2, 2, 457), 128, mask=causal),
+    "changed scores, small blocks": Case((2, 4, 300, 64), (2, 4, 333), 64, capped, causal, block=64),
+    "odd widths, odd blocks": Case((2, 4, 77, 20), (2, 4, 91), 33, None, holes, block=48, dtype="float16"),
+    "keys of one batch": Case((3, 4, 130, 40), (1, 2, 170), 40, None, holes),
+    "widest": Case((1, 2, 200, 256), (1, 2, 200), 256, None, causal, dtype="float16"),
+    "wide beside narrow": Case((1, 2, 250, 192), (1, 2, 250), 16, capped, causal),
+    "documents": Case((2, 4, 300, 64), (2, 4, 300), 64, None, documents, (300,)),
+    "a bias": Case((1, 4, 130, 96), (1, 4, 150), 96, biased, None, (4, 130, 150)),
+    "a negative scale": Case((1, 2, 100, 16), (1, 2, 100), 16, None, causal, scale=-0.3),
+}
+
+
+def functions(case: Case, captured: Any) -> tuple[Any, Any]:
+    """Return the score_mod and the mask_mod."""
+    score = case.score(captured) if case.captured and case.score else case.score
+    mask = case.mask(captured) if case.captured and case.mask else case.mask
+    return score, mask
+
+
+def programs(case: Case, dtype: str = "", target: Any = CUDA.target) -> list[Program]:
+    """Return the programs of a call and of its derivative, for values in C order."""
+    kind = dt.dtype(dtype or case.dtype)
+    kept = None
+    if case.captured:
+        kept = tb.zeros(case.captured, dtype=tb.float32 if case.score else tb.int64, device="cpu")
+    found = capture(*functions(case, kept), dt.float32, tb.Device("cpu", 0))
+    extra = [Spec(x.shape, x.dtype) for x in found.tensors]
+    blocks = None
+    if case.mask is not None:
+        blocks = (case.block, case.block)
+        rows, columns = (-(-n // case.block) for n in (case.query[2], case.key[2]))
+        extra.insert(0, Spec((case.query[0], 1, rows, columns), dt.uint8))
+    given = [
+        Spec(case.query, kind),
+        Spec((*case.key, case.query[3]), kind),
+        Spec((*case.key, case.deep), kind),
+    ]
+    made = [Spec((*case.query[:3], case.deep), kind), Spec(case.query[:3], dt.float32)]
+    attrs = {
+        "program": found.program, "scale": case.scale or 0.125, "enable_gqa": True, "block_size": blocks,
+        "visits": None,
+    }  # fmt: skip
+    done = []
+    for op, specs in ((NAME, [*given, *extra]), (f"{NAME}_gradients", [*made, *made, *given, *extra])):
+        layouts = [packed(k, s.shape) for k, s in enumerate(specs)]
+        done.append(verify_program(lower(graph_of_op(op, specs, attrs), layouts, target), layouts))
+    return done
+
+
+def test_the_choice_and_its_reasons() -> None:
+    """Half precision on processors that have the instructions; all else as before, and the dump says why."""
+    case = CASES["causal, shared heads"]
+    both = [program.schedules() for program in programs(case)]
+    assert "online softmax on tensor cores" in both[0]
+    assert "two passes on tensor cores" in both[1]
+    for changed, why in (
+        ({"dtype": "float32"}, "takes float16 and bfloat16"),
+        ({"target": dialect(132, 75, 64 << 10).target}, "needs compute capability 8.0"),
+        ({"target": dialect(132, 80, 48 << 10).target}, "bytes of shared memory"),
+    ):
+        for program in programs(case, **changed):  # type: ignore[arg-type]
+            text = program.schedules()
+            assert why in text
+            assert "on tensor cores: a tile" not in text
+    (few,) = [p.schedules() for p in programs(Case((2, 8, 1, 64), (2, 2, 99), 64))][:1]
+    assert "queries or more" in few
+
+
+def test_lengths_are_arguments() -> None:
+    """One text serves all lengths, strides and batches: nothing is compiled again."""
+    short, long = (
+        Case((1, 4, 40, 64), (1, 4, 50), 64, capped, causal),
+        Case((3, 8, 900, 64), (3, 2, 77), 64, capped, causal),
+    )
+    texts = [{render(k, CUDA) for p in programs(case) for k in p.kernels()} for case in (short, long)]
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 4
+
+
+@pytest.mark.full
+@pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compile CUDA C++ with")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_kernels_assemble(arch: str, tmp_path: Path) -> None:
+    """Only the assembler reads what ``asm`` holds."""
+    for name in ("odd widths, odd blocks", "documents", "a bias", "widest"):
+        for program in programs(CASES[name]):
+            for kernel in program.kernels():
+                source = tmp_path / "kernel.cu"
+                source.write_text(render(kernel, CUDA))
+                command = [str(NVCC), *OPTIONS, "--Werror", "all-warnings", "-diag-suppress", "177,186"]
+                command += ["--cubin", f"-arch={arch}", "-o", str(tmp_path / "made"), str(source)]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                assert done.returncode == 0, f"{kernel.name}: {done.stderr}"
+
+
+def _share(found: Any, expected: Any) -> float:
+    given, right = found.to(tb.float64).numpy(), expected.numpy()
+    seen = np.isfinite(right)
+    assert (np.isfinite(given) == seen).all()
+    error = np.linalg.norm(np.where(seen, given - np.where(seen, right, 0), 0))
+    return float(error / np.linalg.norm(np.where(seen, right, 0)))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str, compiled: bool, rng: np.random.Generator) -> None:
+    """Beside float64 on the processor, of the same operands: results are off by their last bits alone."""
+    case = CASES[name]
+    shapes = (case.query, (*case.key, case.query[3]), (*case.key, case.deep), (*case.query[:3], case.deep))
+    drawn = [tb.asarray(rng.standard_normal(s), device="cpu").to(case.dtype) for s in shapes]
+    weights = tb.asarray(rng.standard_normal(case.query[:3]), device="cpu")
+    numbers = np.arange(np.prod(case.captured, dtype=int)).reshape(case.captured)
+    given = tb.asarray(np.sin(numbers) if case.score else numbers // 97, device="cpu")
+    found = []
+    for device, wide in (("cuda", False), ("cpu", True)):
+        xs = [x.to(tb.float64) if wide else x for x in drawn]
+        *leaves, g = [x.to(device).requires_grad_() for x in xs]
+        kept = (given if wide or not case.score else given.to(tb.float32)).to(device)
+        score, mask = functions(case, kept)
+        block = None
+        if mask is not None:
+            lengths = case.query[2], case.key[2]
+            block = create_block_mask(
+                mask, case.query[0], None, *lengths, device=device, BLOCK_SIZE=case.block
+            )
+        of_logarithms = weights.to(device)
+
+        def run(
+            q: Any, k: Any, v: Any, g: Any, score: Any = score, block: Any = block, w: Any = of_logarithms
+        ) -> Any:
+            out, lse = flex_attention(
+                q, k, v, score, block, scale=case.scale, enable_gqa=True, return_lse=True
+            )
+            w = tb.where(tb.isfinite(lse), w.to(lse.dtype), 0)
+            return out, lse, *tb.grad([out, lse], [q, k, v], [g, w])
+
+        found.append((tb.compile(run) if compiled and not wide else run)(*leaves, g))
+    for k, (x, y) in enumerate(zip(*(map(tb.Tensor.detach, xs) for xs in found), strict=True)):
+        bits = 24 if k == 1 else 11 if case.dtype == "float16" else 8
+        assert _share(x, y) < 2.0 ** ((4 if k == 1 else 1) - bits), (name, k)
