@@ -52,7 +52,7 @@ ShardRule = Callable[..., Strategies]
 ANY: tuple[str, ...] = ("sum", "average", "max", "min", "product")
 
 
-def _sums(dtype: Any) -> tuple[str, ...]:
+def linear_reductions(dtype: Any) -> tuple[str, ...]:
     """Return the reductions that a linear function may be taken before, for a dtype of its operand."""
     return ("sum", "average") if dtype.is_inexact else () if dtype.kind == "bool" else ("sum",)
 
@@ -60,7 +60,7 @@ def _sums(dtype: Any) -> tuple[str, ...]:
 def linear(operands: Specs, results: Sequence[Spec]) -> Strategies:
     """Of a function that is linear in all operands at once: terms of each give terms of the results."""
     if all(spec is not None for spec in operands):
-        kinds = [_sums(spec.dtype) for spec in (*operands, *results) if spec is not None]
+        kinds = [linear_reductions(spec.dtype) for spec in (*operands, *results) if spec is not None]
         for reduction in min(kinds, key=len):
             yield Strategy((reduction,) * len(operands), (reduction,) * len(results))
 
@@ -70,7 +70,7 @@ def multilinear(operands: Specs, results: Sequence[Spec], places: Sequence[int] 
     for place, spec in enumerate(operands):
         if spec is None or not (places is None or place in places):
             continue
-        for reduction in min((_sums(s.dtype) for s in (spec, *results)), key=len):
+        for reduction in min((linear_reductions(s.dtype) for s in (spec, *results)), key=len):
             marks = tuple(reduction if k == place else None for k in range(len(operands)))
             yield Strategy(marks, (reduction,) * len(results))
 
@@ -175,9 +175,9 @@ def matmul(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
     yield from multilinear(operands, results)
 
 
-def _moved(reductions: Sequence[str] = ANY) -> Strategies:
-    """Moving elements commutes with every reduction of terms."""
-    for name in reductions:
+def _commuting() -> Strategies:
+    """Of a function that moves elements: that commutes with every reduction of terms."""
+    for name in ANY:
         yield Strategy((name,), (name,))
 
 
@@ -190,7 +190,7 @@ def broadcast_to(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategi
     (spec,), (out,) = operands, results
     for axis in range(len(out.shape)):
         yield Strategy((aligned_axis(spec.shape, axis, out.shape),), (axis,), attrs=_with_shape)
-    yield from (s._replace(attrs=_with_shape) for s in _moved())
+    yield from (s._replace(attrs=_with_shape) for s in _commuting())
 
 
 def reshape(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
@@ -199,7 +199,7 @@ def reshape(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
     for own, axis in _matching_axes(spec.shape, out.shape):
         n, m = spec.shape[own], out.shape[axis]
         yield Strategy((own,), (axis,), 0 if n == m else gcd(n, m), attrs=_with_shape)
-    yield from (s._replace(attrs=_with_shape) for s in _moved())
+    yield from (s._replace(attrs=_with_shape) for s in _commuting())
 
 
 def _matching_axes(shape: Shape, other: Shape) -> Iterator[tuple[int, int]]:
@@ -224,7 +224,7 @@ def permute_dims(operands: Specs, results: Sequence[Spec], *, axes: Sequence[int
     """The rule of ``permute_dims``."""
     for place, axis in enumerate(axes):
         yield Strategy((axis,), (place,))
-    yield from _moved()
+    yield from _commuting()
 
 
 def besides(
@@ -246,7 +246,7 @@ def besides(
             elif reduces:
                 yield _by_parts(axis, operands, results)
         if moves and len(operands) == 1:
-            yield from _moved()
+            yield from _commuting()
         elif moves or kind == "linear":
             yield from linear(operands, results)
 
@@ -284,7 +284,7 @@ def box(
     for axis, n in enumerate(whole.shape):
         if (part.shape[axis], start[axis], step[axis]) == (n, 0, 1):
             yield Strategy((axis,) * len(operands), (axis,), attrs=localize)
-    moved = linear(operands, results) if size is None else _moved()
+    moved = linear(operands, results) if size is None else _commuting()
     yield from (s._replace(attrs=localize) for s in moved)
 
 
@@ -301,201 +301,9 @@ def pad(operands: Specs, results: Sequence[Spec], *, low: Shape, high: Shape, va
         yield from linear(operands, results)
 
 
-def gather(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
-    """The rule of ``gather``: parts of the indices, of the rows, or of each row."""
-    x, *indices = operands
-    rank, count = len(indices[0].shape), len(indices)
-    for axis in range(rank):
-        yield Strategy((None, *(axis,) * count), (axis,), run=_gather_part)
-    for axis in range(count, len(x.shape)):
-        yield Strategy((axis, *(None,) * count), (rank + axis - count,), run=_gather_part)
-    if _sums(x.dtype):
-        for axis in range(count):
-            yield Strategy((axis, *(None,) * count), ("sum",), run=_gather_part)
-    for name in ANY:
-        yield Strategy((name, *(None,) * count), (name,), run=_gather_part)
-
-
-def _gather_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
-    """Read the rows that are here; those that others have are zeros."""
-    (x, *indices), part = xs, parts[0]
-    if part.shape[: len(indices)] == part.whole[: len(indices)]:
-        return None
-    if 0 in part.shape[: len(indices)]:
-        return table["full"](results[0].shape, 0, dtype=x.dtype, device=x.device)
-    here, at = _local_indices(indices, part)
-    rows = table["gather"](x, *at)
-    tail = (1,) * (len(rows.shape) - len(here.shape))
-    return table["where"](table["reshape"](here, (*here.shape, *tail)), rows, 0)
-
-
-def _local_indices(indices: Sequence[Any], part: Part) -> tuple[Any, list[Any]]:
-    """Return which of the indices point to a rank's part, and where in it; the others point to its start."""
-    here: Any = None
-    at = []
-    for axis, index in enumerate(indices):
-        n, whole, start = part.shape[axis], part.whole[axis], part.start[axis]
-        place = table["cast"](index, _int64())
-        place = table["where"](table["less"](place, 0), place + whole, place) - start
-        inside = table["logical_and"](table["greater_equal"](place, 0), table["less"](place, n))
-        here = inside if here is None else table["logical_and"](here, inside)
-        at.append(table["where"](inside, place, 0))
-    return here, at
-
-
-def _int64() -> Any:
-    from ..dtypes.definition import int64
-
-    return int64
-
-
-def scatter(operands: Specs, results: Sequence[Spec], *, mode: str) -> Strategies:
-    """The rule of ``scatter``: as ``gather``; parts of the values make terms of what they are added to."""
-    x, _, *indices = operands
-    rank, count = len(indices[0].shape), len(indices)
-    for axis in range(count, len(x.shape)):
-        yield Strategy((axis, rank + axis - count, *(None,) * count), (axis,), run=_scatter_part)
-    for axis in range(count):
-        yield Strategy((axis, None, *(None,) * count), (axis,), run=_scatter_part)
-    if mode == "add" and x.dtype.kind != "bool":
-        for axis in range(rank):
-            yield Strategy(("sum", axis, *(axis,) * count), ("sum",), run=_scatter_part)
-        yield Strategy(("sum", "sum", *(None,) * count), ("sum",), run=_scatter_part)
-
-
-def _scatter_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
-    """Store what belongs here; the rest goes to one more row along each axis, which is cut off again."""
-    (x, value, *indices), part = xs, parts[0]
-    count = len(indices)
-    if part.shape[:count] == part.whole[:count]:
-        return None
-    here, at = _local_indices(indices, part)
-    rank = len(x.shape)
-    more = tuple(int(axis < count) for axis in range(rank))
-    beyond = [table["where"](here, place, n) for place, n in zip(at, part.shape, strict=False)]
-    wide = table["pad"](x, (0,) * rank, more)
-    out = table["scatter"](wide, value, *beyond, **attrs)
-    return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
-
-
-def take_along_axis(operands: Specs, results: Sequence[Spec], *, axis: int) -> Strategies:
-    """The rule of ``take_along_axis``."""
-    x, indices = operands
-    for place, n in enumerate(x.shape):
-        if place != axis and indices.shape[place] == n:
-            yield Strategy((place, place), (place,), run=_take_part)
-    yield Strategy((None, axis), (axis,), run=_take_part)
-    if _sums(x.dtype):
-        yield Strategy((axis, None), ("sum",), run=_take_part)
-    for name in ANY:
-        yield Strategy((name, None), (name,), run=_take_part)
-
-
-def _take_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
-    (x, indices), part, axis = xs, parts[0], attrs["axis"]
-    if part.shape[axis] == part.whole[axis]:
-        return None
-    if not part.shape[axis]:
-        return table["full"](results[0].shape, 0, dtype=x.dtype, device=x.device)
-    own = Part((part.shape[axis],), (part.start[axis],), (part.whole[axis],))
-    here, (at,) = _local_indices([indices], own)
-    return table["where"](here, table["take_along_axis"](x, at, axis=axis), 0)
-
-
-def scatter_along_axis(operands: Specs, results: Sequence[Spec], *, axis: int, mode: str) -> Strategies:
-    """The rule of ``scatter_along_axis``."""
-    x, indices, _ = operands
-    for place, n in enumerate(x.shape):
-        if place != axis and indices.shape[place] == n:
-            yield Strategy((place,) * 3, (place,), run=_put_part)
-    yield Strategy((axis, None, None), (axis,), run=_put_part)
-    if mode == "add" and x.dtype.kind != "bool":
-        yield Strategy(("sum", axis, axis), ("sum",), run=_put_part)
-        yield Strategy(("sum", None, "sum"), ("sum",), run=_put_part)
-
-
-def _put_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
-    (x, indices, values), part, axis = xs, parts[0], attrs["axis"]
-    if part.shape[axis] == part.whole[axis]:
-        return None
-    n, rank = part.shape[axis], len(x.shape)
-    here, (at,) = _local_indices([indices], Part((n,), (part.start[axis],), (part.whole[axis],)))
-    wide = table["pad"](x, (0,) * rank, tuple(int(k == axis) for k in range(rank)))
-    out = table["scatter_along_axis"](wide, table["where"](here, at, n), values, **attrs)
-    return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
-
-
 def whole(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
     """The rule of ops that each rank runs as a whole: what they make is small, or is cut afterwards."""
     return iter(())
-
-
-def attention(operands: Specs, results: Sequence[Spec], *, is_causal: bool = False, **_: Any) -> Strategies:
-    """The rule of attention, and of its gradients: batches, heads, and queries where none is masked by place.
-
-    Operands are query, key, value and a mask, behind what has the query's shape; heads of keys and values
-    may be fewer, and are split where the number of parts divides theirs.
-    """
-    yield from _attention(operands, results, 0, is_causal)
-
-
-def attention_gradients(
-    operands: Specs, results: Sequence[Spec], *, is_causal: bool = False, **_: Any
-) -> Strategies:
-    """The rule of the gradients of attention: the result's gradient and the result stand before the rest."""
-    yield from _attention(operands, results, 2, is_causal)
-
-
-def _attention(operands: Specs, results: Sequence[Spec], first: int, is_causal: bool) -> Strategies:
-    query, key, value = operands[first : first + 3]
-    masks = operands[first + 3 :]
-    rank = len(query.shape)
-    if not rank == len(key.shape) == len(value.shape):
-        return
-    for axis in range(rank - 2):
-        lengths = query.shape[axis], key.shape[axis], value.shape[axis]
-        fewer = min(lengths)
-        if fewer != max(lengths) and (axis != rank - 3 or fewer == 1 or key.shape[axis] != value.shape[axis]):
-            continue
-        marks = [None if m is None else aligned_axis(m.shape, axis, (*query.shape[:-1], key.shape[-2]))
-                 for m in masks]  # fmt: skip
-        yield Strategy(
-            (*(axis,) * (first + 3), *marks), (axis,) * len(results), 0 if fewer == max(lengths) else fewer
-        )
-    if not first and not is_causal:
-        axis = rank - 2
-        scores = (*query.shape[:-1], key.shape[-2])
-        marks = [None if m is None else aligned_axis(m.shape, axis, scores) for m in masks]
-        yield Strategy((axis, None, None, *marks), (axis,))
-
-
-def convolution(operands: Specs, results: Sequence[Spec], *, groups: int = 1, **_: Any) -> Strategies:
-    """The rule of ``conv``: batches, channels of the result, or those that are summed over."""
-    yield Strategy((0, None), (0,))
-    if groups == 1:
-        yield Strategy((None, 0), (1,))
-        yield Strategy((1, 1), ("sum",))
-    yield from multilinear(operands, results)
-
-
-def convolution_transpose(
-    operands: Specs, results: Sequence[Spec], *, groups: int = 1, **_: Any
-) -> Strategies:
-    """The rule of ``conv_transpose``."""
-    yield Strategy((0, None), (0,))
-    if groups == 1:
-        yield Strategy((None, 1), (1,))
-        yield Strategy((1, 0), ("sum",))
-    yield from multilinear(operands, results)
-
-
-def convolution_weight(operands: Specs, results: Sequence[Spec], *, groups: int = 1, **_: Any) -> Strategies:
-    """The rule of ``conv_weight``, the gradient of a convolution's weight."""
-    yield Strategy((0, 0), ("sum",))
-    if groups == 1:
-        yield Strategy((None, 1), (0,))
-        yield Strategy((1, None), (1,))
-    yield from multilinear(operands, results)
 
 
 def windows(trailing: int) -> ShardRule:

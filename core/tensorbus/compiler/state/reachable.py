@@ -7,33 +7,26 @@ finds it: from the arguments (``x0``, ``x1`` ... and ``k``), or the name of a co
 
 from __future__ import annotations
 
-import dis
 import operator
 import re
 import sys
 import types
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import blake2b
-from importlib.util import resolve_name
-from itertools import accumulate
 from typing import Any, Final
 
 from ...nn.hooks import EVERYWHERE
 from ...tensor.tensor import Tensor, materialize
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.mutation_counter import mutation_counter
+from .code_names import Code, names_looked_up, package_chain, strings
 from .code_origin import is_own, is_standard
 from .global_modes import GlobalModes
 from .inspection import compares_by_identity, has_no_attributes, inspect_object, is_recreated
 from .object_view import AllAttributes, ChildRef, KeyAccess, ObjectView, Uncapturable
 from .value_identity import exact_isinstance, is_scalar
 
-Code = types.CodeType
-_GLOBAL_INSTRUCTIONS: Final = frozenset(
-    {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"}
-)
 Location = tuple[int, Any]
 """The id of an object or of a module's globals, with the key of a child, or the keys that lead to it."""
 _MAX_NESTING: Final = 100
@@ -48,44 +41,6 @@ NUMBER_TYPES: Final = (int, float)
 """The types of Python numbers that may be symbolic."""
 MAX_OBJECTS: Final = 30_000
 """The number of objects above which a function is left to Python: it reaches a whole library."""
-
-
-@cache
-def _names_looked_up(code: Code) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names that code looks up among globals, and the modules that it imports.
-
-    Attributes may have the same names. Modules are named as relative to a package, ``.inner`` say.
-    """
-    names: set[str] = set()
-    imported: list[str] = []
-    loaded: list[Any] = []
-    for i in dis.get_instructions(code):
-        if i.opname in _GLOBAL_INSTRUCTIONS:
-            names.add(i.argval)
-        elif i.opname == "IMPORT_NAME":  # of a level, which is loaded first, and the names that it asks for
-            level = next(x for x in reversed(loaded[:-1]) if type(x) is int)
-            imported.append("." * level + i.argval)
-        elif i.opname.startswith("LOAD_"):
-            loaded.append(i.argval)
-    return tuple(name for name in code.co_names if name in names), tuple(imported)
-
-
-def _package_chain(imported: str, package: str) -> list[str]:
-    """Return the full names of an imported module's packages, outermost first, and its own."""
-    try:
-        name = resolve_name(imported, package)
-    except ImportError:
-        return []
-    return list(accumulate(name.split("."), "{}.{}".format))
-
-
-def _strings(constants: tuple[Any, ...]) -> Iterator[str]:
-    """Yield the strings among constants, also in tuples: they may be names of attributes."""
-    for x in constants:
-        if isinstance(x, str):
-            yield x
-        elif isinstance(x, (tuple, frozenset)):
-            yield from _strings(tuple(x))
 
 
 def _abbreviated(text: str) -> str:
@@ -197,7 +152,7 @@ class ReachableState:
                 break
         self._views = {}
         self._missing_names = {
-            c: frozenset(_names_looked_up(c)[0]) - scope.keys() for c, scope in self.codes.items()
+            c: frozenset(names_looked_up(c)[0]) - scope.keys() for c, scope in self.codes.items()
         }
 
     def _collect(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -239,10 +194,10 @@ class ReachableState:
     def _globals(self, code: Code) -> list[tuple[dict[str, Any], str]]:
         """Return scopes and names of the globals that code looks up; an import looks up a module."""
         scope = self.codes[code]
-        names, imported = _names_looked_up(code)
+        names, imported = names_looked_up(code)
         looked_up: list[tuple[dict[str, Any], str]] = [(scope, name) for name in names if name in scope]
         for module in imported:
-            chain = _package_chain(module, scope.get("__package__") or "")
+            chain = package_chain(module, scope.get("__package__") or "")
             looked_up += [(sys.modules, name) for name in chain if name in sys.modules]
         return looked_up
 
@@ -357,7 +312,7 @@ class ReachableState:
         if is_own(code.co_filename) or is_standard(code.co_filename):
             return
         self.codes[code] = scope
-        self._add_names((*code.co_names, *_strings(code.co_consts)))
+        self._add_names((*code.co_names, *strings(code.co_consts)))
         for inner in code.co_consts:
             if isinstance(inner, Code) and inner not in self.codes:
                 self.note_code(inner, scope)

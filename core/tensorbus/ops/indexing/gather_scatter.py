@@ -12,7 +12,6 @@ from typing import Any, Final
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType
 from ...errors import ArgumentError, DtypeError, IndexingError, ShapeError
-from .. import sharding_rules
 from ..batching_rules import gathered, scattered
 from ..creation.creation import full_like, iota, zeros
 from ..definition import Op, Shape, Spec, table
@@ -20,6 +19,7 @@ from ..elementwise.arithmetic import conj, divide, maximum
 from ..elementwise.comparison import equal, less, logical_and
 from ..elementwise.where_cast import cast, where
 from ..movement.movement import reshape
+from . import sharding
 
 MODES: Final = ("set", "add", "multiply", "min", "max")
 
@@ -68,7 +68,7 @@ gather = table.add(
         ),
         jvp="linear",
         batch=gathered,
-        shard=sharding_rules.gather,
+        shard=sharding.gather,
         dtypes=ALL,
         cost="light",
         recompute=True,
@@ -179,7 +179,7 @@ scatter: Op[...] = table.add(
         vjp=_vjp,
         jvp=scatter_jvp,
         batch=scattered,
-        shard=sharding_rules.scatter,
+        shard=sharding.scatter,
         dtypes=ALL,
         cost="light",
         recompute=True,

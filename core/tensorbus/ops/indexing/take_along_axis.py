@@ -11,7 +11,6 @@ from typing import Any, Final
 from ...dtypes import definition as dt
 from ...dtypes.definition import ALL, DType
 from ...errors import ArgumentError, ShapeError
-from .. import sharding_rules
 from ..batching_rules import shifted
 from ..call_errors import with_form
 from ..creation.creation import full_like, iota, ones_like, zeros
@@ -22,6 +21,7 @@ from ..elementwise.family import Operand, broadcast_shapes
 from ..elementwise.where_cast import cast, where
 from ..movement.family import normalize_axis
 from ..movement.movement import broadcast_to, reshape, slice, slice_update
+from . import sharding
 from .gather_scatter import check_mode, from_front, gather, index_compute, scatter, scatter_jvp, scatter_vjp
 
 Arguments = tuple[tuple[Operand, ...], dict[str, Any]]
@@ -90,7 +90,7 @@ take_along_axis: Op[...] = table.add(
         ),
         jvp="linear",
         batch=shifted("take_along_axis", "axis"),
-        shard=sharding_rules.take_along_axis,
+        shard=sharding.take_along_axis,
         dtypes=ALL,
         cost="light",
         recompute=True,
@@ -155,7 +155,7 @@ scatter_along_axis: Op[...] = table.add(
         vjp=_put_vjp,
         jvp=scatter_jvp,
         batch=shifted("scatter_along_axis", "axis"),
-        shard=sharding_rules.scatter_along_axis,
+        shard=sharding.scatter_along_axis,
         dtypes=ALL,
         cost="light",
         recompute=True,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes import definition as dt
 from ...dtypes.definition import FLOATING
 from ...errors import DtypeError, ShapeError
-from .. import sharding_rules
 from ..call_errors import flags
 from ..definition import Op, table
 from ..elementwise.where_cast import narrowed, widened
+from . import sharding
 from .attention_gradients import attention_gradients, gradients_and_masks
 from .attention_scores import NAME, attention_compute, attention_infer, attention_weights, shared_product
 
@@ -60,7 +60,7 @@ attention = table.add(
     Op(
         name=NAME, family="attention", operands=("query", "key", "value", "*attn_mask"),
         arguments=_arguments, infer=attention_infer, compute=attention_compute, decompose=_decompose,
-        vjp=_vjp, dtypes=FLOATING, autocast="narrow", method=False, shard=sharding_rules.attention,
+        vjp=_vjp, dtypes=FLOATING, autocast="narrow", method=False, shard=sharding.attention,
         doc="``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.",
     )
 )  # fmt: skip

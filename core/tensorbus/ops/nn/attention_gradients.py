@@ -10,12 +10,12 @@ from typing import Any
 
 from ...dtypes.definition import FLOATING, DType, bool_
 from ...errors import ShapeError
-from .. import sharding_rules
 from ..definition import Op, Spec, table
 from ..elementwise.where_cast import narrowed, widened
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import sum_to
 from ..reduction.reduction import sum
+from . import sharding
 from .attention_scores import attention_compute, attention_infer, attention_weights, merged, shared_product
 
 _NAME = "attention_gradients"
@@ -84,7 +84,7 @@ attention_gradients = table.add(
     Op(
         name=_NAME, family="attention", operands=("grad", "out", "query", "key", "value", "*attn_mask"),
         results=("query", "key", "value"), arguments=_arguments, infer=_infer, compute=_compute,
-        decompose=_decompose, dtypes=FLOATING, method=False, shard=sharding_rules.attention_gradients,
+        decompose=_decompose, dtypes=FLOATING, method=False, shard=sharding.attention_gradients,
         doc="The gradients of attention's operands, from its result ``out`` and the result's gradient.",
     )
 )  # fmt: skip

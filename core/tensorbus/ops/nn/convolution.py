@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype, promote
 from ...errors import ArgumentError, ShapeError
-from .. import sharding_rules
 from ..batching_rules import convolved
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
@@ -24,6 +23,7 @@ from ..matmul.linear import beside
 from ..matmul.matmul import product
 from ..movement.movement import pad, permute_dims, reshape
 from ..movement.windows import windows
+from . import sharding
 
 if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
@@ -152,7 +152,7 @@ conv = table.add(
         vjp=_conv_vjp,
         jvp="multilinear",
         batch=convolved,
-        shard=sharding_rules.convolution,
+        shard=sharding.convolution,
         dtypes=FLOATING,
         autocast="narrow",
         method=False,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype, promote
 from ...errors import ShapeError
-from .. import sharding_rules
 from ..call_errors import with_form
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
@@ -20,6 +19,7 @@ from ..elementwise.where_cast import cast
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import pad, permute_dims, reshape, slice
 from ..movement.windows import fold
+from . import sharding
 from .convolution import Lengths, biased, by_parts, conv, spread
 from .convolution_weight import conv_weight
 
@@ -132,7 +132,7 @@ conv_transpose = table.add(
     Op(
         name="conv_transpose", family="convolution", operands=("x", "weight"), arguments=_arguments,
         infer=_infer, compute=_compute, decompose=_decompose, vjp=_vjp, jvp="multilinear", dtypes=FLOATING,
-        autocast="narrow", method=False, shard=sharding_rules.convolution_transpose,
+        autocast="narrow", method=False, shard=sharding.convolution_transpose,
         doc="The transpose of ``conv``: each element of ``x`` adds ``weight`` times itself to a window.",
     )
 )  # fmt: skip

@@ -11,12 +11,12 @@ from typing import Any
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
-from .. import sharding_rules
 from ..definition import Op, Shape, Spec, table
 from ..elementwise.family import fit
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import reshape
 from ..reduction.reduction import sum
+from . import sharding
 from .convolution import Lengths, columns_of, conv, conv_infer, input_gradient, spread
 
 
@@ -80,7 +80,7 @@ conv_weight = table.add(
     Op(
         name="conv_weight", family="convolution", operands=("x", "grad"), arguments=_arguments, infer=_infer,
         compute=_compute, decompose=_decompose, vjp=_vjp, jvp="multilinear", dtypes=FLOATING,
-        autocast="narrow", method=False, shard=sharding_rules.convolution_weight,
+        autocast="narrow", method=False, shard=sharding.convolution_weight,
         doc="The gradient of ``conv`` with respect to its weight, from its input and the result's gradient.",
     )
 )  # fmt: skip
