@@ -43,6 +43,14 @@ def of_product(a: Any, b: Any, dtype: Any, *, extra: int = 2) -> Any:
     return gamma(a.shape[-1] + extra, dtype) * (a @ b)
 
 
+def of_difference(value: Any, step: float, third: float, *, operations: int = 16) -> Any:
+    """Return the bound for a central difference in float64 of values that so many ``operations`` computed.
+
+    ``third`` is as large as the third derivative.
+    """
+    return step**2 / 6 * third + gamma(operations, "float64") * np.abs(_wide(value)) / step
+
+
 def stored(value: Any, dtype: Any) -> Any:
     """Return the bound for storing a result in a dtype narrower than the one that it was computed in."""
     smallest = SMALLEST.get(getattr(dtype, "name", str(dtype)), 0.0)
@@ -86,3 +94,44 @@ def assert_as_exact_as_eager(
     size = float(np.abs(exact[finite]).max(initial=0.0))
     off = float(np.abs(eager.astype(exact.dtype)[finite] - exact[finite]).max(initial=0.0))
     assert_within(found, exact, WORSE_THAN_EAGER * off + gamma(operations, dtype) * size, message)
+
+
+def assert_alike(
+    found: Any, other: Any, roundings: int, dtype: Any = None, *, size: Any = None, message: str = ""
+) -> None:
+    """Check two ways of computing the same, which may add up in another order.
+
+    Tensors, arrays and Python's floats, in containers or not, may be apart by what so many ``roundings`` in a
+    row explain on both sides, relative to ``size``: the magnitude of what was added up, the largest element
+    where nothing cancels. They are roundings in ``dtype``, which is that of the tensor, and float32 of floats
+    of Python, unless it is given. All else is equal, types too.
+    """
+    if isinstance(found, dict):
+        assert isinstance(other, dict), message
+        assert [*found] == [*other], message
+        pairs = [(found[key], other[key]) for key in found]
+    elif isinstance(found, (list, tuple)) and not (found and all(type(x) is float for x in found)):
+        assert type(found) is type(other), message
+        assert len(found) == len(other), (message, found, other)
+        pairs = list(zip(found, other, strict=True))
+    else:
+        pairs = []
+        _assert_values_alike(found, other, roundings, dtype, size, message)
+    for a, b in pairs:
+        assert_alike(a, b, roundings, dtype, size=size, message=message)
+
+
+def _assert_values_alike(found: Any, other: Any, roundings: int, dtype: Any, size: Any, message: str) -> None:
+    """Check what holds no containers: a list of floats is one value, as the row of a tensor is."""
+    assert type(found) is type(other), (message, found, other)
+    a, b = (x.detach().numpy() if hasattr(x, "detach") else x for x in (found, other))
+    numbers = np.asarray(b)
+    if numbers.dtype.kind not in "fcV":
+        assert bool(np.array_equal(a, b) if isinstance(b, np.ndarray) else a == b), (message, found, other)
+        return
+    if isinstance(b, np.ndarray):
+        assert a.dtype == b.dtype, (message, a.dtype, b.dtype)
+    magnitudes = np.abs(_wide(numbers))
+    size = magnitudes[np.isfinite(magnitudes)].max(initial=0.0) if size is None else size
+    dtype = dtype or (b.dtype if isinstance(b, np.ndarray) else "float32")
+    assert_within(a, b, 2 * gamma(roundings, dtype) * size, message)

@@ -6,7 +6,10 @@ import pytest
 import tensorbus as tb
 from tensorbus import nn
 
+from error_bounds import assert_alike
+
 F = nn.functional
+STEP_ROUNDINGS = 32  # sums of the batch, of a layer and for the variance, forward and back
 
 
 def critic() -> nn.Module:
@@ -64,7 +67,7 @@ def test_steps_that_change_flags(of) -> None:
         tb.manual_seed(5)
         losses = [step(tb.randn(4, 2), k % 3 != 2).item() for k in range(12)]
         found.append((losses, model.training, [p.requires_grad for p in model.parameters()]))
-    assert found[1][0] == pytest.approx(found[0][0], rel=1e-5)
+    assert_alike(found[1][0], found[0][0], 12 * STEP_ROUNDINGS)  # each step goes on from the last
     assert found[1][1:] == found[0][1:]
     assert not step.reasons
     assert len(step.recompiles) <= 3

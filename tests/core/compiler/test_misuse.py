@@ -6,6 +6,8 @@ import pytest
 import tensorbus as tb
 from tensorbus.errors import ArgumentError, CaptureError, ShapeError
 
+from error_bounds import assert_alike
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -112,7 +114,7 @@ def test_vmap_needs_no_graph_break() -> None:
     compiled = tb.compile(lambda rows: tb.vmap(lambda row: row / row.sum() @ w)(rows), fullgraph=True)
     x = tb.reshape(tb.arange(1.0, 7.0), (2, 3))
     for k in (1, 2):
-        assert compiled(x * k).tolist() == pytest.approx([1.0, 1.0])
+        assert_alike(compiled(x * k).tolist(), [1.0, 1.0], roundings=4)  # a sum of three, a quotient
     assert len(compiled.replays) == 1
 
 

@@ -9,6 +9,10 @@ import pytest
 import tensorbus as tb
 from tensorbus import nn, optim
 
+from error_bounds import assert_alike
+
+ROUNDINGS = 4 * 32
+"""Of four steps: sums of a layer, forward and back, and the update."""
 MAKERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "Adam": lambda p: optim.Adam(p, lr=0.1),
     "AdamW with amsgrad": lambda p: optim.AdamW(p, lr=0.1, amsgrad=True),
@@ -64,14 +68,6 @@ def seen(net: Any, optimizer: Any) -> Any:
     }
 
 
-def near(a: Any, b: Any) -> bool:
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(near(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(near, a, b))
-    return bool(a == pytest.approx(b, rel=1e-5, abs=1e-6))
-
-
 @pytest.mark.parametrize("name", MAKERS)
 def test_one_program_serves_the_first_step_and_all_others(name: str) -> None:
     found = []
@@ -86,7 +82,7 @@ def test_one_program_serves_the_first_step_and_all_others(name: str) -> None:
         found.append(seen(net, optimizer))
         if compiled:
             assert len(step.replays) == 1, (step.reasons, step.recompiles)  # type: ignore[attr-defined]
-    assert near(*found)
+    assert_alike(*found, ROUNDINGS)
 
 
 def test_parameters_that_take_no_step_have_no_state() -> None:
@@ -101,7 +97,7 @@ def test_parameters_that_take_no_step_have_no_state() -> None:
             step(tb.ones((2, 3)), both)
             kept.append(seen(net, optimizer))
         found.append(kept)
-    assert near(*found)
+    assert_alike(*found, ROUNDINGS)
     assert len(found[0][0][1]) == 2
 
 

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import tensorbus as tb
 
+from error_bounds import assert_alike
+
 Log = list[Any]
 
 
@@ -297,6 +299,9 @@ CASES = [
 ]  # fmt: skip
 INPUTS = [[1.0, 0.5], [0.25, 0.125], [3.0, 4.0], [-1.0, 5.0], [0.5, 0.25], [0.1, 0.2]]
 
+ROUNDINGS = 16
+"""Of sums of a few, and the ops around them."""
+
 
 def plain(x: Any) -> Any:
     """Return what is compared: values with their types, of tensors the elements."""
@@ -309,17 +314,6 @@ def plain(x: Any) -> Any:
     if isinstance(x, float):
         assert pickle.loads(pickle.dumps(x)) == json.loads(json.dumps(x)) == x
     return type(x), x
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two results are equal, up to the order of sums."""
-    if isinstance(a, dict):
-        return type(b) is dict and [*a] == [*b] and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, (list, tuple)):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
-    if type(a) is float:
-        return type(b) is float and a == pytest.approx(b, rel=1e-5, abs=1e-6)
-    return bool(a == b)
 
 
 def outcome(fn: Callable[..., Any], values: list[float], log: Log, *, device: str) -> Any:
@@ -344,7 +338,7 @@ def test_a_divided_function_does_what_it_did(case, capsys, caplog) -> None:
         runs.append((found, plain(log), printed, [r.getMessage() for r in caplog.records]))
         caplog.clear()
     wanted, got = runs
-    assert same(wanted, got), f"{wanted}\n{got}"
+    assert_alike(got, wanted, ROUNDINGS, message=f"{wanted}\n{got}")
     assert fn.segments, fn.reasons
 
 
@@ -357,8 +351,8 @@ def test_a_module_is_divided_where_it_is_and_as_another(device) -> None:
     for values in INPUTS:
         x = tb.asarray([values], device=device)
         found = [[layer(x).tolist(), log[-1]] for layer in (plainly, compiled, in_place)]
-        assert same(found[0], found[1])
-        assert same(found[0], found[2])
+        assert_alike(found[1], found[0], ROUNDINGS)
+        assert_alike(found[2], found[0], ROUNDINGS)
     assert type(compiled)._compiled.segments
 
 
@@ -378,8 +372,8 @@ def test_breaks_that_are_met_later_are_divided_too() -> None:
 
     x = tb.asarray([0.5, 1.0])
     for loud in (False, False, False, True, True, False, True, True):
-        assert fn(x, loud).tolist() == pytest.approx(tb.cos(tb.sin(x) * 2 + x).tolist(), rel=1e-5)
-    assert seen == [pytest.approx(((tb.sin(x) * 2 + x) * 2).sum().item())] * 4
+        assert_alike(fn(x, loud), tb.cos(tb.sin(x) * 2 + x), ROUNDINGS)
+    assert_alike(seen, [((tb.sin(x) * 2 + x) * 2).sum().item()] * 4, ROUNDINGS)
     assert all(s.replays and not s.reasons for s in fn.segments if s.graphs)
 
 
@@ -436,7 +430,7 @@ def test_division_ends_where_a_segment_is_found_to_ask_a_cache() -> None:
     assert fn.segments
     fn(x, True)
     hits = [fn(x, True).item() / 6 for _ in range(5)]
-    assert hits == [pytest.approx(hits[0] + k) for k in range(5)]
+    assert_alike(hits, [hits[0] + k for k in range(5)], roundings=2)
 
 
 def test_a_result_that_keeps_its_gradient_passes_between_segments() -> None:

@@ -8,7 +8,11 @@ from tensorbus import nn
 from tensorbus.compiler.programs import program_cache as executables
 from tensorbus.compiler.programs.program_cache import COMPILE_SINGLE_USE_ELEMENTS, ShapeSpecializations
 
+from error_bounds import assert_alike
+
 AT_ONCE = 16
+STEPS, STEP_ROUNDINGS = 28 + 20 + 28, 32
+"""Steps of training, each of which goes on from the last; sums of the batch in each, forward and back."""
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def made(family: ShapeSpecializations) -> int:
 def test_the_first_sizes_have_programs_at_once(family) -> None:
     compiled = tb.compile(summed, dynamic=True)
     for n in range(2, 3 + AT_ONCE):  # the first is of the run that was captured
-        assert tb.allclose(compiled(tb.ones(n)), summed(tb.ones(n)))
+        assert_alike(compiled(tb.ones(n)), summed(tb.ones(n)), 2 * n + 8)
     assert made(family[0]) == AT_ONCE
 
 
@@ -48,7 +52,7 @@ def test_the_first_sizes_have_programs_at_once(family) -> None:
 def test_later_sizes_are_compiled_when_python_has_spent_as_long(family) -> None:
     compiled = tb.compile(summed, dynamic=True)
     for n in range(2, 42):
-        assert tb.allclose(compiled(tb.ones(n)), summed(tb.ones(n)))
+        assert_alike(compiled(tb.ones(n)), summed(tb.ones(n)), 2 * n + 8)
     assert made(family[0]) == AT_ONCE
     for _ in range(5):  # on which Python has spent a second by now, but making a program takes several
         compiled(tb.ones(41))
@@ -81,12 +85,12 @@ def test_a_run_that_fails_counts(family) -> None:
 
     compiled = tb.compile(factor, dynamic=True)
     for n in range(2, 30):
-        assert tb.allclose(compiled(tb.ones((n, 3))), factor(tb.ones((n, 3))), atol=1e-5)
+        assert compiled(tb.ones((n, 3))).tolist() == factor(tb.ones((n, 3))).tolist()  # sums of whole numbers
     for _ in range(5):
         with pytest.raises(tb.errors.LinAlgError):
             compiled(tb.zeros((30, 3)))
     assert made(family[0]) == AT_ONCE + 1
-    assert tb.allclose(compiled(tb.ones((30, 3))), factor(tb.ones((30, 3))), atol=1e-5)
+    assert compiled(tb.ones((30, 3))).tolist() == factor(tb.ones((30, 3))).tolist()
 
 
 @pytest.mark.full
@@ -119,8 +123,8 @@ def test_steps_of_training_go_on_whoever_runs_them(family) -> None:
         for n in [*range(2, 30), *range(20, 40), *range(2, 30)]:
             x = tb.sin(tb.reshape(tb.arange(3.0 * n), (n, 3)))
             losses[each].append(run(models[each], optimizers[each], x).item())
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert_alike(losses[1], losses[0], STEPS * STEP_ROUNDINGS)
     assert models[0].steps == models[1].steps
     for a, b in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
-        assert tb.allclose(a, b, rtol=1e-4, atol=1e-6)
+        assert_alike(b, a, STEPS * STEP_ROUNDINGS)
     assert AT_ONCE < max(map(made, family)) < 38  # sets of sizes: Python has run the others each time

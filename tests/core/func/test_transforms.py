@@ -24,6 +24,8 @@ from tensorbus.func import (
     vmap,
 )
 
+from error_bounds import assert_alike, assert_within, of_difference
+
 RANDOM = np.random.default_rng(3)
 
 
@@ -32,10 +34,14 @@ def tensor(*shape: int) -> Tensor:
 
 
 X, V, ROWS = tensor(4), tensor(4), tensor(3, 4)
+ROUNDINGS = 64
+"""Of sums of a dozen elements through a few layers, forward and back."""
+STEP, THIRD = 1e-5, 100.0
+"""Of differences, and what bounds the third derivative of what they are taken of."""
 
 
-def near(got: Any, wanted: Any) -> bool:
-    return bool(np.allclose(np.asarray(got.detach().numpy()), np.asarray(wanted), rtol=1e-7, atol=1e-9))
+def assert_near(got: Any, wanted: Any) -> None:
+    assert_alike(got.detach().numpy(), np.asarray(wanted), ROUNDINGS)
 
 
 def number(x: Tensor) -> Tensor:
@@ -75,21 +81,21 @@ VECTOR: dict[str, Callable[[Tensor], Tensor]] = {
 def test_jacobians_agree(name: str) -> None:
     f = VECTOR[name]
     reverse, forward = jacrev(f)(X), jacfwd(f)(X)
-    assert near(forward, reverse.numpy())
-    assert near(jacrev(f, chunk_size=3)(X), reverse.numpy())
-    assert near(jacfwd(f, chunk_size=3)(X), reverse.numpy())
+    assert_near(forward, reverse.numpy())
+    assert_near(jacrev(f, chunk_size=3)(X), reverse.numpy())
+    assert_near(jacfwd(f, chunk_size=3)(X), reverse.numpy())
     output, push = linearize(f, X)
-    assert near(output, f(X).numpy())
-    assert near(push(V), reverse.numpy() @ V.numpy())
-    assert near(jvp(f, (X,), (V,))[1], reverse.numpy() @ V.numpy())
+    assert_near(output, f(X).numpy())
+    assert_near(push(V), reverse.numpy() @ V.numpy())
+    assert_near(jvp(f, (X,), (V,))[1], reverse.numpy() @ V.numpy())
     if name not in ("a branch", "writes"):
-        assert near(vmap(jacfwd(f))(ROWS), np.stack([jacrev(f)(row).numpy() for row in ROWS]))
+        assert_near(vmap(jacfwd(f))(ROWS), np.stack([jacrev(f)(row).numpy() for row in ROWS]))
 
 
 def by_differences(f: Callable[[Tensor], Tensor], x: Tensor) -> Any:
-    eye = np.eye(x.shape[0]) * 1e-5
+    eye = np.eye(x.shape[0]) * STEP
     sides = [(f(x + tb.asarray(e)).numpy(), f(x - tb.asarray(e)).numpy()) for e in eye]
-    return np.stack([(a - b) / 2e-5 for a, b in sides], axis=-1)
+    return np.stack([(a - b) / (2 * STEP) for a, b in sides], axis=-1)
 
 
 SECOND = {
@@ -103,8 +109,9 @@ SECOND = {
 
 @pytest.mark.parametrize("name", SECOND)
 def test_second_derivatives(name: str) -> None:
-    wanted = by_differences(grad(number), X)
-    assert np.allclose(SECOND[name](number)(X).numpy(), wanted, atol=1e-6)
+    slope = grad(number)
+    bound = of_difference(abs(slope(X).numpy()).max(), STEP, THIRD)
+    assert_within(SECOND[name](number)(X).numpy(), by_differences(slope, X), bound)
 
 
 def _step(p: Tensor, xs: Tensor, ys: Tensor) -> Tensor:
@@ -118,11 +125,11 @@ def test_learning_to_learn() -> None:
     def total(p: Tensor) -> Tensor:
         return vmap(lambda a, b: _step(p, a, b))(xs, ys).mean()
 
-    wanted = by_differences(total, X)
-    assert np.allclose(grad(total)(X).numpy(), wanted, atol=1e-7)
-    assert np.allclose(tb.compile(grad(total))(X).numpy(), wanted, atol=1e-7)
+    wanted, bound = by_differences(total, X), of_difference(total(X).numpy(), STEP, THIRD)
+    assert_within(grad(total)(X).numpy(), wanted, bound)
+    assert_within(tb.compile(grad(total))(X).numpy(), wanted, bound)
     nested = vmap(grad(lambda a: vmap(lambda b: b * b * a.sum())(a).sum()))(ROWS)
-    assert near(nested, [2 * r * r.sum() + (r * r).sum() for r in ROWS.numpy()])
+    assert_near(nested, [2 * r * r.sum() + (r * r).sum() for r in ROWS.numpy()])
 
 
 def test_modules() -> None:
@@ -138,13 +145,13 @@ def test_modules() -> None:
     loop = [grad(loss)(params, ROWS[k], labels[k]) for k in range(3)]
     compiled = tb.compile(each)(params, ROWS, labels)[0]
     for name, g in grads.items():
-        assert near(g, np.stack([one[name].detach().numpy() for one in loop]))
-        assert near(compiled[name], g.detach().numpy())
+        assert_near(g, np.stack([one[name].detach().numpy() for one in loop]))
+        assert_near(compiled[name], g.detach().numpy())
     whole = nn.functional.cross_entropy(net(ROWS), labels)
-    assert near(values.mean(), whole.detach().numpy())
+    assert_near(values.mean(), whole.detach().numpy())
     whole.backward()
     for name, p in net.named_parameters():
-        assert near(grads[name].mean(axis=0), p.grad.numpy())
+        assert_near(grads[name].mean(axis=0), p.grad.numpy())
 
     def features(p: Any, x: Tensor) -> Tensor:
         out: Tensor = functional_call(net, p, (x,))
@@ -154,7 +161,7 @@ def test_modules() -> None:
     columns = vmap(jacfwd(features), (None, 0))(params, ROWS)
     for name, row in rows.items():
         assert row.shape == (3, 3, *params[name].shape)
-        assert near(row, columns[name].detach().numpy())
+        assert_near(row, columns[name].detach().numpy())
 
 
 def test_ensembles() -> None:
@@ -165,7 +172,7 @@ def test_ensembles() -> None:
     params, buffers = stack_module_state(nets)
     assert all(x.requires_grad and x.is_leaf for x in params.values())
     run = vmap(lambda p, b, x: functional_call(nets[0], (p, b), (x,)), in_dims=(0, 0, None))
-    assert near(run(params, buffers, ROWS), np.stack([net(ROWS).detach().numpy() for net in nets]))
+    assert_near(run(params, buffers, ROWS), np.stack([net(ROWS).detach().numpy() for net in nets]))
     with pytest.raises(tb.ArgumentError, match="at least one module"):
         stack_module_state([])
     with pytest.raises(tb.ArgumentError, match="of one class, got Linear, Tanh"):
@@ -180,7 +187,7 @@ def test_buffers_lose_their_tangents() -> None:
     norm = nn.BatchNorm1d(4).to(tb.float64)
     jvp(norm, (ROWS,), (ROWS,))
     assert norm.running_mean.device == ROWS.device
-    assert np.allclose(norm.running_mean.numpy(), 0.1 * ROWS.numpy().mean(axis=0))
+    assert_near(norm.running_mean, np.float64(0.1) * ROWS.numpy().mean(axis=0))
 
 
 def test_memory_that_is_lent_has_no_room_for_tangents() -> None:
@@ -199,16 +206,16 @@ def test_memory_that_is_lent_has_no_room_for_tangents() -> None:
 def test_histories_outside() -> None:
     w = tensor(4).requires_grad_()
     (second,) = tb.grad(grad(lambda x: (x * x * w).sum())(X).sum(), w)
-    assert near(second, 2 * X.numpy())
+    assert_near(second, 2 * X.numpy())
     tangent = jvp(lambda x: x * x * w, (X,), (V,))[1]
     (g,) = tb.grad(tangent.sum(), w)
-    assert near(g, (2 * X * V).numpy())
+    assert_near(g, (2 * X * V).numpy())
     with tb.no_grad():
         assert not grad(lambda x: (x * x * w).sum())(X).requires_grad
-        assert near(grad(lambda x: (x * x).sum())(X), 2 * X.numpy())
+        assert_near(grad(lambda x: (x * x).sum())(X), 2 * X.numpy())
     out, vjp_fn = vjp(lambda x: x * 2, X)
     assert not out.requires_grad
-    assert near(vjp_fn(V)[0], 2 * V.numpy())
+    assert_near(vjp_fn(V)[0], 2 * V.numpy())
     assert grad(lambda x: grad(lambda y: (x + y).sum())(tb.ones(4)).sum())(X).tolist() == [0.0] * 4
 
 
@@ -220,22 +227,22 @@ def test_trees_and_aux() -> None:
     _, back, aux = vjp(f, point, tb.asarray(2.0, dtype=tb.float64), has_aux=True)
     assert aux["scale"].item() == 2.0
     into, at_scale = back({"a": tb.ones_like(X), "b": (X,)})
-    assert near(into["y"][0], (2 * V * X).numpy())
-    assert near(at_scale, X.numpy().sum())
+    assert_near(into["y"][0], (2 * V * X).numpy())
+    assert_near(at_scale, X.numpy().sum())
     two = tb.asarray(2.0, dtype=tb.float64)
     pushed = jvp(f, (point, two), ({"x": V, "y": [X]}, two * 0), has_aux=True)
-    assert near(pushed[1]["b"][0], (2 * V * X).numpy())
+    assert_near(pushed[1]["b"][0], (2 * V * X).numpy())
     rows, _ = jacrev(f, argnums=(0, 1), has_aux=True)(point, tb.asarray(2.0, dtype=tb.float64))
     columns, _ = jacfwd(f, argnums=(0, 1), has_aux=True)(point, tb.asarray(2.0, dtype=tb.float64))
-    assert near(rows["a"][0]["x"], 2 * np.eye(4))
-    assert near(columns["a"][0]["x"], 2 * np.eye(4))
-    assert near(rows["b"][0][1], np.zeros(4))
+    assert_near(rows["a"][0]["x"], 2 * np.eye(4))
+    assert_near(columns["a"][0]["x"], 2 * np.eye(4))
+    assert_near(rows["b"][0][1], np.zeros(4))
     assert rows["b"][0][0]["y"][0].shape == (4, 4)
     gradient, (value, extra) = grad_and_value(lambda x: ((x * x).sum(), x * 2), has_aux=True)(X)
-    assert near(gradient, 2 * X.numpy())
-    assert near(extra, 2 * X.numpy())
+    assert_near(gradient, 2 * X.numpy())
+    assert_near(extra, 2 * X.numpy())
     assert not extra.requires_grad
-    assert near(value, (X * X).sum().numpy())
+    assert_near(value, (X * X).sum().numpy())
 
 
 def test_dual_numbers() -> None:
@@ -245,9 +252,9 @@ def test_dual_numbers() -> None:
             y = forward_ad.unpack_dual(tb.sin(forward_ad.make_dual(x, V))).tangent
         assert y is not None
         primal, tangent = forward_ad.unpack_dual(y)
-        assert near(primal, (tb.cos(X) * V).numpy())
+        assert_near(primal, (tb.cos(X) * V).numpy())
         assert tangent is not None
-        assert near(tangent, (-tb.sin(X) * V * V).numpy())
+        assert_near(tangent, (-tb.sin(X) * V * V).numpy())
         assert forward_ad.unpack_dual(X).tangent is None
         with pytest.raises(tb.AutogradError, match="tangent of this level already"):
             forward_ad.make_dual(x, V)

@@ -9,6 +9,8 @@ import pytest
 import tensorbus as tb
 from tensorbus import Tensor
 
+from error_bounds import assert_alike
+
 X = tb.asarray(np.random.default_rng(0).permutation(60).reshape(3, 4, 5).astype(np.float64), device="cpu")
 LINE = tb.asarray([10.0, 20.0, 30.0, 50.0], dtype="float64", device="cpu")
 PLACES = tb.asarray([[0, -1, 2, 2, 1]], device="cpu")
@@ -46,4 +48,4 @@ def test_vmap_is_a_loop(name: str) -> None:
     expected = tb.stack([f(X[k]) for k in range(X.shape[0])])
     found = tb.vmap(f)(X)
     assert found.dtype is expected.dtype
-    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
+    assert_alike(found, expected, roundings=8)  # sums and products of five
