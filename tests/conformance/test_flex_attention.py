@@ -185,6 +185,65 @@ def test_captured_tensors_may_be_indexed_in_parts(device: str) -> None:
         assert_near(tb.grad((out * out).sum(), bias)[0], right, "float32", "gradient")
 
 
+def test_functions_that_are_made_anew_are_captured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorbus.nn.attention import program_cache, score_capture
+
+    captured: list[Any] = []
+
+    def capture(*of: Any) -> Any:
+        captured.append(of)
+        return score_capture.capture(*of)
+
+    monkeypatch.setattr(program_cache, "capture", capture)
+    monkeypatch.setattr(program_cache, "_programs", {})
+    x = tb.random.normal((1, 2, 6, 4), device="cpu")
+    table, other = (tb.random.normal((2, 6), device="cpu") for _ in range(2))
+    doubles = tb.random.normal((2, 6), dtype=tb.float64, device="cpu")
+
+    def added(bias: Any, factor: float = 1.0) -> Any:
+        return lambda s, b, h, i, j: s + factor * bias.T[j, h]
+
+    def by_value(bias: Any) -> Any:
+        return lambda s, b, h, i, j: s * j if bias[0, 0] > 0 else s
+
+    def by_item(bias: Any) -> Any:
+        return lambda s, b, h, i, j: s + bias[0, 0].item() * j
+
+    def outside(bias: Any) -> Any:
+        return lambda s, b, h, i, j: s + tb.sum(bias) * j
+
+    def masked(bias: Any) -> Any:
+        return lambda s, b, h, i, j: tb.where(bias[h, j] > 0, s, -1.0)
+
+    shift = [1.0]
+
+    def by_list(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s + shift[0] * j
+
+    learned = other.detach().requires_grad_()
+    # What to call it with in turn, and whether it is captured for it.
+    steps = [
+        (added(table), 1), (added(other), 0), (added(other), 0), (added(table, 2.0), 1), (added(doubles), 1),
+        (added(learned), 1), (added(learned), 0), (by_value(abs(table)), 1), (by_value(-abs(table)), 1),
+        (by_item(table), 1), (by_item(other), 1), (outside(table), 1), (outside(other), 1),
+        (masked(table), 1), (masked(other), 0), (by_list, 1), (by_list, 1),
+    ]  # fmt: skip
+    for number, (score, times) in enumerate(steps):
+        shift[0] = float(number)
+        captured.clear()
+        out = flex_attention(x, x, x, score)
+        assert len(captured) == times, number
+        assert_near(out, dense(x, x, x, score, None)[0], "float32", f"step {number}")
+    captured.clear()
+    near = 3
+    nearer = and_masks(causal, lambda b, h, i, j: i - j < near)
+    for mask in (nearer, and_masks(causal, window), or_masks(causal, window)):
+        block = create_block_mask(mask, None, None, 6, 6, device="cpu")
+        for _ in range(2):
+            flex_attention(x, x, x, block_mask=block)
+    assert len(captured) == 3
+
+
 def test_lengths_may_be_open(device: str) -> None:
     """One program serves all lengths; the width of heads is its own."""
 

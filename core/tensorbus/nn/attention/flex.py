@@ -18,7 +18,7 @@ from ...ops.nn.flex_attention import flex_attention as op
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
 from .block_mask import BlockMask
-from .score_capture import capture
+from .program_cache import capture_again
 
 
 @with_form
@@ -76,7 +76,7 @@ def flex_attention(
         _ = [int(n) for n in x.shape[-1:]]
     wide = dt.float64 if query.dtype is dt.float64 else dt.float32
     mask_mod = None if block_mask is None else block_mask.mask_mod
-    found = capture(score_mod, mask_mod, wide, query.device)
+    found = capture_again(score_mod, mask_mod, wide, query.device)
     extra = found.tensors if states is None else (states, *found.tensors)
     result = op(
         query, key, value, *extra, program=found.program, scale=scale, enable_gqa=bool(enable_gqa),

@@ -32,10 +32,14 @@ _ROLES: Final = ("score_mod", "mask_mod")
 
 @dataclass(slots=True)
 class Captured:
-    """A program, and the tensors that it captured, in order."""
+    """A program, and the tensors that it captured, in order.
+
+    ``whole``: the functions computed nothing of tensors from outside alone.
+    """
 
     program: ScoreProgram
     tensors: tuple[Tensor, ...]
+    whole: bool = True
 
 
 def capture(score_mod: Mod | None, mask_mod: Mod | None, dtype: DType, device: Device) -> Captured:
@@ -66,7 +70,7 @@ def capture(score_mod: Mod | None, mask_mod: Mod | None, dtype: DType, device: D
     program = ScoreProgram(
         graph=graph, masked=mask_mod is not None, derivative=derivative, reads=tuple(reads)
     )
-    return Captured(program, tuple(mode.tensors))
+    return Captured(program, tuple(mode.tensors), mode.whole)
 
 
 def _input(index: int, dtype: DType, shape: tuple[int, ...] = ()) -> Node:
@@ -83,7 +87,9 @@ class _Capture(Mode):
     def __init__(self, device: Device, inputs: list[Node]) -> None:
         self.device, self.inputs = device, inputs
         self.tensors: list[Tensor] = []
+        self.whole = True
         self._lifted: dict[int, Tensor] = {}
+        self._views: dict[int, tuple[Tensor, Op[...], Tensor, dict[str, Any]]] = {}
 
     def call(self, role: str, function: Mod, values: Sequence[Tensor]) -> Node:
         """Return what a user's function makes of the values."""
@@ -101,7 +107,12 @@ class _Capture(Mode):
         """Record an op of the values; hand on what is done to tensors from outside."""
         mine = any(isinstance(x, Tensor) and x.device == _TRACER.device for x in operands)
         if not mine and attrs.get("device") != _TRACER.device:
-            return NotImplemented
+            if not _is_plain_view(op, operands, attrs):
+                self.whole = False
+                return NotImplemented
+            view = self.below(op, operands, attrs)
+            self._views[id(view)] = view, op, operands[0], attrs
+            return view
         lifted = [self._lift(x) if isinstance(x, Tensor) else x for x in operands]
         return table.run(op.name, lifted, attrs, below=True)
 
@@ -109,6 +120,9 @@ class _Capture(Mode):
         if x.device == _TRACER.device:
             return x
         known = self._lifted.get(id(x))
+        if known is None and id(x) in self._views:
+            _, op, source, attrs = self._views[id(x)]
+            known = self._lifted[id(x)] = table.run(op.name, [self._lift(source)], attrs, below=True)
         if known is None:
             if x.device != self.device:
                 raise DeviceError(
@@ -120,6 +134,13 @@ class _Capture(Mode):
             self.tensors.append(x)
             known = self._lifted[id(x)] = _TRACER.wrap(node)
         return known
+
+
+def _is_plain_view(op: Op[...], operands: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+    """Return whether an element of the result of a view lies where a sum or two of its index say."""
+    if op.name == "reshape":
+        return [n for n in operands[0].shape if n != 1] == [n for n in attrs["shape"] if n != 1]
+    return op.name in ("permute_dims", "slice")
 
 
 def _derivative(graph: Graph, wanted: set[int]) -> tuple[Graph, list[CapturedRead]]:

@@ -172,8 +172,11 @@ class Blocks:
         key = columns.of(self.key, 2)
         scores = shared_product(query, matrix_transpose(key)) * self.attrs.scale
         batch, heads = query.shape[:2]
+        program = self.attrs.program
 
         def line(count: int, axis: int, start: int = 0) -> Any:
+            if axis + 1 not in program.numbers:
+                return None
             shape = tuple(count if k == axis else 1 for k in range(4))
             return reshape(iota(count, start, dtype=dt.int32, device=device), shape)
 
@@ -181,7 +184,6 @@ class Blocks:
             scores, line(batch, 0), line(heads, 1), line(rows.size, 2, rows.start),
             line(columns.size, 3, columns.start), *self.captured,
         )  # fmt: skip
-        program = self.attrs.program
         outputs = run_scalars(program.graph, inputs)
         keep = outputs[1] if program.masked else None
         if self.states is not None:

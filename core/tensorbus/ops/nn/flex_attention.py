@@ -49,21 +49,27 @@ def _chunk(blocks: Blocks, values: Any, rows: Range, columns: Sequence[Range]) -
     """Return the answers to some queries, and the logarithms of the sums of their exponentials."""
     batch, heads, _, _ = blocks.query.shape
     dtype, device = blocks.query.dtype, blocks.query.device
-    lines = (batch, heads, rows.size, 1)
     none = float("-inf")
-    highest = full(lines, none, dtype=dtype, device=device)
-    total = zeros(lines, dtype=dtype, device=device)
-    out = zeros((batch, heads, rows.size, values.shape[3]), dtype=dtype, device=device)
+    if not columns:
+        nothing = zeros((batch, heads, rows.size, values.shape[3]), dtype=dtype, device=device)
+        return nothing, full((batch, heads, rows.size, 1), none, dtype=dtype, device=device)
+    highest: Any = None
+    total: Any = None
+    out: Any = None
     for part in columns:
         scores = blocks.masked(blocks.block(rows, part))
-        higher = maximum(highest, max(scores, axis=-1, keepdims=True))
+        higher = max(scores, axis=-1, keepdims=True)
+        higher = higher if highest is None else maximum(highest, higher)
         top = where(equal(higher, none), 0.0, higher)
-        shares, fade = exp(scores - top), exp(highest - top)
-        out = out * fade + shared_product(shares, part.of(values, 2))
-        total = total * fade + sum(shares, axis=-1, keepdims=True)
-        highest = higher
+        shares = exp(scores - top)
+        answer, sums = shared_product(shares, part.of(values, 2)), sum(shares, axis=-1, keepdims=True)
+        if highest is not None:
+            fade = exp(highest - top)
+            answer, sums = out * fade + answer, total * fade + sums
+        highest, total, out = higher, sums, answer
     dead = equal(total, 0.0)
-    return out / where(dead, 1.0, total), where(dead, none, highest + log(where(dead, 1.0, total)))
+    by = where(dead, 1.0, total)
+    return out / by, where(dead, none, highest + log(by))
 
 
 def _vjp(

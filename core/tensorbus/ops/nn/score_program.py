@@ -67,6 +67,17 @@ class ScoreProgram:
         """The numbers of the captured tensors that the derivative reaches, in order."""
         return tuple(sorted({read.captured for read in self.reads}))
 
+    @cached_property
+    def numbers(self) -> frozenset[int]:
+        """Which of the inputs 1 to 4 it needs: the numbers of the batch, head, query and key."""
+        graphs = [self.graph] if self.derivative is None else [self.graph, self.derivative]
+        found = set()
+        for graph in graphs:
+            inputs = graph.inputs[-len(self.graph.inputs) :]
+            used = {id(x) for node in graph for x in node.inputs} | {id(x) for x in graph.outputs}
+            found |= {k for k in range(1, LEAD) if id(inputs[k]) in used}
+        return frozenset(found)
+
     def __repr__(self) -> str:
         # Programs are told apart by it, and it stands in one line of an explanation.
         return f"<score program {sha256(self.text.encode()).hexdigest()[:32]}>"
