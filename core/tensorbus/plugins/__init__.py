@@ -24,6 +24,7 @@ dlpack_types = _registry.dlpack_types
 host_backend = _registry.host_backend
 host_type = _registry.host_type
 hidden = _registry.hidden
+is_examined = _registry.is_examined
 opened = _registry.opened
 status = _registry.status
 ops = _registry.ops

@@ -7,6 +7,7 @@
     api = ">=0.1,<1"               # the backend API it was written for
     description = "OpenCL devices" # optional
     ops = ["softcap"]              # optional: the ops that it defines; imported when one is asked for
+    examined = true                # optional: its kernels pass the conformance kit before each release
 
     [device]                       # for a package that supplies a device type
     type = "opencl"
@@ -45,7 +46,7 @@ from .api_version import API_VERSION, satisfies
 Coverage = Mapping[str, "tuple[str, ...] | Literal['all']"]
 
 _KEYS: Final[dict[str, dict[str, type]]] = {
-    "plugin": {"name": str, "api": str, "description": str, "ops": list},
+    "plugin": {"name": str, "api": str, "description": str, "ops": list, "examined": bool},
     "device": {
         "type": str,
         "host": bool,
@@ -69,13 +70,15 @@ class Manifest:
 
     ``ops`` says which ops have kernels, and for which dtypes; ``host_ops`` which go through the host;
     ``gaps`` which do not run at all, with the reason. ``defines`` names the ops that the plugin defines;
-    None: it does not say.
+    None: it does not say. Results of kernels that are not ``examined`` are compared with the op's shape and
+    dtype at each call, those of others at the first one for a signature.
     """
 
     name: str
     api: str = f"=={API_VERSION}"
     description: str = ""
     defines: tuple[str, ...] | None = None
+    examined: bool = False
     type: str | None = None
     host: bool = False
     fork_safe: bool = True
@@ -129,6 +132,7 @@ class Manifest:
                 **head,
                 **_device(document),
                 defines=tuple(plugin["ops"]) if "ops" in plugin else None,
+                examined=plugin.get("examined", False),
                 kernels_for=_kernels(document),
                 ops=_ops(document),
                 host_ops=tuple(_table(document, "ops").get("host", ())),

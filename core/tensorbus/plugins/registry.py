@@ -389,6 +389,18 @@ class Registry:
             tables = addon.attempt(KERNELS, lambda: extension.kernels(backend.type), backend)
             backend.kernels = [*backend.kernels, *((extension.owner, table) for table in tables)]
 
+    def is_examined(self, owner: str) -> bool:
+        """Return whether a package says of its kernels that they are examined before each release.
+
+        ``owner`` is the distribution and its version, as kernel tables are signed. Where several in use go by
+        that name, as objects that were handed over may, all must say so.
+        """
+        with self._lock:
+            extensions = [b.extension for b in self._ready.values()]
+            extensions += [addon.extension for addon in self._addons.values()]
+        manifests = [extension.manifest for extension in extensions if extension.owner == owner]
+        return bool(manifests) and all(manifest.examined for manifest in manifests)
+
     def changed(self) -> None:
         """Say that kernels or ops came or went, so that nothing stays that was decided before."""
         self._changed()

@@ -273,6 +273,7 @@ def test_manifest_reads_every_key() -> None:
         name = "npu"
         api = ">=0.1,<1"
         description = "An NPU"
+        examined = true
         [device]
         type = "npu"
         host = true
@@ -299,6 +300,7 @@ def test_manifest_reads_every_key() -> None:
         name="npu",
         api=">=0.1,<1",
         description="An NPU",
+        examined=True,
         type="npu",
         host=True,
         fork_safe=False,
@@ -318,6 +320,7 @@ def test_manifest_reads_every_key() -> None:
     ("text", "words"),
     [
         ("plugin = 3", "must be a table"),
+        ("plugin = {name = 'x', api = '>=0.1', examined = 'yes'}", "true or false"),
         ("", "`name = ...` in its \\[plugin\\] table"),
         ("[device]\ntype = 'a:b'", "letters, digits"),
         ("[device]\ntype = 'a'\ndlpack_type = true", "an integer"),

@@ -21,6 +21,7 @@ from tensorbus.backend_api import (
     linalg_from_namespace,
 )
 from tensorbus.dtypes.definition import bool_, float32, int64, uint32, uint64
+from tensorbus.plugins.manifest import Manifest
 
 DTYPES = {d: np.dtype(d.name) for d in (bool_, float32, int64, uint32, uint64)}
 Register = Callable[..., None]
@@ -82,13 +83,16 @@ def register() -> Iterator[Register]:
     """Return what registers the device with the faults given; it is taken out afterwards."""
     table = {**from_namespace(np, DTYPES), **linalg_from_namespace(np)}
 
-    def install(runtime: Any = None, kernels: Any = None, compiles: Any = None) -> None:
+    def install(
+        runtime: Any = None, kernels: Any = None, compiles: Any = None, manifest: Manifest | None = None
+    ) -> None:
         found = runtime or Runtime()
         hooks: dict[str, Any] = {"tensorbus_device": lambda device_type: found}
         hooks["tensorbus_kernels"] = lambda device_type: {**table, **(kernels or {})}
         if compiles is not None:
             hooks["tensorbus_lowering"] = lambda device_type: compiles
-        plugins.register("faulty", SimpleNamespace(**{k: hookimpl(_named(k, f)) for k, f in hooks.items()}))
+        extension = SimpleNamespace(**{k: hookimpl(_named(k, f)) for k, f in hooks.items()})
+        plugins.register("faulty", extension, manifest)
 
     yield install
     plugins.unregister("faulty")
@@ -139,6 +143,29 @@ def test_what_a_kernel_returns_is_held_to_the_op(register: Register, name: str) 
         with pytest.raises(tb.PluginError, match=words):
             run(x)
     assert x.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+@pytest.mark.parametrize(
+    ("examined", "debug", "noticed"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_later_results_of_kernels_that_nobody_examined_are_compared(
+    register: Register, monkeypatch: pytest.MonkeyPatch, examined: bool, debug: bool, noticed: bool
+) -> None:
+    """The package's manifest says whether its kernels are examined; the first result is always compared."""
+    if debug:
+        monkeypatch.setenv("TENSORBUS_DEBUG", "1")
+    results = iter([np.ones((2, 3), np.float32), np.ones((2, 3), np.float32), np.ones((3,), np.float32)])
+    manifest = Manifest(name="faulty", type="faulty", examined=examined)
+    register(kernels={"negative": lambda x: next(results)}, manifest=manifest)
+    x = ones()
+    assert (-x).tolist() == (-x).tolist() == [[1.0] * 3] * 2
+    if noticed:
+        with pytest.raises(
+            tb.PluginError, match=r"negative on faulty:0: .* returned a value of shape \(3,\)"
+        ):
+            -x
+    else:
+        assert (-x).shape == (3,)
 
 
 def test_several_results_are_counted(register: Register) -> None:
