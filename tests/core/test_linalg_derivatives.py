@@ -10,10 +10,14 @@ import pytest
 import tensorbus as tb
 from tensorbus import Tensor, linalg
 
+from error_bounds import assert_alike, assert_within, of_difference
 from linalg_derivatives import COMPLEX, SINGULAR, array
 
 Array = np.ndarray[Any, Any]
-STEP = 1e-6
+STEP, THIRD = 1e-6, 1000.0
+"""Of differences, and what bounds the third derivative of what they are taken of."""
+OPERATIONS, CONDITION = 64, 10
+"""Roundings of a value, a sum of a few dozen; what linear systems make more of them."""
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +53,17 @@ def _slopes(f: Callable[[list[Array]], float], arrays: Sequence[Array]) -> list[
     return found
 
 
-def _agree(found: Sequence[Tensor | None], expected: Sequence[Array]) -> None:
+def _agree(found: Sequence[Tensor | None], expected: Sequence[Array], terms: float) -> None:
+    """Check derivatives against differences of sums whose terms are as large as ``terms`` together."""
     for g, e in zip(found, expected, strict=True):
         assert g is not None
-        assert g.shape == e.shape
-        np.testing.assert_allclose(g.numpy(), e, rtol=5e-6, atol=1e-6)
+        bound = of_difference(CONDITION * terms, STEP, THIRD, operations=OPERATIONS)
+        assert_within(g.numpy(), e, 2 * bound)  # along either axis
+
+
+def _terms(f: Callable[..., Tensor], arrays: Sequence[Array]) -> float:
+    out = f(*map(tb.asarray, arrays))
+    return float(tb.abs(out * _weights(out.shape, 11)).sum())
 
 
 def _operands(name: str) -> tuple[Callable[..., Tensor], list[Array]]:
@@ -66,28 +76,28 @@ def test_complex_gradient(name: str) -> None:
     f, arrays = _operands(name)
     xs = [tb.asarray(a).requires_grad_() for a in arrays]
     found = tb.grad(_value(f, xs), xs)
-    _agree(found, _slopes(lambda moved: float(_value(f, [tb.asarray(a) for a in moved])), arrays))
+    expected = _slopes(lambda moved: float(_value(f, [tb.asarray(a) for a in moved])), arrays)
+    _agree(found, expected, _terms(f, arrays))
 
 
 @pytest.mark.parametrize("name", COMPLEX)
 def test_complex_gradient_of_the_gradient(name: str) -> None:
     f, arrays = _operands(name)
 
-    def first(moved: Sequence[Array]) -> tuple[list[Tensor], Tensor]:
+    def first(moved: Sequence[Array]) -> tuple[list[Tensor], Tensor, float]:
         xs = [tb.asarray(a).requires_grad_() for a in moved]
-        total = tb.zeros((), dtype="float64")
+        total, terms = tb.zeros((), dtype="float64"), 0.0
         for k, g in enumerate(tb.grad(_value(f, xs), xs, create_graph=True)):
             assert g is not None
             parts = tb.real(g) * _weights(g.shape, 12 + k), tb.imag(g) * _weights(g.shape, 20 + k)
             total = total + tb.sum(parts[0] + parts[1])
-        return xs, total
+            terms += float(tb.sum(tb.abs(parts[0]) + tb.abs(parts[1])))
+        return xs, total, terms
 
-    xs, total = first(arrays)
+    xs, total, terms = first(arrays)
     expected = _slopes(lambda moved: float(first(moved)[1]), arrays)
-    if not total.requires_grad:
-        return _agree([tb.zeros_like(x) for x in xs], expected)
-    found = tb.grad(total, xs, allow_unused=True)
-    return _agree([tb.zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True)], expected)
+    found = tb.grad(total, xs, allow_unused=True) if total.requires_grad else [None] * len(xs)
+    _agree([tb.zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True)], expected, terms)
 
 
 @pytest.mark.parametrize("name", SINGULAR)
@@ -95,7 +105,8 @@ def test_gradient_where_a_factor_is_not_unique(name: str) -> None:
     f, arrays = SINGULAR[name]
     xs = [tb.asarray(a).requires_grad_() for a in arrays]
     found = tb.grad(_value(f, xs), xs)
-    _agree(found, _slopes(lambda moved: float(_value(f, [tb.asarray(a) for a in moved])), arrays))
+    expected = _slopes(lambda moved: float(_value(f, [tb.asarray(a) for a in moved])), arrays)
+    _agree(found, expected, _terms(f, arrays))
 
 
 def test_a_gradient_of_a_hermitian_operand_is_hermitian() -> None:
@@ -104,7 +115,7 @@ def test_a_gradient_of_a_hermitian_operand_is_hermitian() -> None:
         x = tb.asarray(a @ a.conj().T).requires_grad_()
         (g,) = tb.grad(tb.sum(tb.real(f(x))), x)
         assert g is not None
-        np.testing.assert_allclose(g.numpy(), g.numpy().conj().T, atol=1e-12)
+        assert_alike(g.numpy(), g.numpy().conj().T, OPERATIONS)
         assert np.abs(g.numpy()).max() > 0.1
 
 

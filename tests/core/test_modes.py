@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dis
+import math
 import threading
 
 import pytest
@@ -15,6 +16,8 @@ from tensorbus.dtypes.definition import FLOATING
 from tensorbus.func import Mode
 from tensorbus.ops.definition import Op, Spec, table
 from tensorbus.tracing.active_modes import active_modes, mode_stack
+
+from error_bounds import assert_alike
 
 
 class Log(Mode):
@@ -83,7 +86,7 @@ def test_operands_are_rewritten_before_any_mode_runs_the_op() -> None:
     log: list = []
     x = tb.asarray([2.0], dtype="float64")
     with Halved(), Log("log", log):
-        assert tb.exp(x).tolist() == pytest.approx([2.718281828])
+        assert_alike(tb.exp(x).tolist(), [math.e], 2, "float64")
     assert [name for _, name, *_ in log] == ["multiply", "exp"]
     with tb.autocast(), Log("log", log := []):
         a = tb.ones((2, 2))

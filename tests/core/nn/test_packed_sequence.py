@@ -9,7 +9,11 @@ import tensorbus as tb
 from tensorbus import nn
 from tensorbus.nn.utils import rnn
 
+from error_bounds import assert_alike
+
 LENGTHS = [4, 2, 5]
+ROUNDINGS = 2 * max(LENGTHS) * 16
+"""Of two layers of so many steps, each of sums of a dozen."""
 
 
 def _inputs() -> tb.Tensor:
@@ -42,8 +46,8 @@ def test_each_sequence_is_as_if_alone(layer: type[nn.Module], batch_first: bool,
     assert out.shape == (3, 5, 8)
     for row, length in enumerate(LENGTHS):
         alone, last = model(x[row, :length])
-        assert tb.allclose(out[row, :length], alone, atol=1e-6)
-        assert tb.allclose(state[:, row], last[0] if isinstance(last, tuple) else last, atol=1e-6)
+        assert_alike(out[row, :length], alone, ROUNDINGS)
+        assert_alike(state[:, row], last[0] if isinstance(last, tuple) else last, ROUNDINGS)
         assert (out[row, length:] == 7).all()
 
 
@@ -57,7 +61,7 @@ def test_gradients_are_those_of_each_alone() -> None:
     for row, length in enumerate(LENGTHS):
         model(x[:length, row])[0].sum().backward()
     for grad, p in zip(found, model.parameters(), strict=True):
-        assert tb.allclose(grad, p.grad, atol=1e-5)
+        assert_alike(grad, p.grad, ROUNDINGS)
 
 
 def test_sequences_are_packed_and_told_apart_again() -> None:

@@ -339,7 +339,9 @@ def test_lbfgs_goes_where_pytorch_goes(settings: dict[str, Any], want: list[floa
     optimizer = optim.LBFGS([x], **settings)
     for _ in range(2):
         optimizer.step(closure_of(optimizer, x))
-    np.testing.assert_allclose(x.detach().numpy(), want, rtol=1e-6)
+    # So many digits were printed, and what is rounded before grows tenfold along the way.
+    printed = 0.5e-9 + 10 * gamma(12 * 64, "float64")
+    assert_within(x.detach().numpy(), want, printed)
 
 
 def closure_of(optimizer: optim.Optimizer, x: tb.Tensor) -> Callable[[], tb.Tensor]:
@@ -356,8 +358,8 @@ def test_lbfgs_finds_the_minimum():
     x = tb.asarray(np.array([-1.0, 2.0, 0.5])).requires_grad_()
     optimizer = optim.LBFGS([x], max_iter=200, line_search_fn="strong_wolfe")
     first = optimizer.step(closure_of(optimizer, x))
-    assert first.item() == pytest.approx(137.5, abs=1e-9)
-    np.testing.assert_allclose(x.detach().numpy(), 1.0, atol=1e-5)
+    assert first.item() == 137.5
+    assert banana(x).item() < optimizer.param_groups[0]["tolerance_change"]  # where the last step was shorter
 
 
 def test_clipping_values():
