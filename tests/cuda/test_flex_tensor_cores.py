@@ -23,7 +23,7 @@ from tensorbus.nn.attention import create_block_mask, flex_attention
 from tensorbus.nn.attention.score_capture import capture
 from tensorbus.ops.definition import Spec
 from tensorbus_cuda import device as cuda
-from tensorbus_cuda.dialect import OPTIONS, dialect
+from tensorbus_cuda.dialect import OPTIONS, dialect, native
 
 NVCC = shutil.which("nvcc")
 CUDA = dialect(132, 90, 227 << 10)
@@ -148,16 +148,24 @@ def test_lengths_are_arguments() -> None:
 
 @pytest.mark.full
 @pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compile CUDA C++ with")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-def test_kernels_assemble(arch: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("architecture", "shared"), [(80, 163 << 10), (90, 227 << 10)])
+def test_kernels_assemble(architecture: int, shared: int, tmp_path: Path) -> None:
     """Only the assembler reads what ``asm`` holds."""
+    arch, target = native(str(architecture)), dialect(132, architecture, shared).target
     for name in ("odd widths, odd blocks", "documents", "a bias", "widest"):
-        for program in programs(CASES[name]):
+        for program in programs(CASES[name], target=target):
+            assert "on tensor cores" in program.schedules()
             for kernel in program.kernels():
                 source = tmp_path / "kernel.cu"
                 source.write_text(render(kernel, CUDA))
                 command = [str(NVCC), *OPTIONS, "--Werror", "all-warnings", "-diag-suppress", "177,186"]
-                command += ["--cubin", f"-arch={arch}", "-o", str(tmp_path / "made"), str(source)]
+                command += [
+                    f"-gencode=arch=compute_{arch},code=sm_{arch}",
+                    "--cubin",
+                    "-o",
+                    str(tmp_path / "made"),
+                    str(source),
+                ]
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
                 assert done.returncode == 0, f"{kernel.name}: {done.stderr}"
 

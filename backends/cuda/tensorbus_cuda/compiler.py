@@ -21,7 +21,7 @@ from tensorbus.backend_api import (
 )
 from tensorbus.backend_api import dtypes as dt
 
-from .dialect import OPTIONS
+from .dialect import OPTIONS, native
 from .graphs.cuda_graph import GraphRunner
 from .graphs.launch import Launcher
 
@@ -130,7 +130,7 @@ class CudaCompiler:
         return function
 
     def _load(self, module: Any, unit: Unit, source: str) -> None:
-        options = (*OPTIONS, f"--gpu-architecture=sm_{unit.architecture}")
+        options = (*OPTIONS, f"--gpu-architecture=sm_{native(unit.architecture)}")
         text = "\0".join((source, *options, repr(nvrtc.getVersion())))
         folder = private_folder("cuda", "programs")
         path = folder / f"{sha256(text.encode()).hexdigest()}.cubin" if folder is not None else None

@@ -253,6 +253,11 @@ SHARED: Final = 48 << 10
 """The bytes of shared memory that a block of any GPU may have."""
 
 
+def native(architecture: str) -> str:
+    """Return the name by which compilers know an architecture with the instructions that no later one has."""
+    return f"{architecture}a" if architecture == "90" else architecture
+
+
 def target(units: int, architecture: int = OLDEST, shared: int = SHARED) -> Target:
     """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
     return Target(

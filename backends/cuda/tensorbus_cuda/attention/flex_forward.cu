@@ -1,10 +1,11 @@
-// A tile of queries goes over its keys, with the softmax made on the way. Keys of the next tile come while
-// this one is weighed, values while its scores are made.
+// A tile of queries goes over its keys, with the softmax made on the way. In one stage keys of the next tile come
+// while values of this one are weighed, and values while its scores are made; in two, both all the time.
 @head@ {
   constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
+  constexpr int KEYS = tb_size(TB_N, TB_WIDTH), VALUES = tb_size(TB_N, TB_DEEP);
   extern __shared__ uint4 tb_memory[];
-  tb_half_t *const queries_ = (tb_half_t *)tb_memory, *const keys_ = queries_ + TALL * tb_line(TB_WIDTH);
-  tb_half_t *const values_ = keys_ + TB_N * tb_line(TB_WIDTH);
+  tb_half_t *const queries_ = tb_first(tb_memory), *const keys_ = queries_ + tb_size(TALL, TB_WIDTH);
+  tb_half_t *const values_ = keys_ + TB_STAGES * KEYS;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   unsigned int rest = blockIdx.x;
   const int tile = (int)tiles - 1 - (int)(rest % (unsigned int)tiles);  // the last ones have most keys, if any have
@@ -29,6 +30,7 @@
   q.copy<TALL, TB_WIDTH, THREADS>(queries_, first, stop - first);
   bool more = walk.begin();
   if (more) k.copy<TB_N, TB_WIDTH, THREADS>(keys_, walk.at, walk.stop - walk.at);
+  if (TB_STAGES == 2 && more) v.copy<TB_N, TB_DEEP, THREADS>(values_, walk.at, walk.stop - walk.at);
   tb_commit();
   constexpr int DEPTH = tb_padded(TB_DEEP) / 8;
   float result[TB_M][DEPTH][4], highest[TB_M][2], total[TB_M][2];
@@ -42,21 +44,31 @@
   const int row = first + warp * ROWS + lane / 4;
   // Where nothing is done to scores they are scaled as they are taken to the power of.
   const float factor = TB_FOLDS ? scale * TB_LOG2E : TB_LOG2E;
+  int now = 0;
   while (more) {
     const int at = walk.at, end = walk.stop;
     const bool partial = walk.partial;
     tb_arrived();
-    __syncthreads();
+#if TB_STAGES == 2
+    more = walk.advance(TB_N);
+    if (more) {
+      k.copy<TB_N, TB_WIDTH, THREADS>(keys_ + (now ^ 1) * KEYS, walk.at, walk.stop - walk.at);
+      v.copy<TB_N, TB_DEEP, THREADS>(values_ + (now ^ 1) * VALUES, walk.at, walk.stop - walk.at);
+    }
+#else
     v.copy<TB_N, TB_DEEP, THREADS>(values_, at, end - at);
+#endif
     tb_commit();
     float scores[TB_M][TB_N / 8][4];
-    tb_clear(scores);
-    tb_products<TB_WIDTH>(scores, queries_ + warp * ROWS * tb_line(TB_WIDTH), keys_);
+    tb_products<TB_WIDTH, TALL>(scores, queries_, keys_ + now * KEYS);
+    tb_wait<0>();
+    tb_settle(scores);
+#if TB_STAGES == 1
     tb_arrived();
-    __syncthreads();
     more = walk.advance(TB_N);
     if (more) k.copy<TB_N, TB_WIDTH, THREADS>(keys_, walk.at, walk.stop - walk.at);
     tb_commit();
+#endif
     const int column = at + lane % 4 * 2;
     if (!TB_FOLDS) {
 #pragma unroll
@@ -111,7 +123,10 @@
           result[m][d][2 * half + 1] *= fade;
         }
       }
-    tb_weighted<TB_DEEP>(result, scores, values_);
+    tb_weighted<TB_DEEP>(result, scores, values_ + now * VALUES);
+    tb_wait<0>();
+    tb_settle(result);
+    if (TB_STAGES == 2) now ^= 1;
   }
   tb_arrived();
   const long long line = ((long long)batch * heads + head) * queries + first + warp * ROWS;

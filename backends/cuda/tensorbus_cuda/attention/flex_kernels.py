@@ -26,6 +26,7 @@ from tensorbus.backend_api import dtypes as dt
 
 from ..dialect import dialect
 from .flex_functions import Function, functions, macros
+from .flex_wgmma import products
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Dialect, LaunchList, Node, ScheduleRequest
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 _HERE: Final = Path(__file__).parent
 _WARP: Final = 32
 _KIND: Final = {dt.bfloat16: "bf16", dt.float16: "f16"}
+WGMMA: Final = 90
+"""The compute capability, times 10, of the processors that multiply by warpgroups: no later ones do."""
+_SWIZZLED: Final = 1024
+"""At multiples of how many bytes tiles of warpgroups begin: a block is given so many more."""
 _HALF_BLOCK: Final = 64
 """Queries of a block of the mask up to which a tile has half as many rows."""
 
@@ -41,13 +46,16 @@ _HALF_BLOCK: Final = 64
 class Tile:
     """How a kernel cuts its tiles.
 
-    Each of ``warps`` has 16 rows ``m`` times, and goes over ``n`` rows of the other side at a time; the block
-    has ``nbytes`` of shared memory.
+    Each of ``warps`` has 16 rows ``m`` times, and goes over ``n`` rows of the other side at a time, which are
+    copied in ``stages``; ``wgmma`` says that four warps together make products. ``nbytes`` is how much shared
+    memory a block has.
     """
 
     m: int
     n: int
     warps: int
+    stages: int
+    wgmma: bool
     nbytes: int
 
     @property
@@ -65,41 +73,57 @@ def _padded(width: int) -> int:
     return (width + 15) // 16 * 16
 
 
-def _line(width: int) -> int:
-    """Return the bytes of a row in shared memory: see ``tb_line``."""
-    return 2 * (_padded(width) + 8)
+def _by_warpgroups(width: int, deep: int, architecture: int) -> bool:
+    """Return whether products are made by wgmma, of whole columns of 64 elements."""
+    return architecture == WGMMA and _padded(width) % 64 == 0 == _padded(deep) % 64
 
 
-def forward_tile(width: int, deep: int, block: int) -> Tile:
+def _tile(m: int, n: int, warps: int, stages: int, own: Sequence[int], other: Sequence[int], *,
+          wgmma: bool) -> Tile:  # fmt: skip
+    """Return a tile whose block has rows of its own, of these widths, and those that it goes over."""
+
+    def nbytes(rows: int, widths: Sequence[int]) -> int:
+        return 2 * rows * sum(_padded(width) + (0 if wgmma else 8) for width in widths)
+
+    total = nbytes(m * warps * 16, own) + stages * nbytes(n, other) + (_SWIZZLED if wgmma else 0)
+    return Tile(m=m, n=n, warps=warps, stages=stages, wgmma=wgmma, nbytes=total)
+
+
+def forward_tile(width: int, deep: int, block: int, architecture: int) -> Tile:
     """Return the tiles of queries; ``block`` is the length of the mask's blocks, if it has any."""
-    m = 2 if _padded(deep) <= 128 and not 0 < block <= _HALF_BLOCK else 1
-    n = 64
-    nbytes = m * 64 * _line(width) + n * (_line(width) + _line(deep))
-    return Tile(m=m, n=n, warps=4, nbytes=nbytes)
+    short = 0 < block <= _HALF_BLOCK
+    if _by_warpgroups(width, deep, architecture):
+        n = 128 if deep <= 128 else 64
+        return _tile(1, n, 4 if short else 8, 2, (width,), (width, deep), wgmma=True)
+    m = 2 if _padded(deep) <= 128 and not short else 1
+    return _tile(m, 64, 4, 1, (width,), (width, deep), wgmma=False)
 
 
-def query_tile(width: int, deep: int, block: int) -> Tile:
+def query_tile(width: int, deep: int, block: int, architecture: int) -> Tile:
     """Return the tiles of queries of the derivative."""
-    m = 2 if _padded(width) <= 128 and not 0 < block <= _HALF_BLOCK else 1
-    n = 32
-    nbytes = (m * 64 + 2 * n) * (_line(width) + _line(deep))
-    return Tile(m=m, n=n, warps=4, nbytes=nbytes)
+    short, both = 0 < block <= _HALF_BLOCK, (width, deep)
+    if _by_warpgroups(width, deep, architecture):
+        return _tile(1, 64 if sum(both) <= 256 else 32, 4 if short else 8, 2, both, both, wgmma=True)
+    return _tile(2 if _padded(width) <= 128 and not short else 1, 32, 4, 2, both, both, wgmma=False)
 
 
-def key_tile(width: int, deep: int, block: int) -> Tile:
+def key_tile(width: int, deep: int, block: int, architecture: int) -> Tile:
     """Return the tiles of keys of the derivative."""
-    m = 2 if _padded(width) + _padded(deep) <= 128 and not 0 < block <= _HALF_BLOCK else 1
-    n = 32
-    nbytes = (m * 64 + 2 * n) * (_line(width) + _line(deep)) + 4 * n * 4
-    return Tile(m=m, n=n, warps=4, nbytes=nbytes)
+    short, both = 0 < block <= _HALF_BLOCK, (width, deep)
+    if _by_warpgroups(width, deep, architecture):
+        tile = _tile(1, 64 if sum(both) <= 256 else 32, 4 if short else 8, 2, both, both, wgmma=True)
+    else:
+        m = 2 if _padded(width) + _padded(deep) <= 128 and not short else 1
+        tile = _tile(m, 32, 4, 2, both, both, wgmma=False)
+    return replace(tile, nbytes=tile.nbytes + 4 * 4 * tile.n)  # two numbers of each query, in two stages
 
 
-def tiles(op: str, width: int, deep: int, attrs: AttentionAttrs) -> list[Tile]:
+def tiles(op: str, width: int, deep: int, attrs: AttentionAttrs, architecture: int) -> list[Tile]:
     """Return the tiles of all kernels of a call."""
     rows, columns = attrs.block_size or (0, 0)
     if op == "flex_attention":
-        return [forward_tile(width, deep, rows)]
-    return [query_tile(width, deep, rows), key_tile(width, deep, columns)]
+        return [forward_tile(width, deep, rows, architecture)]
+    return [query_tile(width, deep, rows, architecture), key_tile(width, deep, columns, architecture)]
 
 
 class _KernelText:
@@ -113,6 +137,7 @@ class _KernelText:
         self.slots: dict[str, int] = {}
         self.constants = {
             "TB_WIDTH": p.width, "TB_DEEP": p.deep, "TB_M": tile.m, "TB_N": tile.n, "TB_WARPS": tile.warps,
+            "TB_STAGES": tile.stages, "TB_WGMMA": int(tile.wgmma),
             "TB_STATES": int(p.states is not None), "TB_MASKED": int(p.attrs.program.masked),
         }  # fmt: skip
 
@@ -173,9 +198,15 @@ class _KernelText:
         return "\n".join(
             [
                 language.prologue, *lines, *helpers, *[call.text for call in self.calls],
-                _template("flex_tiles.cuh"), macros(list(self.calls)), body,
+                _template("flex_tiles.cuh"), *self._products(), macros(list(self.calls)), body,
             ]
         )  # fmt: skip
+
+    def _products(self) -> list[str]:
+        if not self.tile.wgmma:
+            return [_template("flex_mma.cuh")]
+        widths = (self.tile.n, _padded(self.p.width), _padded(self.p.deep))
+        return [products(widths, _KIND[self.p.query.spec.dtype]), _template("flex_wgmma.cuh")]
 
 
 @cache
@@ -204,11 +235,11 @@ def _blocks(length: int, block: int) -> int:
     return -(-length // block) if block else 0
 
 
-def forward(request: ScheduleRequest, launches: LaunchList) -> None:
+def forward(request: ScheduleRequest, launches: LaunchList, architecture: int) -> None:
     """Append the launch of attention."""
     root = request.root
     p = AttentionProblem(request, root.inputs, AttentionAttrs(**root.attrs))
-    tile = forward_tile(p.width, p.deep, p.blocks[0])
+    tile = forward_tile(p.width, p.deep, p.blocks[0], architecture)
     calls = functions(p, dialect(1), derivative=False)
     t = _KernelText(p, "forward", tile, calls)
     changes = any(call.name == "score" for call in calls)
@@ -221,7 +252,7 @@ def forward(request: ScheduleRequest, launches: LaunchList) -> None:
     t.add(launches, count * p.heads * p.batch)
 
 
-def gradients(request: ScheduleRequest, launches: LaunchList) -> None:
+def gradients(request: ScheduleRequest, launches: LaunchList, architecture: int) -> None:
     """Append the launches of the derivative."""
     root = request.root
     p = AttentionProblem(request, root.inputs[4:], AttentionAttrs(**root.attrs))
@@ -237,14 +268,14 @@ def gradients(request: ScheduleRequest, launches: LaunchList) -> None:
     else:
         packed = None
     _of_rows(p, launches, {"grad": grad, "out": out, "grad_lse": grad_lse}, behind, packed)
-    calls = functions(p, dialect(1), derivative=True)
-    _of_queries(p, request, launches, calls, (packed or layout, lse, behind))
-    width, deep = _padded(p.width), _padded(p.deep)
-    if width + deep <= 256:
-        _of_keys(p, request, launches, calls, (packed or layout, lse, behind), keys=True, values=True)
+    calls, read = functions(p, dialect(1), derivative=True), (packed or layout, lse, behind)
+    of_queries, of_keys = tiles(root.op, p.width, p.deep, p.attrs, architecture)
+    _of_queries(p, request, launches, calls, read, of_queries)
+    if _padded(p.width) + _padded(p.deep) <= 256:
+        _of_keys(p, request, launches, calls, read, of_keys, keys=True, values=True)
     else:  # the sums of both do not fit into registers
-        for keys in (True, False):
-            _of_keys(p, request, launches, calls, (packed or layout, lse, behind), keys=keys, values=not keys)
+        _of_keys(p, request, launches, calls, read, of_keys, keys=True, values=False)
+        _of_keys(p, request, launches, calls, read, of_keys, keys=False, values=True)
 
 
 def _is_fast(layout: Layout) -> bool:
@@ -258,7 +289,7 @@ def _is_fast(layout: Layout) -> bool:
 def _of_rows(
     p: AttentionProblem, launches: LaunchList, nodes: Mapping[str, Node], behind: int, packed: Layout | None
 ) -> None:
-    tile = Tile(m=1, n=8, warps=4, nbytes=0)
+    tile = Tile(m=1, n=8, warps=4, stages=1, wgmma=False, nbytes=0)
     t = _KernelText(p, "rows", tile)
     t.constants["TB_PACKS"] = int(packed is not None)
     for name, node in nodes.items():
@@ -290,8 +321,8 @@ def _of_queries(
     launches: LaunchList,
     calls: Sequence[Function],
     read: _Read,
+    tile: Tile,
 ) -> None:
-    tile = query_tile(p.width, p.deep, p.blocks[0])
     t = _KernelText(p, "queries", tile, calls)
     _read(t, p, read)
     count, each = attention_tiles(p.queries, p.blocks[0], tile.tall)
@@ -302,9 +333,8 @@ def _of_queries(
 
 def _of_keys(
     p: AttentionProblem, request: ScheduleRequest, launches: LaunchList, calls: Sequence[Function],
-    read: _Read, *, keys: bool, values: bool,
+    read: _Read, tile: Tile, *, keys: bool, values: bool,
 ) -> None:  # fmt: skip
-    tile = key_tile(p.width, p.deep, p.blocks[1])
     t = _KernelText(p, "keys", tile, calls)
     t.constants |= {"TB_OF_KEYS": int(keys), "TB_OF_VALUES": int(values)}
     _read(t, p, read)

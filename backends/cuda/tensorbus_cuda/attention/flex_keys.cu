@@ -3,10 +3,10 @@
 // sums there is room for in registers.
 @head@ {
   constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
-  constexpr int QUERIES = TB_N * tb_line(TB_WIDTH), GRADS = TB_N * tb_line(TB_DEEP);
+  constexpr int QUERIES = tb_size(TB_N, TB_WIDTH), GRADS = tb_size(TB_N, TB_DEEP);
   extern __shared__ uint4 tb_memory[];
-  tb_half_t *const keys_ = (tb_half_t *)tb_memory, *const values_ = keys_ + TALL * tb_line(TB_WIDTH);
-  tb_half_t *const queries_ = values_ + TALL * tb_line(TB_DEEP), *const grads_ = queries_ + 2 * QUERIES;
+  tb_half_t *const keys_ = tb_first(tb_memory), *const values_ = keys_ + tb_size(TALL, TB_WIDTH);
+  tb_half_t *const queries_ = values_ + tb_size(TALL, TB_DEEP), *const grads_ = queries_ + 2 * QUERIES;
   float *const logs_ = (float *)(grads_ + 2 * GRADS), *const less_ = logs_ + 2 * TB_N;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   unsigned int rest = blockIdx.x;
@@ -64,17 +64,18 @@
       const int at = walk.at, end = walk.stop;
       const bool partial = walk.partial;
       tb_arrived();
-      __syncthreads();
       more = walk.advance(TB_N);
       if (more) copy(now ^ 1);
       tb_commit();
       float scores[TB_M][TB_N / 8][4], slopes[TB_M][TB_N / 8][4];
-      tb_clear(scores);
-      tb_products<TB_WIDTH>(scores, keys_ + warp * ROWS * tb_line(TB_WIDTH), queries_ + now * QUERIES);
-      if (TB_OF_KEYS) {
-        tb_clear(slopes);
-        tb_products<TB_DEEP>(slopes, values_ + warp * ROWS * tb_line(TB_DEEP), grads_ + now * GRADS);
-      }
+      tb_products<TB_WIDTH, TALL>(scores, keys_, queries_ + now * QUERIES);
+#if TB_OF_KEYS
+      tb_products<TB_DEEP, TALL>(slopes, values_, grads_ + now * GRADS);
+      tb_wait<0>();
+      tb_settle(slopes);
+#endif
+      tb_wait<0>();
+      tb_settle(scores);
       const int column = at + lane % 4 * 2;
 #pragma unroll
       for (int n = 0; n < TB_N / 8; ++n)
@@ -116,6 +117,9 @@
 #if TB_OF_KEYS
       tb_weighted<TB_WIDTH>(of_keys, slopes, queries_ + now * QUERIES);
 #endif
+      tb_wait<0>();
+      tb_settle(of_values);
+      tb_settle(of_keys);
       now ^= 1;
     }
   }

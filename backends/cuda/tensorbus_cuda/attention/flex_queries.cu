@@ -2,10 +2,10 @@
 // this one is worked on.
 @head@ {
   constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
-  constexpr int KEYS = TB_N * tb_line(TB_WIDTH), VALUES = TB_N * tb_line(TB_DEEP);
+  constexpr int KEYS = tb_size(TB_N, TB_WIDTH), VALUES = tb_size(TB_N, TB_DEEP);
   extern __shared__ uint4 tb_memory[];
-  tb_half_t *const queries_ = (tb_half_t *)tb_memory, *const grads_ = queries_ + TALL * tb_line(TB_WIDTH);
-  tb_half_t *const keys_ = grads_ + TALL * tb_line(TB_DEEP), *const values_ = keys_ + 2 * KEYS;
+  tb_half_t *const queries_ = tb_first(tb_memory), *const grads_ = queries_ + tb_size(TALL, TB_WIDTH);
+  tb_half_t *const keys_ = grads_ + tb_size(TALL, TB_DEEP), *const values_ = keys_ + 2 * KEYS;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
   unsigned int rest = blockIdx.x;
   const int tile = (int)tiles - 1 - (int)(rest % (unsigned int)tiles);
@@ -55,7 +55,6 @@
     const int at = walk.at, end = walk.stop;
     const bool partial = walk.partial;
     tb_arrived();
-    __syncthreads();
     more = walk.advance(TB_N);
     if (more) {
       k.copy<TB_N, TB_WIDTH, THREADS>(keys_ + (now ^ 1) * KEYS, walk.at, walk.stop - walk.at);
@@ -63,10 +62,11 @@
     }
     tb_commit();
     float scores[TB_M][TB_N / 8][4], slopes[TB_M][TB_N / 8][4];
-    tb_clear(scores);
-    tb_clear(slopes);
-    tb_products<TB_WIDTH>(scores, queries_ + warp * ROWS * tb_line(TB_WIDTH), keys_ + now * KEYS);
-    tb_products<TB_DEEP>(slopes, grads_ + warp * ROWS * tb_line(TB_DEEP), values_ + now * VALUES);
+    tb_products<TB_WIDTH, TALL>(scores, queries_, keys_ + now * KEYS);
+    tb_products<TB_DEEP, TALL>(slopes, grads_, values_ + now * VALUES);
+    tb_wait<0>();
+    tb_settle(scores);
+    tb_settle(slopes);
     const int column = at + lane % 4 * 2;
 #pragma unroll
     for (int m = 0; m < TB_M; ++m)
@@ -95,6 +95,8 @@
           }
     }
     tb_weighted<TB_WIDTH>(result, slopes, keys_ + now * KEYS);
+    tb_wait<0>();
+    tb_settle(result);
     now ^= 1;
   }
   tb_arrived();

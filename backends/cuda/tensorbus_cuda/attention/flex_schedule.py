@@ -40,12 +40,12 @@ def tensor_core_schedules(architecture: int, shared: int) -> tuple[Schedule, ...
     def forward(request: ScheduleRequest, launches: LaunchList) -> None:
         from . import flex_kernels
 
-        flex_kernels.forward(request, launches)
+        flex_kernels.forward(request, launches, architecture)
 
     def gradients(request: ScheduleRequest, launches: LaunchList) -> None:
         from . import flex_kernels
 
-        flex_kernels.gradients(request, launches)
+        flex_kernels.gradients(request, launches, architecture)
 
     return (
         Schedule(
@@ -83,7 +83,7 @@ def served(request: ScheduleRequest, op: str, architecture: int, shared: int) ->
         return "counts queries and keys in 32 bits"
     if query.shape[0] * query.shape[1] * max(query.shape[2], key.shape[2]) > _MOST:
         return "has a block of threads for each tile, of which a grid has 2**31 - 1 at most"
-    for tile in flex_kernels.tiles(op, width, deep, AttentionAttrs(**root.attrs)):
+    for tile in flex_kernels.tiles(op, width, deep, AttentionAttrs(**root.attrs), architecture):
         if tile.nbytes > shared:
             return f"needs {tile.nbytes} bytes of shared memory, and a block has {shared}"
     return True
