@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from fused import CPU, THIN, program_of, record, spec
-from fused_programs import HALVES, OF_A_TOY, TOY, build_halves, lowered
+from fused_programs import HALVES, OF_A_TOY, TOY, lowered
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import UnsupportedOpError
-from tensorbus.lowering.ir.kernel_task import LaunchList, ScheduleChoice
+from tensorbus.lowering.ir.kernel_task import ScheduleChoice
 from tensorbus.lowering.program.program import Program, steps_of
-from tensorbus.lowering.schedules.choose import TABLE, choose, schedules_for
+from tensorbus.lowering.schedules.choose import TABLE, schedules_for
 from tensorbus.lowering.schedules.pointwise.pointwise import FORMS
-from tensorbus.lowering.schedules.schedule import ScheduleRequest
 from tensorbus.lowering.target import Target
 
 WIDE = replace(THIN, subgroup_size=32, vector_bytes=16)
@@ -120,17 +119,3 @@ def test_without_a_schedule_the_error_has_all_reasons(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "TABLE", ())
     with pytest.raises(UnsupportedOpError, match=r"(?s)no schedule applies.*halves: it is no vector"):
         program_of(record(lambda x: tb.tanh(x) * 5, spec(31, dtype=dt.float64)), TOY)
-
-
-def test_choosing_builds_nothing() -> None:
-    seen: list[str] = []
-
-    def watched(request: ScheduleRequest, launches: LaunchList) -> None:
-        _, choice = choose(request, launches.target)
-        assert not launches.items
-        seen.append(choice.name)
-        build_halves(request, launches)
-
-    graph = record(lambda x: x * 7 + 1, spec(8))
-    program_of(graph, replace(CPU, schedules=(replace(HALVES, build=watched),)))
-    assert seen == ["halves"]

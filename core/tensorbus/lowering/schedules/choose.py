@@ -87,17 +87,6 @@ def schedules_for(kind: str, target: Target) -> Iterator[AnySchedule]:
             yield _load(entry)
 
 
-def choose(request: ScheduleRequest, target: Target) -> tuple[AnySchedule, ScheduleChoice]:
-    """Return the first schedule that applies to a group, with the reason."""
-    refused: list[tuple[str, str]] = []
-    for schedule in schedules_for(request.kind, target):
-        verdict = schedule.applies(request, target)
-        if verdict is True:
-            return schedule, _choice(schedule, refused)
-        refused.append((schedule.name, verdict))
-    raise _no_schedule(request, refused)
-
-
 def build(request: ScheduleRequest, launches: LaunchList) -> ScheduleChoice:
     """Append the launches of a group by the first schedule that applies and can be written; return it."""
     refused: list[tuple[str, str]] = []
@@ -107,7 +96,7 @@ def build(request: ScheduleRequest, launches: LaunchList) -> ScheduleChoice:
         if verdict is True:
             verdict = schedule.build(request, launches) or True
         if verdict is True:
-            choice = _choice(schedule, refused)
+            choice = ScheduleChoice(name=schedule.name, reason=schedule.about, refused=tuple(refused))
             launches.items[before:] = [
                 replace(item, choice=choice) if isinstance(item, KernelLaunch) else item
                 for item in launches.items[before:]
@@ -115,10 +104,6 @@ def build(request: ScheduleRequest, launches: LaunchList) -> ScheduleChoice:
             return choice
         refused.append((schedule.name, verdict))
     raise _no_schedule(request, refused)
-
-
-def _choice(schedule: AnySchedule, refused: list[tuple[str, str]]) -> ScheduleChoice:
-    return ScheduleChoice(name=schedule.name, reason=schedule.about, refused=tuple(refused))
 
 
 def _no_schedule(request: ScheduleRequest, refused: list[tuple[str, str]]) -> UnsupportedOpError:
