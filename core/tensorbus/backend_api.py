@@ -164,6 +164,7 @@ if TYPE_CHECKING:
     from .lowering.target import Target as Target
     from .ops.fused_update import is_fused_update as is_fused_update
     from .ops.nn import attention_blocks as _attention_blocks
+    from .ops.nn.attention_blocks import takes_products as takes_products
     from .system.build_folder import build_folder as build_folder
     from .system.build_folder import run_compiler as run_compiler
     from .system.private_folders import safe_by_path as safe_by_path
@@ -186,6 +187,7 @@ if TYPE_CHECKING:
 _LATER: Final = {
     "decompose": "decompose.decompose",
     "graph_of_op": "decompose.tracer",
+    "takes_products": "ops.nn.attention_blocks",
     "trace": "decompose.tracer",
     "Device": "devices.device",
     "DialectLowering": "executors.source_lowering",

@@ -14,11 +14,13 @@ from ..system.env import verifying
 from .tracer import trace
 
 
-def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
+def decompose(
+    graph: Graph, keeps: Callable[[str], bool], apart: Callable[[Node], bool] = lambda node: False
+) -> Graph:
     """Return ``graph`` with every composite replaced by its decomposition, except where ``keeps(op)`` holds.
 
-    Prims stay as they are, and composites that a decomposition makes are broken down in turn. Verified under
-    ``TENSORBUS_VERIFY=1``.
+    Nodes that are to be taken ``apart`` are, whatever ``keeps`` says. Prims stay as they are, and composites
+    that a decomposition makes are broken down in turn. Verified under ``TENSORBUS_VERIFY=1``.
     """
     known: dict[Any, Graph] = {}
 
@@ -29,7 +31,7 @@ def decompose(graph: Graph, keeps: Callable[[str], bool]) -> Graph:
 
     def expanded(node: Node, inputs: tuple[Node, ...], tag: int) -> tuple[Node, ...] | None:
         """Return the results of a composite in other ops; None for what stays."""
-        if node.op not in table or table[node.op].is_prim or keeps(node.op):
+        if node.op not in table or table[node.op].is_prim or (keeps(node.op) and not apart(node)):
             return None
         body = _body(node.op, tuple(x.spec for x in inputs), node.attrs, known)
         values = evaluate(body, inputs, stepper(tag))

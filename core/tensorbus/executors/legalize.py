@@ -21,6 +21,8 @@ from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED
 from ..lowering.passes.matvec_to_reduction import matvec_to_reduction, where_adjacent
 from ..ops.definition import USER, Spec, table
 from ..ops.fused_update import is_fused_update
+from ..ops.nn.attention_blocks import NAME as FLEX
+from ..ops.nn.attention_blocks import takes_products
 
 MAX_CACHED_BODIES: Final = 1024
 """The largest number of cached decompositions of fused updates."""
@@ -78,14 +80,25 @@ def lacks_dtypes(context: LegalizeContext) -> bool:
 
 
 def _decomposed(graph: Graph, context: LegalizeContext) -> Graph:
+    apart = _takes_products if context.row_per_task else _never
     if not context.lacking:
-        return decompose(graph, lambda op: _stays(op) or context.keeps(op))
+        return decompose(graph, lambda op: _stays(op) or context.keeps(op), apart)
     library = Library(frozenset(), context.dtypes or ())
     own = {node.op for node in graph if not library.lacks(node)}
     lacking = {node.op for node in graph if library.lacks(node)}
     called = {op for op in lacking - own if op in table and not is_fused_update(op)}
-    apart = {op for op in lacking if is_fused_update(op)}
-    return decompose(graph, lambda op: op not in apart and (op in called or _stays(op) or context.keeps(op)))
+    updates = {op for op in lacking if is_fused_update(op)}
+    return decompose(
+        graph, lambda op: op not in updates and (op in called or _stays(op) or context.keeps(op)), apart
+    )
+
+
+def _takes_products(node: Node) -> bool:
+    return node.op == FLEX and takes_products(node.inputs[0].spec.shape, node.attrs)
+
+
+def _never(node: Node) -> bool:
+    return False
 
 
 def _stays(op: str) -> bool:

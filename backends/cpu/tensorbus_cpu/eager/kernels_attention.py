@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, CompileRequest, Kernel, Spec, graph_of_op
+from tensorbus.backend_api import Call, CompileRequest, Kernel, Spec, graph_of_op, takes_products
 
 from ..compiler import NATIVE
 
@@ -21,6 +21,8 @@ def _supports(call: Call) -> bool | str:
         return "its shapes are not known"
     place = _QUERY[call.op]
     scores = prod(call.shapes[place][:3]) * call.shapes[place + 1][2]
+    if call.op == "flex_attention" and takes_products(call.shapes[place], call.attrs):
+        return "queries are few: products make it"
     if scores < _FEWEST_SCORES:
         return f"{scores} scores are too few to compile for"
     return NATIVE.compiler() is not None or "there is no C compiler"

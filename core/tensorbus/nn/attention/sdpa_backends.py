@@ -21,6 +21,7 @@ from ...dispatch.modes import is_value_mode
 from ...dispatch.selection import has_observers, notify
 from ...errors import ArgumentError, UnsupportedOpError
 from ...ops.definition import Spec, table
+from ...ops.nn.attention_blocks import has_few_queries
 from ...ops.nn.attention_scores import NAME
 from ...system.context_decorator import decorated
 
@@ -132,14 +133,15 @@ class SdpaCall(NamedTuple):
 def choose_backend(call: SdpaCall) -> SDPBackend:
     """Return the backend that runs a call. Raises ``UnsupportedOpError`` where the user allows none of them.
 
-    Where the user says nothing, the device's own kernels come first; scores that are few are all made at
-    once.
+    Where the user says nothing, the device's own kernels come first; scores that are few, or those of few
+    queries, are all made at once.
     """
     names = kernel_preference.preferred(_KEY)
     if names is None:
         if is_served(call.device.type, NAME) and not call.dropout:
             return SDPBackend.OVERRIDEABLE
-        if call.scores < _FEWEST_SCORES or call.learns_mask or _tile_refusal(call) is not None:
+        few = call.scores < _FEWEST_SCORES or has_few_queries(call.specs[0].shape)
+        if few or call.learns_mask or _tile_refusal(call) is not None:
             return SDPBackend.MATH
         return SDPBackend.FLASH_ATTENTION if len(call.specs) == 3 else SDPBackend.EFFICIENT_ATTENTION
     verdicts = [verdict_of(SDPBackend[name], call) for name in names.split()]

@@ -6,7 +6,7 @@ which blocks there are, and the scores of one. Nothing here has the size of quer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ EMPTY, PARTIAL, FULL = 0, 1, 2
 """What a block mask says of a block: no score of it counts, the mask decides, all count."""
 _KEYS: Final = 128
 """How many keys a block has at most: wide enough for products, and no more than a cache holds."""
+FEW_QUERIES: Final = 8
+"""Up to so many queries all scores take no more memory than keys do, and no tile is full."""
 _MAX_CHUNKS: Final = 16
 """Into how many chunks queries are divided at most, each with blocks of keys of its own."""
 
@@ -90,6 +92,19 @@ def _check_blocks(query: Any, key: Any, blocks: Spec, size: tuple[int, int]) -> 
         )
 
 
+def has_few_queries(query: Sequence[Any]) -> bool:
+    """Return whether a query of this shape has few lines: one, where tokens are generated."""
+    return type(query[-2]) is int and query[-2] <= FEW_QUERIES
+
+
+def takes_products(query: Sequence[Any], attrs: Mapping[str, Any]) -> bool:
+    """Return whether a call is two products and a softmax, which libraries make faster than tiles of scores.
+
+    Not with a block mask, whose empty blocks only tiles leave out.
+    """
+    return has_few_queries(query) and attrs["block_size"] is None
+
+
 def flex_compute(operand_dtypes: tuple[DType, ...], **_: Any) -> tuple[DType, ...]:
     """Return what operands are cast to: query, key and value to one dtype; what is captured stays."""
     dtype = fit(NAME, common_dtype(operand_dtypes[:3]), FLOATING)
@@ -144,6 +159,9 @@ class Blocks:
     def chunks(self) -> Iterator[tuple[Range, list[Range]]]:
         """Yield the chunks of queries, each with its blocks of keys."""
         size, visits = self.attrs.block_size, self.attrs.visits
+        if visits is None and has_few_queries(self.query.shape) and self.keys:
+            yield Range(0, self.queries), [Range(0, self.keys)]
+            return
         if size is None or visits is None:
             yield Range(0, self.queries), [*self._columns(-1)]
             return
