@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,8 @@ import tensorbus as tb
 from tensorbus.nn import functional as F  # noqa: N812 - what everybody calls it
 from tensorbus.nn.attention import SDPBackend, sdpa_kernel
 from tensorbus.nn.attention.bias import causal_lower_right, causal_upper_left
+
+from peak_memory import peak_bytes
 
 TILES = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 
@@ -205,7 +206,6 @@ def test_dropout_is_the_same_compiled_and_on_the_way_back(device: str) -> None:
 
 def peak_of(device: str, queries: int, keys: int, mask: str) -> int:
     """Return the bytes at the peak of a call, forward and back, beyond those before it."""
-    where = tb.device(device)
     x = [tb.asarray(drawn(n, (1, 2, m, 8)), device=device).requires_grad_()
          for n, m in enumerate((queries, keys, keys))]  # fmt: skip
     named: dict[str, Any] = {"is_causal": True}
@@ -218,19 +218,7 @@ def peak_of(device: str, queries: int, keys: int, mask: str) -> int:
         out = F.scaled_dot_product_attention(*x, **named)
         return [g.tolist() for g in tb.grad(out.sum(), x)]
 
-    run()
-    where.synchronize()
-    if where.memory_stats().scope == "process":  # of everything in it, so that NumPy's own count is better
-        tracemalloc.start()
-        run()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak
-    before = where.memory_stats().allocated
-    where.reset_peak_memory_stats()
-    run()
-    where.synchronize()
-    return where.memory_stats().peak - before
+    return peak_bytes(device, run)
 
 
 @pytest.mark.full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,8 @@ from tensorbus.nn.attention import (
     flex_attention,
     or_masks,
 )
+
+from peak_memory import peak_bytes
 
 
 def causal(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
@@ -401,7 +402,6 @@ BIAS = tb.ones((2, 3), device="cpu")
 
 def peak_of(device: str, length: int) -> int:
     """Return the bytes at the peak of a forward and backward run, beyond those before it."""
-    made = tb.device(device)
     q, k, v = (wave((1, 1, length, 4), step, device).requires_grad_() for step in (0.3, 0.5, 0.7))
     mask = create_block_mask(causal, None, None, length, length, device=device, BLOCK_SIZE=64)
 
@@ -409,19 +409,7 @@ def peak_of(device: str, length: int) -> int:
         out = flex_attention(q, k, v, lambda s, b, h, i, j: s * 2, mask)
         np.asarray([x.tolist() for x in tb.grad(out.sum(), (q, k, v))])
 
-    run()
-    made.synchronize()
-    if made.memory_stats().scope == "process":  # of everything in it, so that NumPy's own count is better
-        tracemalloc.start()
-        run()
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        return peak
-    before = made.memory_stats().allocated
-    made.reset_peak_memory_stats()
-    run()
-    made.synchronize()
-    return made.memory_stats().peak - before
+    return peak_bytes(device, run)
 
 
 @pytest.mark.full

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..backend_interface.protocols import Call
 from ..devices.device import Device, ValueType, get_default_device
-from ..dispatch.levels import Level, below_level, creating, inner_of, levels
+from ..dispatch.levels import Level, LevelRules, below_level, creating, inner_of, levels
 from ..dispatch.modes import detached_value, register_value_mode
 from ..errors import AutogradError, DeviceError
 from ..ops.definition import Op, Shape, table
@@ -93,7 +93,7 @@ class ForwardLevel(Level):
         self.written.clear()
 
 
-class _Rules:
+class _Rules(LevelRules):
     """Runs ops on dual values."""
 
     def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
@@ -124,15 +124,6 @@ class _Rules:
 
     def lift(self, x: Any, device: Device) -> Any:
         return wrap(Dual(x, None), ValueType.of(x.dtype, device))
-
-    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
-        return self.lift(x, device)
-
-    def depth(self, device: Device) -> int:
-        return device.index
-
-    def inner(self, device: Device) -> Device | None:
-        return inner_of(device)
 
     def parts(self, value: Dual) -> tuple[Any, ...]:
         return (value.primal,) if value.tangent is None else (value.primal, value.tangent)

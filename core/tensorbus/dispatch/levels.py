@@ -7,6 +7,7 @@ below.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
@@ -77,6 +78,26 @@ def inner_of(device: Device) -> Device | None:
             f"{device} is where tensors lie inside of {device.type}; it does not exist outside."
         )
     return here[device.index].inner
+
+
+class LevelRules(ABC):
+    """Part of a value mode that all levels have in common: tensors of any device meet those of a level."""
+
+    @abstractmethod
+    def lift(self, x: Any, device: Device) -> Any:
+        """Return a tensor from outside as one of the level."""
+
+    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
+        """Return an operand from outside as one of the level."""
+        return self.lift(x, device)
+
+    def depth(self, device: Device) -> int:
+        """Return the number of the level."""
+        return device.index
+
+    def inner(self, device: Device) -> Device | None:
+        """Return where the values lie that those of the level stand for."""
+        return inner_of(device)
 
 
 def creating(op: Op[...], call: Call, hold: Callable[[Tensor], Any]) -> Callable[[], Any]:

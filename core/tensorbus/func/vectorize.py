@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ..backend_interface.protocols import Call
 from ..devices.device import Device, ValueType
-from ..dispatch.levels import Level, below_level, creating, inner_of
+from ..dispatch.levels import Level, LevelRules, below_level, creating
 from ..dispatch.modes import detached_value, register_value_mode
 from ..errors import ArgumentError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
@@ -57,7 +57,7 @@ class Vmap(Level):
         return call_vectorized(self, cls, ctx, args, recorded)
 
 
-class _Rules:
+class _Rules(LevelRules):
     """Runs ops by their batching rules."""
 
     def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
@@ -83,15 +83,6 @@ class _Rules:
 
     def lift(self, x: Any, device: Device) -> Any:
         return wrap(Batched(x, False), ValueType.of(x.dtype, device))
-
-    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
-        return self.lift(x, device)
-
-    def depth(self, device: Device) -> int:
-        return device.index
-
-    def inner(self, device: Device) -> Device | None:
-        return inner_of(device)
 
     def parts(self, value: Batched) -> tuple[Any, ...]:
         return (value.tensor,)
