@@ -20,7 +20,9 @@ MLX    := $(VENV)/.mlx
 
 # The driver for OpenCL on the processor is published for x86-64 only.
 OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
-DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev -e plugins/threads -e plugins/tcp
+# MPICH's wheel is not published for every system.
+MPI := plugins/mpi$(if $(filter Linux,$(shell uname -s)),[mpich])
+DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev -e plugins/threads -e plugins/tcp -e '$(MPI)'
 DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests scripts
 

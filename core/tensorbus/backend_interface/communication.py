@@ -120,7 +120,11 @@ class Communicator(Protocol[T]):
 
 
 class CommunicatorFactory(Protocol):
-    """What the hook ``tensorbus_communicator`` returns."""
+    """What the hook ``tensorbus_communicator`` returns.
+
+    It may have a number ``priority``, 0 where it has none: of several that connect the ranks the highest is
+    taken, unless the user prefers another.
+    """
 
     def verdict(self, device_type: str, rendezvous: Rendezvous) -> bool | str:
         """Return True where it connects tensors of the device type for these ranks, else the reason."""
@@ -132,7 +136,11 @@ class CommunicatorFactory(Protocol):
 
 
 class StoreFactory(Protocol):
-    """What the hook ``tensorbus_store`` returns."""
+    """What the hook ``tensorbus_store`` returns.
+
+    It may have a method ``default_url(environment)``, which returns where the ranks of this process meet when
+    nobody says so, or "" where it cannot tell; what starts the processes is read from the variables.
+    """
 
     def open(self, url: str, *, serve: bool, timeout: float) -> Store:
         """Return the store of a URL. ``serve`` is True on one rank, which starts it where it needs a server.

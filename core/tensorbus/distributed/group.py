@@ -155,14 +155,15 @@ class ProcessGroup:
 
 
 def _best(types: Sequence[str], meeting: Rendezvous, prefer: str | None) -> tuple[str, CommunicatorFactory]:
-    """Return the first communicator that takes tensors of all ``types``; the preferred one first."""
+    """Return what takes tensors of all ``types``: the preferred one first, then by their ``priority``."""
     offered = plugins.communicators()
     if prefer is not None and prefer not in offered:
         raise ArgumentError(
             f"distributed: no communicator is called {prefer!r}. Installed: {', '.join(offered) or 'none'}."
         )
     reasons = []
-    for name in sorted(offered, key=lambda name: name != prefer):
+    order = sorted(offered, key=lambda name: (name != prefer, -getattr(offered[name], "priority", 0)))
+    for name in order:
         verdicts = {kind: offered[name].verdict(kind, meeting) for kind in types}
         refused = [f"{kind}: {verdict}" for kind, verdict in verdicts.items() if verdict is not True]
         if not refused:

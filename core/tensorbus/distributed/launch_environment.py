@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ..backend_interface.communication import Store
 from ..errors import ArgumentError, DistributedError
 from .memory_store import MemoryStore
-from .store_urls import open_store
+from .store_urls import default_store_url, open_store
 from .world import DEFAULT_TIMEOUT, World, set_process_world
 
 _LAUNCHERS: Final = (
@@ -85,6 +85,8 @@ def init(
         raise ArgumentError("distributed: rank and world_size are given together, or neither.")
     number, size = found.rank if rank is None else rank, found.size if world_size is None else world_size
     where = found.store if store is None else store
+    if not where and size > 1:
+        where = default_store_url(os.environ)
     opened: Store
     if not isinstance(where, str):
         opened = where

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from .. import plugins
@@ -46,3 +46,18 @@ def open_store(url: str, *, serve: bool = False, timeout: float = DEFAULT_TIMEOU
         known = ", ".join(f"{name}://" for name in (*_SCHEMES, *plugins.store_schemes()))
         raise ArgumentError(f"distributed: a store's URL begins with {known}; got {url!r}.")
     return factory.open(url, serve=serve, timeout=timeout)
+
+
+def default_store_url(environment: Mapping[str, str]) -> str:
+    """Return where ranks meet that something started which a package knows, such as mpiexec; else ""."""
+    for scheme in plugins.store_schemes():
+        factory = plugins.store(scheme)
+        url = factory.default_url(environment) if isinstance(factory, _KnowsLauncher) else ""
+        if url:
+            return url
+    return ""
+
+
+@runtime_checkable
+class _KnowsLauncher(Protocol):
+    def default_url(self, environment: Mapping[str, str]) -> str: ...

@@ -187,14 +187,17 @@ FAULTS: Final[dict[str, tuple[Callable[[Setting, Report], None], float]]] = {
 
 
 def judge(setting: Setting, reports: list[Report | None], ended: bool) -> list[Finding]:
-    """Return what is wrong with the errors that the ranks got; ``ended``: the launcher ended them all."""
+    """Return what is wrong with the errors that the ranks got.
+
+    ``ended``: the ranks were processes, none of which runs any more.
+    """
     missing = [rank for rank, report in enumerate(reports) if report is None]
     if missing:
         return [Finding(check="faults", call=setting.program, problem=f"rank {missing} reported nothing")]
-    if setting.program == "dies" and ended:
-        return []  # a launcher that ends all ranks with one is as good
     due = reports[: -1 if setting.program == "dies" else None]
     missing = [rank for rank, report in enumerate(due) if report is None or not report.is_complete]
+    if missing and setting.program == "dies" and ended:
+        return []  # a launcher that ends all ranks with one is as good; what a rank raised is in its report
     if missing:
         return [
             Finding(check="faults", call=setting.program, problem=f"rank {missing} did not get to its end")

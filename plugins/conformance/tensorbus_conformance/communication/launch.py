@@ -45,10 +45,9 @@ def launch(setting: Setting, command: str = "") -> tuple[list[Report | None], li
     if setting.threads:
         reports: list[Report | None] = [None] * setting.ranks
         findings = _on_threads(setting, reports)
-        ended = False
     else:
-        reports, findings, ended = _as_processes(setting, command or LOCAL)
-    return reports, findings or judge(setting, reports, ended)
+        reports, findings = _as_processes(setting, command or LOCAL)
+    return reports, findings or judge(setting, reports, ended=not setting.threads)
 
 
 def _on_threads(setting: Setting, reports: list[Report | None]) -> list[Finding]:
@@ -64,7 +63,7 @@ def _on_threads(setting: Setting, reports: list[Report | None]) -> list[Finding]
     return []
 
 
-def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], list[Finding], bool]:
+def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], list[Finding]]:
     with tempfile.TemporaryDirectory(prefix="tensorbus-ranks-") as name:
         folder = Path(name)
         setting.write(folder)
@@ -86,14 +85,13 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
             process.wait()
         paths = [folder / f"rank{rank}.json" for rank in range(setting.ranks)]
         reports = [Report.read(path) if path.exists() else None for path in paths]
-        ended = process.returncode != 0
-        if ended and setting.program != "dies" and not findings:
+        if process.returncode and setting.program != "dies" and not findings:
             findings.append(
                 _finding(
                     setting, f"{' '.join(words)} ended with exit code {process.returncode}:\n{said[-4000:]}"
                 )
             )
-        return reports, findings, ended
+        return reports, findings
 
 
 def _finding(setting: Setting, problem: str) -> Finding:

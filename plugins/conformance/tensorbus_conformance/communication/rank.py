@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tensorbus import distributed as dist
 
+from ..outcome import Finding
 from . import collectives
 from .faults import FAULTS
 from .setting import Report, Setting
@@ -36,7 +37,13 @@ def main(folder: str) -> None:
     dist.init(timeout=setting.timeout, prefer=setting.communicator)
     report, file = Report(), path / f"rank{dist.get_rank()}.json"
     report.write(file)  # of a rank that ends, or is ended, this is what is left
-    run(setting, report)
+    try:
+        run(setting, report)
+    except BaseException as error:
+        text = f"it raised {type(error).__name__}: {error}"
+        report.findings.append(Finding(check="launch", call=setting.program, problem=text))
+        report.write(file)
+        raise
     report.is_complete = True
     report.write(file)
     dist.shutdown()

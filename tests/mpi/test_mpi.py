@@ -1,0 +1,56 @@
+"""Ranks that mpiexec starts: the kit over MPI, what is chosen by itself, and the first error ends all."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tensorbus import plugins
+from tensorbus_conformance.communication.command import FAULTS, VALUES, examine, settings
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
+pytestmark = pytest.mark.skipif(
+    shutil.which("mpiexec") is None or "mpi" not in plugins.communicators(),
+    reason="needs mpiexec, and tensorbus-mpi installed",
+)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("program", [VALUES, *FAULTS])
+def test_the_kit(program: str) -> None:
+    setting = next(s for s in settings("mpi", ["cpu"], ranks=4, quick=True) if s.program == program)
+    calls, findings = examine(setting, "mpiexec -n {ranks}")
+    assert not findings
+    assert calls >= 2 or program == "dies"  # mpiexec may end the others before they report
+
+
+SCRIPT = """
+from tensorbus import distributed as dist
+import tensorbus as tb
+dist.init(timeout=60)
+x = tb.ones(5, device="cpu") * (dist.get_rank() + 1)
+dist.all_reduce(x)
+print(x.tolist(), dist.records()[-1].communicator)
+if FAILS and dist.get_rank() == 1:
+    raise ValueError("mine")
+dist.barrier()
+dist.shutdown()
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_program(tmp_path: Path, fails: bool) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(f"FAILS = {fails}\n{SCRIPT}")
+    done = subprocess.run(
+        ["mpiexec", "-n", "3", sys.executable, str(path)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode != 0) is fails, done.stderr
+    if fails:
+        assert done.stderr.count("Traceback") == 1
+        assert "ValueError: mine\nrank 1 ended by this error" in done.stderr
+    else:
+        assert done.stdout.count("[6.0, 6.0, 6.0, 6.0, 6.0] mpi") == 3
