@@ -1,6 +1,7 @@
 """Finds words of the project's own where the field has one: ``docs/glossary.md`` says which word to use.
 
-``python scripts/check_words.py`` prints each line with such a word, and exits with 1 where there is one.
+Some are words that no line needs, others are plain English and wrong only as the name of a module or a class.
+``python scripts/check_words.py`` prints each place with such a word, and exits with 1 where there is one.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +33,35 @@ WORDS: Final = {
     r"\b(MOST|FEW|LEAST|SHORT|EACH|ALONE)\b": "a name that says what it bounds",
 }
 """The words, each with what the field says."""
+MODULES: Final = {
+    "pull": "inline", "parting": "partition", "counting": "radix_pass", "ranked": "scatter",
+    "along": "scatter", "rows": "row_normalization", "strips": "column_normalization",
+    "stacks": "column_reduction", "columns": "column_reduction", "walks": "reduction_loop",
+    "streams": "grid_stride", "gaps": "padded_rows", "early": "early_free",
+    "endings": "last_block_epilogue", "joins": "concat_in_place", "bundles": "fused_update",
+    "staged": "split_reductions", "order": "compile_request", "steps": "launch_list",
+    "batch": "parallel_batch", "reach": "reachable", "looking": "inspection", "marks": "value_identity",
+    "changes": "mutations", "answer": "output_codegen", "beginning": "optimizer_init", "finishing": "flush",
+    "failing": "data_dependent_errors", "lengths": "sym_int", "places": "varying_inputs",
+    "moving": "varying_inputs", "stands": "symbolic", "drifting": "varying", "pending": "lazy_value",
+    "landing": "wait_for_copies", "settling": "materialize", "recorder": "tracer", "recording": "op_trace",
+    "joining": "fused_function", "choice": "kernel_selection", "offer": "register",
+    "hosting": "host_fallback", "returned": "result_check", "decision": "decision_log",
+    "preference": "kernel_preference", "changing": "inplace_kernel", "assigning": "setitem",
+    "later": "lazy_import", "lines": "user_frame", "nested": "nested_sequence", "locks": "fork_safe_locks",
+}  # fmt: skip
+"""Names of modules, each with a noun that says what is in it; also with an underscore before."""
+CLASSES: Final = {
+    "Pull": "Inliner", "Reach": "ReachableState", "Look": "ObjectView", "Changes": "Mutations",
+    "Moving": "StateVaries", "GuardWriter": "GuardCodegen", "AnswerWriter": "OutputCodegen",
+    "Finish": "TraceFlush", "Length": "SymInt", "Lengths": "ShapeEnv", "Number": "SymNumber",
+    "Pending": "LazyValue", "Recorder": "Tracer", "Recording": "OpTrace", "Job": "KernelTask",
+    "Steps": "LaunchList", "Late": "RuntimeArg", "Several": "ProductReducer", "Team": "Workgroup",
+    "Rows": "RowKernel", "Order": "CompileRequest", "Staged": "MultiDeviceProgram", "Places": "VaryingInputs",
+    "Derivative": "BackwardProgram", "Bundle": "UpdateBatch", "Ready": "PreparedRun",
+}  # fmt: skip
+"""Names of classes, each with what the field calls such a thing."""
+_CLASS: Final = re.compile(rf"^ *class _*({'|'.join(CLASSES)})\b", re.MULTILINE)
 _SKIPPED: Final = (
     "CHANGELOG.md", "docs/decisions/", "docs/glossary.md", "benchmarks/", "scripts/",
     "tests/core/lowering/test_target.py",
@@ -40,20 +71,37 @@ _FORMER: Final = re.compile(r'^(@former_names\(|    )(\w+="\w+",?\s*)+\)?$')
 
 
 def findings() -> list[str]:
-    """Return a text for each line that has such a word."""
+    """Return a text for each place that has such a word."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    found = []
+    places = []
     for name in listed.split():
         if not name.endswith((".py", ".md", ".c")) or name.startswith(_SKIPPED):
             continue
-        for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), 1):
-            if _FORMER.match(line):
-                continue
-            for pattern, word in WORDS.items():
-                match = re.search(pattern, line)
-                if match:
-                    found.append(f"{name}:{number}: {match[0]!r}; the field says: {word}")
-    return found
+        text = (ROOT / name).read_text(encoding="utf-8")
+        places += _in_lines(name, text)
+        if name.endswith(".py") and name.startswith(("core/", "backends/", "plugins/")):
+            places += _in_names(name, text)
+    return places
+
+
+def _in_lines(name: str, text: str) -> Iterator[str]:
+    words = {pattern: word for pattern, word in WORDS.items() if re.search(pattern, text)}
+    for number, line in enumerate(text.splitlines() if words else (), 1):
+        if _FORMER.match(line):
+            continue
+        for pattern, word in words.items():
+            match = re.search(pattern, line)
+            if match:
+                yield f"{name}:{number}: {match[0]!r}; the field says: {word}"
+
+
+def _in_names(name: str, text: str) -> Iterator[str]:
+    module = Path(name).stem.lstrip("_")
+    if module in MODULES:
+        yield f"{name}: a module {module!r}; the field says: {MODULES[module]}"
+    for match in _CLASS.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield f"{name}:{line}: a class {match[1]!r}; the field says: {CLASSES[match[1]]}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from .program import Item, ParallelBatch, Program, slots_of, steps_of
 def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Program:
     """Return ``program`` when it is well formed; raise ``IRError`` otherwise. ``layouts`` are the inputs'."""
     inputs = len(layouts)
-    reach = _Reach(program, layouts)
+    extents = _SlotExtents(program, layouts)
 
     def need(holds: bool, what: str) -> None:
         if not holds:
@@ -34,7 +34,7 @@ def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Progra
         freed |= set(program.frees[k])
         for step in steps_of(item):
             verify(step.launch.kernel)
-            reach.step(step)
+            extents.step(step)
         if isinstance(item, ParallelBatch):
             need(_independent(item), f"step {k}: steps of a batch wait for each other")
         for step in steps_of(item):
@@ -52,7 +52,7 @@ def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Progra
     return program
 
 
-class _Reach:
+class _SlotExtents:
     """Where the elements of each slot lie."""
 
     def __init__(self, program: Program, layouts: Sequence[Layout | None]) -> None:
