@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorbus as tb
 from fused import THIN, program_of, record, spec
+from tensorbus.backend_interface.protocols import Call
+from tensorbus.decompose.tracer import graph_of_op
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.codegen.render import render
+from tensorbus.lowering.ir.layout import packed as packed_layout
+from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import steps_of
+from tensorbus.nn.attention import create_block_mask, flex_attention
+from tensorbus.nn.attention.score_capture import capture
+from tensorbus.ops.definition import Spec
 
 from opencl_bench import Bench, numpy_dtype
 
@@ -244,3 +252,44 @@ def test_vectors_are_loaded_whole() -> None:
     assert source.count("tb_read_16(") == 2, "the function, and its call"
     assert source.count("tb_write_16(") == 2
     assert "(__global const uint4 *)from" in source
+
+
+@pytest.mark.parametrize("block", [None, 32], ids=["no mask", "blocks"])
+@pytest.mark.parametrize("shape", [(2, 4, 1, 500, 24), (1, 2, 3, 97, 5), (1, 2, 1, 20, 8)], ids=str)
+def test_few_queries_of_many_keys(thin: Bench, shape: tuple[int, ...], block: int | None) -> None:
+    """The keys are cut, and the parts are joined: of some nothing counts, and of one query nothing at all."""
+    batch, heads, queries, keys, width = shape
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(batch, heads, queries, width)).astype("f4")
+    k, v = (rng.normal(size=(batch, heads // 2, keys, n)).astype("f4") for n in (width, 7))
+
+    def mask(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return (j % 200 < 90) & (i != 2)
+
+    def score(s: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return s - 0.01 * j * (h + 1)
+
+    cpu = tb.Device("cpu", 0)
+    blocks = None
+    operands = [q, k, v]
+    if block is not None:
+        blocks = create_block_mask(mask, None, None, queries, keys, device=cpu, BLOCK_SIZE=block)
+        operands.append(blocks.blocks.numpy())
+    specs = [Spec(x.shape, dt.dtype(str(x.dtype))) for x in operands]
+    attrs: dict[str, Any] = {
+        "program": capture(score, mask if block else None, dt.float32, cpu).program, "scale": 0.25,
+        "enable_gqa": True, "block_size": (block, block) if block else None, "visits": None,
+    }  # fmt: skip
+    call = Call(
+        op="flex_attention", dtypes=tuple(s.dtype for s in specs), shapes=tuple(s.shape for s in specs),
+        attrs=attrs, out_dtype=dt.float32, out_shape=(batch, heads, queries, 7), index=0,
+    )  # fmt: skip
+    made = thin.kernels["flex_attention"].prepare(call)(*[thin.put(x) for x in operands])
+    inputs = [tb.asarray(x, device=cpu) for x in (q, k, v)]
+    right = flex_attention(*inputs, score, blocks, 0.25, enable_gqa=True, return_lse=True)
+    for found, exact in zip(made, right, strict=True):
+        np.testing.assert_allclose(thin.get(found), exact.numpy(), rtol=1e-5, atol=2e-6)
+    target = thin.runtime.unit(0).dialect.target
+    layouts = [packed_layout(n, s.shape) for n, s in enumerate(specs)]
+    chosen = lower(graph_of_op("flex_attention", specs, attrs), layouts, target).schedules()
+    assert ("parts of the keys, then joined: queries are too few" in chosen) is (keys > 64)

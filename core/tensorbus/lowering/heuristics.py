@@ -173,6 +173,8 @@ class Heuristics:
     """How many keys a task has the scores of at a time: their rows stay in the nearest cache."""
     attention_rows_gpu: int = 16
     """How many keys a work-item has the scores of at a time, in memory of its own."""
+    attention_min_part: int = 64
+    """The fewest keys of a part that is gone over by itself: joining takes as long as some of them."""
     matmul_computed_ahead: int = 64
     """How many elements of a row of a computed left operand are computed before they are used."""
     scan_min_chunk: int = 1024

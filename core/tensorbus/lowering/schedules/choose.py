@@ -30,6 +30,7 @@ class _Entry:
 
 TABLE: Final = (
     _Entry("matmul", "matmul", "TILED_MATMUL"),
+    _Entry("attention", "attention.key_parts", "KEYS_IN_PARTS"),
     _Entry("attention", "attention.forward", "FLEX_ATTENTION"),
     _Entry("attention", "attention.gradients", "FLEX_ATTENTION_GRADIENTS"),
     # Scatters: sums add up in the order of the indices, so that they never depend on timing.

@@ -7,7 +7,8 @@ looked at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ....backend_interface.graph import Node
@@ -83,16 +84,49 @@ def tile_range(
 
 
 def _forward(request: ScheduleRequest, launches: LaunchList) -> None:
-    root = request.root
-    p = Problem(request, root.inputs, Attrs(**root.attrs))
+    p = Problem(request, request.root.inputs, Attrs(**request.root.attrs))
     out, lse = request.results
+    emit_forward(p, launches, {"out": out, "lse": lse})
+
+
+@dataclass(frozen=True, slots=True)
+class KeyParts:
+    """``count`` parts of the keys, each of ``length`` of them, which are gone over side by side."""
+
+    count: int
+    length: int
+
+
+def emit_forward(
+    p: Problem, launches: LaunchList, results: Mapping[str, int], parts: KeyParts | None = None
+) -> None:
+    """Append the kernel that goes over the keys; ``results`` are the slots of what it stores.
+
+    Of a part of the keys that is what its exponentials come to, not divided yet: the sum of their products
+    with values, their sum, and the score that they are of (``partial``, ``sum``, ``top``).
+    """
     shape = tile_shape(p.dtype, launches.target)
-    b = Builder(f"tb_attention_{p.width}_{p.deep}_{shape.wide}x{shape.deep}")
+    name = f"tb_attention_{p.width}_{p.deep}_{shape.wide}x{shape.deep}"
+    b = Builder(name if parts is None else f"{name}_parts")
     code = TileCode(b, shape, p.dtype)
     tile, head, batch = (Var(f"i{k}", INDEX) for k in range(3))
     count, each = tiles_of(p.queries, p.blocks[0], shape.wide)
     if not count * p.heads * p.batch:
         return
+    part: Expr = ZERO
+    loops = [
+        (tile, b.size("tiles", count), count), (head, b.size("heads", p.heads), p.heads),
+        (batch, b.size("batch", p.batch), p.batch),
+    ]  # fmt: skip
+    if parts is not None:  # heads that share keys are neighbours
+        head, number = tile, head
+        loops = [
+            (head, b.size("heads", p.heads), p.heads),
+            (number, b.size("numbers", count * parts.count), count * parts.count),
+            (batch, b.size("batch", p.batch), p.batch),
+        ]  # fmt: skip
+        part = b.let(ix.quotient(number, b.size("tiles", count)), "part")
+        tile = b.let(ix.modulo(number, b.size("tiles", count)), "tile")
     own = p.own_head(b, head)
     query = p.operand(b, "query", p.query, (batch, head))
     key, value = (p.operand(b, n, x, (batch, own)) for n, x in (("key", p.key), ("value", p.value)))
@@ -153,7 +187,27 @@ def _forward(request: ScheduleRequest, launches: LaunchList) -> None:
             tile_of_keys(k, rows, partial)
 
     walk = BlockWalk(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
-    walk.walk(block, False, run_of_keys)
+    walk.walk(block, False, run_of_keys, None if parts is None else (part, parts.length))
+
+    def store_part() -> None:
+        for name in ("partial", "sum", "top"):
+            b.buffer(name, p.dtype, writes=True)
+        with b.loop(ZERO, const(shape.wide), prefix="u") as u:
+            place = b.let(ix.add(first, u), "place")
+            with b.when(ix.less(place, stop)):
+                line = ix.add(ix.multiply(part, b.size("batch", p.batch)), batch)
+                line = ix.add(ix.multiply(line, b.size("heads", p.heads)), head)
+                at = b.let(ix.add(ix.multiply(line, limit), place), "line")
+                with b.loop(ZERO, const(p.deep), prefix="d") as d:
+                    b.store("partial", ix.add(ix.multiply(at, const(p.deep)), d), code.get(result, d, u))
+                b.store("sum", at, code.get(total, ZERO, u))
+                b.store("top", at, code.get(highest, ZERO, u))
+
+    slots = {o.name: o.slot for o in (query, key, value, states) if o is not None}
+    if parts is not None:
+        store_part()
+        launches.add(b.finish(loops), {**slots, **program.used(), **results})
+        return
     b.buffer("out", p.query.spec.dtype, writes=True)
     b.buffer("lse", p.dtype, writes=True)
     with b.loop(ZERO, const(shape.wide), prefix="u") as u:
@@ -170,13 +224,8 @@ def _forward(request: ScheduleRequest, launches: LaunchList) -> None:
                 b.store("out", to, cast(share, p.query.spec.dtype))
             logs = Apply("add", (code.get(highest, ZERO, u), Apply("log", (by,), p.dtype)), p.dtype)
             b.store("lse", at, Select(dead, none, b.let(logs, "log"), p.dtype))
-    loops = [
-        (tile, b.size("tiles", count), count), (head, b.size("heads", p.heads), p.heads),
-        (batch, b.size("batch", p.batch), p.batch),
-    ]  # fmt: skip
-    slots = {o.name: o.slot for o in (query, key, value, states) if o is not None}
     launch = b.finish(loops, task=launches.target.row_per_task)
-    launches.add(launch, {**slots, **program.used(), "out": out, "lse": lse})
+    launches.add(launch, {**slots, **program.used(), **results})
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:

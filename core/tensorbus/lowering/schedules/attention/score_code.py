@@ -110,19 +110,34 @@ class BlockWalk:
     def __init__(self, b: Builder, states: Operand | None, masked: bool, rows: Side, role: str) -> None:
         self.b, self.states, self.masked, self.rows, self.role = b, states, masked, rows, role
 
-    def walk(self, block: Expr, turned: bool, visit: Callable[[Expr, Expr, Expr | None], None]) -> None:
+    def walk(
+        self, block: Expr, turned: bool, visit: Callable[[Expr, Expr, Expr | None], None],
+        part: tuple[Expr, int] | None = None,
+    ) -> None:  # fmt: skip
         """Emit ``visit(start, stop, partial)`` for each run; ``block`` is the tile's own on the other side.
 
         ``turned``: the tile is of keys, and the runs of queries. ``partial`` says whether the mask decides;
-        None: it does not.
+        None: it does not. With ``part``, its number and length, the runs are those of that part of the rows,
+        which is of whole blocks.
         """
         b = self.b
         length = b.size(f"{self.role}_length", self.rows.length)
         if self.states is None:
-            visit(ZERO, length, Const(True, bool_) if self.masked else None)
+            first: Expr = ZERO
+            last = length
+            if part is not None:
+                first = b.let(ix.multiply(part[0], b.size("part", part[1])), "first")
+                last = b.let(ix.minimum(ix.add(first, b.size("part", part[1])), length), "last")
+            visit(first, last, Const(True, bool_) if self.masked else None)
             return
         blocks = -(-self.rows.length // self.rows.block)
-        with b.loop(ZERO, b.size(f"{self.role}_blocks", blocks), prefix="block") as n:
+        begin: Expr = ZERO
+        end = b.size(f"{self.role}_blocks", blocks)
+        if part is not None:
+            each = b.size("part_blocks", part[1] // self.rows.block)
+            begin = b.let(ix.multiply(part[0], each), "begin")
+            end = b.let(ix.minimum(ix.add(begin, each), end), "end")
+        with b.loop(begin, end, prefix="block") as n:
             row, column = (n, block) if turned else (block, n)
             place = ix.add(self.states.row(row), ix.multiply(column, self.states.steps[1]))
             state = b.let(Cast(Load(self.states.name, place, self.states.dtype), int32), "state")
