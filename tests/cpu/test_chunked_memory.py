@@ -13,6 +13,7 @@ from tensorbus import Tensor
 from tensorbus.nn import LinearCrossEntropyOptions
 from tensorbus.nn import functional as F  # noqa: N812 - what everybody calls it
 
+from error_bounds import assert_alike
 from installed import available
 
 ROWS, CLASSES, WIDTH = 1024, 2048, 32
@@ -47,7 +48,7 @@ def measured(device: str) -> None:
     whole, expected = measure(ROWS)
     peak, results = measure(ROWS // 8)
     for a, b in zip(results, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+        assert_alike(a, b, WIDTH + CLASSES + ROWS)  # sums over all three
     print(whole, peak)
 
 

@@ -19,6 +19,7 @@ from tensorbus.ops.definition import Spec
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.dialect import dialect
 
+from error_bounds import assert_alike, assert_within, gamma, stored
 from generated_c import execute
 
 RNG = np.random.default_rng(11)
@@ -147,9 +148,8 @@ def test_rows_are_those_of_single_precision_rounded(name: str, case: str) -> Non
         if got.dtype == np.int64:
             np.testing.assert_array_equal(got, wanted)
             continue
-        unit = 2.0**-8 if name == "bfloat16" else 2.0**-11
-        top = np.abs(wanted).max() * 1e-5 + 2.0**-25  # what adding up in another order changes
-        np.testing.assert_allclose(got.astype("f8"), wanted.astype("f8"), rtol=1.01 * unit, atol=top)
+        top = 2 * gamma(shape[1], "float32") * np.abs(wanted).max()
+        assert_within(got, wanted, top + stored(abs(wanted.astype("f8")) + top, name))
 
 
 def in_double(x: Any) -> Any:
@@ -176,8 +176,7 @@ def test_rows_in_double_precision(name: str, case: str) -> None:
     for got, right in zip(run(DOUBLES[case], x, y), expected, strict=True):
         wanted = right.numpy()
         assert got.dtype == wanted.dtype
-        exact = {"f8": 1e-12, "f4": 1e-5}.get(wanted.dtype.str[1:], 0.01)
-        np.testing.assert_allclose(got.astype("f8"), wanted.astype("f8"), rtol=exact, atol=exact)
+        assert_alike(got, wanted, x.size if case == "all" else 1003 + 8)
 
 
 @pytest.mark.parametrize("lanes", [8, 16])

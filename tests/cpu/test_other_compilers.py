@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from error_bounds import gamma
+
 _STRICT = """#!{shell}
 unwatched=
 for given in "$@"; do
@@ -23,7 +25,7 @@ done
 [ -n "$unwatched" ] || {{ echo "error: code would be watched" >&2; exit 1; }}
 exec {compiler} "$@"
 """
-_PROGRAM = """
+_PROGRAM = f"ROUNDED = {gamma(12 + 8, 'float32')}  # of sums of twelve\n" + """
 import numpy as np
 import tensorbus as tb
 from tensorbus_cpu.compiler import NATIVE
@@ -36,7 +38,7 @@ x = tb.asarray(np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4))
 found = f(x, x + 1)
 expected = tb.nn.functional.softmax(tb.erf(x) * (x + 1) + tb.sin(x + 1), -1), tb.sum(x * (x + 1))
 for a, b in zip(found, expected):
-    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=ROUNDED)
 print(NATIVE.compiler().built)
 """
 

@@ -15,6 +15,8 @@ from tensorbus.compiler.programs import program_cache
 from tensorbus.tracing.plan_env import PlanEnv
 from tensorbus.tracing.sym_int import SymInt
 
+from error_bounds import assert_alike, assert_within, gamma, of_sum
+
 
 def _attention(x: Any) -> Any:
     q = x.reshape((x.shape[0], 2, -1)).permute((1, 0, 2))
@@ -73,15 +75,8 @@ def test_one_program_serves_sizes_that_it_has_not_seen(device: str, function: Ca
         compiled = tb.compile(function, dynamic=True)
         for n in (5, 9, 2, 33, 64, 65, 130, 1, 17, 33):
             x = tb.asarray(np.random.default_rng(n).standard_normal((n, 8)).astype("f"))
-            given, wanted = _leaves(compiled(x)), _leaves(function(x))
-            for a, b in zip(given, wanted, strict=True):
-                assert a.shape == b.shape
-                np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-5, atol=2e-5)
+            assert_alike(compiled(x), function(x), n + 16)  # sums of a column, or of eight
         assert len(compiled.replays) <= 2
-
-
-def _leaves(x: Any) -> list[Any]:
-    return [*x] if isinstance(x, tuple) else [x]
 
 
 def test_a_new_size_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +117,8 @@ def test_graphics_processors_have_a_program_for_each_size(monkeypatch: pytest.Mo
         for n in (4, 6, 11):
             x = np.random.default_rng(n).standard_normal((n, 7)).astype("f")
             result = compiled(tb.asarray(x, device="opencl")).numpy()
-            np.testing.assert_allclose(result, np.sort(x * 3, axis=0)[1:] + x.sum(), rtol=2e-5, atol=2e-5)
+            wanted = np.sort(x * np.float64(3), axis=0)[1:] + x.sum(dtype="f8")
+            assert_within(result, wanted, of_sum(x, None, "float32") + gamma(2, "float32") * abs(wanted))
         assert [x is not None for x in made] == [plans]
 
 
