@@ -25,7 +25,9 @@ done
 [ -n "$unwatched" ] || {{ echo "error: code would be watched" >&2; exit 1; }}
 exec {compiler} "$@"
 """
-_PROGRAM = f"ROUNDED = {gamma(12 + 8, 'float32')}  # of sums of twelve\n" + """
+_PROGRAM = (
+    f"ROUNDED = {gamma(12 + 8, 'float32')}  # of sums of twelve\n"
+    + """
 import numpy as np
 import tensorbus as tb
 from tensorbus_cpu.compiler import NATIVE
@@ -41,6 +43,7 @@ for a, b in zip(found, expected):
     np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=ROUNDED)
 print(NATIVE.compiler().built)
 """
+)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler is called cc here")

@@ -17,10 +17,12 @@ from tensorbus.lowering.ir.index_expr import ZERO
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.native.kernel_batch_compiler import KernelUnits
 
-from error_bounds import gamma, unit
+from error_bounds import gamma
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the compiler that counts is a script for sh")
-PROGRAM = f"ROUNDED = {gamma(5 + 4, 'float32')}  # of sums of five\n" + """
+PROGRAM = (
+    f"ROUNDED = {gamma(5 + 4, 'float32')}  # of sums of five\n"
+    + """
 import resource, signal, sys
 import numpy as np
 from tensorbus import dtypes as dt, plugins
@@ -48,6 +50,7 @@ def check(*names):
         for x, y in zip(out, want):
             np.testing.assert_allclose(x, y, rtol=ROUNDED)
 """
+)
 NAMES = ("exp", "tanh", "sin", "cos", "sqrt", "atan", "floor", "log1p")
 
 
