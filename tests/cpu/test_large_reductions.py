@@ -72,7 +72,7 @@ def test_a_place_is_found_wherever_it_stands() -> None:
         np.testing.assert_array_equal(got.numpy(), np.arange(n))
 
 
-SHORT = gamma(64, "float32")
+IN_PARTS = gamma(64, "float32")
 """The error of a sum that is added up in parts, and those by twos: not that of its 16 million terms."""
 
 
@@ -81,9 +81,9 @@ def test_long_sums_stay_accurate() -> None:
     wanted = a.astype(np.float64).sum()
     for shape in ((-1,), (4, -1), (1 << 12, -1), (-1, 64)):
         x = tb.asarray(a.reshape(shape), device="cpu", copy=False)
-        assert_within(float(tb.sum(x)), wanted, SHORT * wanted)
+        assert_within(float(tb.sum(x)), wanted, IN_PARTS * wanted)
         exact = a.astype(np.float64).reshape(shape).sum(0)
-        assert_within(tb.sum(x, axis=0).numpy(), exact, SHORT * exact)
+        assert_within(tb.sum(x, axis=0).numpy(), exact, IN_PARTS * exact)
 
 
 def test_what_is_not_packed_is_left_to_others() -> None:
