@@ -473,10 +473,10 @@ _find, _names, _OFFERED = lazy_exports(
 
 def _resolve(name: str) -> Any:
     """Return what a dotted name stands for."""
-    found: Any = sys.modules[__name__]
+    value: Any = sys.modules[__name__]
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def __dir__() -> list[str]:
@@ -491,7 +491,7 @@ def __getattr__(name: str) -> Any:
         return globals().setdefault(name, _resolve(torch_names.ALIASES[name]))
     # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
     if not name.startswith("_") and name not in plugin_ops.modules():
-        found = plugin_ops.find(name)
-        if found is not None:
-            return found
+        value = plugin_ops.find(name)
+        if value is not None:
+            return value
     raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{torch_names.hint(name)}", name=name)

@@ -308,8 +308,8 @@ def rfftfreq(
 
 
 def _shift(name: str, x: Any, axes: Any, before: Callable[[int], int]) -> Any:
-    given = range(len(x.shape)) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
-    for axis in (normalize_axis(name, a, len(x.shape)) for a in given):
+    along_axes = range(len(x.shape)) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
+    for axis in (normalize_axis(name, a, len(x.shape)) for a in along_axes):
         m = x.shape[axis]
         first = before(m)
         if not 0 < first < m:

@@ -259,13 +259,13 @@ def grad(
     return tuple(gradients)
 
 
-def _tensors(function: str, parameter: str, given: Any) -> list[Tensor]:
+def _tensors(function: str, parameter: str, argument: Any) -> list[Tensor]:
     """Return one tensor or several as a list. Raises ``DtypeError`` for anything else."""
-    if isinstance(given, Tensor):
-        return [given]
-    several: list[Any] = list(given) if isinstance(given, Iterable) else [None]
+    if isinstance(argument, Tensor):
+        return [argument]
+    several: list[Any] = list(argument) if isinstance(argument, Iterable) else [None]
     if not all(isinstance(x, Tensor) for x in several):
-        got = type(given).__name__
+        got = type(argument).__name__
         raise DtypeError(f"{function}: {parameter!r} must be a tensor or a tuple of tensors, got {got}.")
     return several
 
@@ -378,8 +378,8 @@ def vjp_of(node: Node, g: Any, create: bool) -> list[Any]:
     """Return the gradient for each operand of ``node``, in its shape and dtype; None where it has none."""
     plan, op = node.plan, node.plan.op
     if node.values is FREED:
-        said = "the history was let go by an earlier backward(); pass retain_graph=True to that one."
-        raise AutogradError(f"{op.name}: {said}")
+        reason = "the history was let go by an earlier backward(); pass retain_graph=True to that one."
+        raise AutogradError(f"{op.name}: {reason}")
     if op.vjp is None and op.decompose is None:
         raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
     if op.results and op.vjp is not None:

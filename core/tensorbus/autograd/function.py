@@ -291,18 +291,18 @@ def fill_context(
         {k: v for k, v in vars(inside).items() if not k.startswith("_") and k != "needs_input_grad"}
     )
     ctx._fills = inside._fills
-    given: list[Any] = []
+    saved_tensors: list[Any] = []
     for place in saved:
         if isinstance(place, int):
-            given.append(args[place] if place >= 0 else results[~place])
+            saved_tensors.append(args[place] if place >= 0 else results[~place])
         elif place is None:
-            given.append(None)
+            saved_tensors.append(None)
         else:
             raise AutogradError(
                 f"{cls.__name__}: forward saved what is neither an argument nor a result, and transforms are"
                 f" nested around it; write setup_context(ctx, inputs, output), and return what it saves."
             )
-    ctx._given = tuple(given)
+    ctx._given = tuple(saved_tensors)
 
 
 def places_of(saved: Sequence[Any], args: Sequence[Any], output: Any) -> list[Any]:
@@ -345,9 +345,9 @@ def tangents_of_function(
         record = grad_enabled.get() and any(
             has_history(x) for x in (*args, *tangents) if isinstance(x, Tensor)
         )
-        found = iter(transpose(pull, outs, tangents, record))
+        transposed = iter(transpose(pull, outs, tangents, record))
         ids = {id(x) for x in outs}
-        return [next(found) if id(x) in ids else None for x in results]
+        return [next(transposed) if id(x) in ids else None for x in results]
     finally:
         ctx._unpacked = None
 

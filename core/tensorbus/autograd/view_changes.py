@@ -155,8 +155,8 @@ def _below(at: Link, above: Link | None, renewed: dict[int, Link]) -> Link:
 def lent_memory(x: Tensor) -> LentMemory | None:
     """Return the memory that ``x``, or what it is a view of, has lent out."""
     root = root_of(x)
-    found = None if root is None else lent.get(id(root))
-    return found if found is not None and found.reference() is root else None
+    memory = None if root is None else lent.get(id(root))
+    return memory if memory is not None and memory.reference() is root else None
 
 
 def replace(x: Tensor, new: Tensor) -> bool:
@@ -227,12 +227,12 @@ class _Change:
 
     def _write(self, memory: LentMemory) -> None:
         """Write the new value of the root over the memory that it has lent; views are taken from there."""
-        root, made = self.cells[0], self.new[0]
-        if type(made._value) is LazyValue:  # computed later: nobody is shown it any more
+        root, value = self.cells[0], self.new[0]
+        if type(value._value) is LazyValue:  # computed later: nobody is shown it any more
             lent.pop(id(root), None)
             return
-        memory.host.overwrite(root._value, made._value)
-        self.new = {0: wrap(root._value, root._vtype, made._node)}
+        memory.host.overwrite(root._value, value._value)
+        self.new = {0: wrap(root._value, root._vtype, value._node)}
         self.path = {}
 
     def _up(self, at: Link) -> Link | None:
@@ -254,11 +254,11 @@ class _Change:
         self.path[base_key] = first
         with self._mode(far):
             if rule is None:
-                made = wrap(detached_value(value) if active_modes else value._value, value._vtype)
+                base_value = wrap(detached_value(value) if active_modes else value._value, value._vtype)
             else:
                 base = self._old(first[3], far) if rule.partial else None
-                made = rule.put(base, value, first[1], **attrs)
-        self.new[base_key], self.far[base_key] = made, far
+                base_value = rule.put(base, value, first[1], **attrs)
+        self.new[base_key], self.far[base_key] = base_value, far
         above: Link | None = first[3]
         return above
 
@@ -303,10 +303,10 @@ def _take(at: Link, base: Tensor) -> Tensor:
     op = at[2].op
     if op is None:
         return wrap(detached_value(base) if active_modes else base._value, base._vtype)
-    made: Tensor = (
+    view: Tensor = (
         at[2].take(base) if isinstance(at[2], FunctionStep) else table.run(op.name, (base,), attrs_of(at))
     )
-    return made
+    return view
 
 
 def _joined(tops: Sequence[Tensor]) -> Tensor:

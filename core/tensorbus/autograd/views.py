@@ -79,14 +79,14 @@ class Family:
 
     def alive(self) -> dict[int, Tensor]:
         """Return the views that are alive, by the id of their link."""
-        found: dict[int, Tensor] = {}
+        by_link: dict[int, Tensor] = {}
         for reference in self.views:
             x = reference()
             if x is not None and x._view is not None and root_reference(x._view) is self.root:
-                found[id(x._view)] = x
-        if not found:
+                by_link[id(x._view)] = x
+        if not by_link:
             _families.pop(id(self.root), None)
-        return found
+        return by_link
 
 
 def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
@@ -159,8 +159,8 @@ def view_of(x: Tensor) -> Link | None:
     """Return the link of a view, None of another tensor."""
     if not getweakrefcount(x):
         return None
-    found: Link | None = getattr(x, "_view", None)
-    return found
+    at: Link | None = getattr(x, "_view", None)
+    return at
 
 
 _layouts: Final[dict[Any, bool]] = {}
@@ -170,12 +170,12 @@ _layouts: Final[dict[Any, bool]] = {}
 def _copies(key: tuple[Any, ...], base: Link, shape: Shape) -> bool:
     """Return whether an op on a view copies: a reshape of what does not lie in order, say."""
     how = key[0]
-    found: bool = how.op.view.copies(_strides(base), hints(shape), **hints(dict(how.attrs)))
+    copies: bool = how.op.view.copies(_strides(base), hints(shape), **hints(dict(how.attrs)))
     if not any(isinstance(step, Step) for step in key):
         if len(_layouts) >= 4096:
             _layouts.clear()
-        _layouts[key] = found
-    return found
+        _layouts[key] = copies
+    return copies
 
 
 def _strides(at: Link) -> Strides | None:
@@ -192,8 +192,8 @@ def _strides(at: Link) -> Strides | None:
     rule = how.op.view
     if rule.strides is None:
         return None
-    found: Strides | None = rule.strides(strides, shape, **hints(attrs_of(at)))
-    return found
+    view_strides: Strides | None = rule.strides(strides, shape, **hints(attrs_of(at)))
+    return view_strides
 
 
 def is_in_order(x: Tensor) -> bool:
@@ -276,10 +276,10 @@ def members(x: Tensor) -> list[Tensor]:
         return []
     with lock:
         root = family.root()
-        found = [*family.alive().values()]
+        tensors = [*family.alive().values()]
     if root is not None:
-        found.append(root)
-    return [m for m in found if m is not x]
+        tensors.append(root)
+    return [m for m in tensors if m is not x]
 
 
 def root_of(x: Tensor) -> Tensor | None:

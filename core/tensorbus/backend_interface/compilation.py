@@ -155,13 +155,13 @@ class CompiledForInspection(ABC, Generic[WholeT]):
 def at_sizes(order: CompileRequest, sizes: Mapping[str, int]) -> CompileRequest:
     """Return the request for these sizes of its symbols."""
     close = substitute(sizes)
-    made: dict[Node, Node] = {}
+    concrete: dict[Node, Node] = {}
     for node in order.graph:
-        made[node] = Node(
-            op=node.op, inputs=tuple([made[x] for x in node.inputs]), attrs=close(dict(node.attrs)),
+        concrete[node] = Node(
+            op=node.op, inputs=tuple([concrete[x] for x in node.inputs]), attrs=close(dict(node.attrs)),
             spec=Spec(close(node.spec.shape), node.spec.dtype), recompute_tag=node.recompute_tag,
         )  # fmt: skip
-    ends = [tuple(made[x] for x in nodes) for nodes in (order.graph.inputs, order.graph.outputs)]
+    ends = [tuple(concrete[x] for x in nodes) for nodes in (order.graph.inputs, order.graph.outputs)]
     return replace(order, graph=Graph(inputs=ends[0], outputs=ends[1]))
 
 

@@ -358,17 +358,17 @@ class CompiledFunction(Generic[P, R]):
             return
         if self._segmentation is not None or sites.asks_cache or asks_cache(codes):
             return
-        made = Segmentation(self._compile_segment)
-        made.add(sites)
-        if made.callee(self._function) != self._function:
-            self._segmentation, self.replays = made, []
+        segmentation = Segmentation(self._compile_segment)
+        segmentation.add(sites)
+        if segmentation.callee(self._function) != self._function:
+            self._segmentation, self.replays = segmentation, []
 
     def _compile_segment(
         self, function: FunctionType, divided: CodeType, note_sites: Callable[[BreakSites], object]
     ) -> CompiledFunction[..., Any]:
-        made = CompiledFunction(function, **self.options)
-        made._note_sites, made._divided_code = note_sites, divided
-        return made
+        segment = CompiledFunction(function, **self.options)
+        segment._note_sites, segment._divided_code = note_sites, divided
+        return segment
 
     def _reachable(
         self, code: Mapping[CodeType, dict[str, Any]], args: tuple[Any, ...], kwargs: dict[str, Any]

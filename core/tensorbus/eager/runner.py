@@ -143,8 +143,8 @@ def single_runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any
         if scalars:
             _check_scalars(op, plan, kinds, values)
         if plan.run is None:
-            made = decomposed(plan, operands, tracked)
-            return made if view else unlink(made)
+            decomposition = decomposed(plan, operands, tracked)
+            return decomposition if view else unlink(decomposition)
         cell = plan.out.cell
         out: Any = Tensor() if cell is None else cell()
         try:
@@ -305,8 +305,8 @@ def explain(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: E
                 tuple(specs) if len(specs) == len(op.operands) else tuple(specs * 3)[: len(op.operands)], {}
             )
         except ShapeError as wrong:
-            said = str(wrong)
-            return ShapeError(said if said.startswith(f"{op.name}:") else f"{op.name}: {said}")
+            message = str(wrong)
+            return ShapeError(message if message.startswith(f"{op.name}:") else f"{op.name}: {message}")
         except TypeError:
             pass
     if isinstance(error, TensorbusError):

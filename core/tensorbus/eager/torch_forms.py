@@ -265,11 +265,11 @@ def new_full(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor of ``shape`` full of a number, in the dtype and on the device of ``x``."""
-    made = creation.full(
+    filled = creation.full(
         shape, fill_value, dtype=x.dtype if dtype is None else dtype,
         device=x.device if device is None else device,
     )  # fmt: skip
-    return creation.asked(made, requires_grad)
+    return creation.asked(filled, requires_grad)
 
 
 @with_form
@@ -279,11 +279,11 @@ def new_tensor(
     """Return host data as a tensor, in the dtype and on the device of ``x``."""
     from ..interchange.host_array import asarray
 
-    made = asarray(
+    copied = asarray(
         data, dtype=x.dtype if dtype is None else dtype, device=x.device if device is None else device,
         copy=True,
     )  # fmt: skip
-    return creation.asked(made, requires_grad)
+    return creation.asked(copied, requires_grad)
 
 
 new_zeros, new_ones, new_empty = _new("new_zeros", 0), _new("new_ones", 1), _new("new_empty", 0)

@@ -127,14 +127,14 @@ class ReverseRun:
                 {*self.ends},
                 within=True,
             )
-        found = []
+        results = []
         for node, like in variables:
             g = grads.get(node)
-            found.append(
+            results.append(
                 full(like.shape, 0, dtype=like.dtype, device=like.device) if g is None
                 else g._alias() if record else wrap(g._value, g._vtype)
             )  # fmt: skip
-        return found
+        return results
 
 
 def _hidden(x: Tensor) -> bool:
@@ -201,11 +201,11 @@ def unflatten(tree: Any, items: Sequence[Any]) -> Any:
 
 def tensor_leaves(who: str, tree: Any) -> list[Tensor]:
     """Return the leaves, which must be tensors."""
-    found = leaves(tree)
-    for x in found:
+    tensors = leaves(tree)
+    for x in tensors:
         if not isinstance(x, Tensor):
             raise DtypeError(f"{who}: the function must return tensors, got {type(x).__name__}.")
-    return found
+    return tensors
 
 
 def grad(
@@ -264,7 +264,7 @@ def _value_and_gradient(
     def run(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         places = chosen(who, args, argnums)
         reverse = ReverseRun()
-        own, given = [*args], [args[k] for k in places]
+        own, chosen_args = [*args], [args[k] for k in places]
         with reverse:
             for k in places:
                 own[k] = tree_map(lambda x: reverse.variable(who, x), args[k])
@@ -273,7 +273,7 @@ def _value_and_gradient(
             output, aux = with_aux(who, function(*own, **kwargs), has_aux)
         _check_scalar(who, output)
         grads = reverse.gradients([output], [ones_like(output).detach()], variables, retain=False)
-        tree = unflatten(given, grads)
+        tree = unflatten(chosen_args, grads)
         returned = tuple(tree) if isinstance(argnums, (tuple, list)) else tree[0]
         return returned, reverse.result(output), reverse.result(aux)
 

@@ -143,26 +143,26 @@ def _check_real(who: str, what: str, tensors: Sequence[Any]) -> None:
 def _basis(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Return, for each tensor, all directions of all of them together, along axis 0."""
     total = sum(x.size for x in tensors)
-    found, before = [], 0
+    directions, before = [], 0
     for x in tensors:
         own = x.size
         flat = eye(own, dtype=x.dtype, device=x.device)
         parts = [full((n, own), 0, dtype=x.dtype, device=x.device) for n in (before, total - before - own)]
         rows = [p for p in (parts[0], flat, parts[1]) if p.shape[0]]
         whole = flat if len(rows) <= 1 else concat(rows, axis=0)
-        found.append(reshape(whole, (total, *x.shape)))
+        directions.append(reshape(whole, (total, *x.shape)))
         before += own
-    return found
+    return directions
 
 
 def _split(x: Tensor, shapes: Sequence[Shape], rest: Shape, axis: int) -> list[Tensor]:
     """Return parts of ``x`` along its first or last axis, one for each shape, with that in its place."""
-    found, start = [], 0
+    parts, start = [], 0
     for shape in shapes:
         size = 1
         for n in shape:
             size *= n
         part = x[start : start + size] if axis == 0 else x[..., start : start + size]
-        found.append(reshape(part, (*shape, *rest) if axis == 0 else (*rest, *shape)))
+        parts.append(reshape(part, (*shape, *rest) if axis == 0 else (*rest, *shape)))
         start += size
-    return found
+    return parts

@@ -43,17 +43,17 @@ def run_passes(graph: Graph, passes: Sequence[Pass[C]], context: C) -> Graph:
     for each in passes:
         if not each.requires(context):
             continue
-        made = each.run(graph, context)
-        if made is graph:
+        rewritten = each.run(graph, context)
+        if rewritten is graph:
             continue
         if check:
             try:
-                verify(made)
+                verify(rewritten)
             except GraphError as error:
                 raise GraphError(f"after the pass {each.name!r}: {error}") from error
         if log is not None:
-            log.append((each.name, str(made)))
-        graph = made
+            log.append((each.name, str(rewritten)))
+        graph = rewritten
     return graph
 
 

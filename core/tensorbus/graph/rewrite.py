@@ -44,8 +44,8 @@ def rebuild(
     for node in nodes:
         if node not in done:
             inputs = tuple([done.get(x, x) for x in node.inputs])
-            made = rule(node, inputs)
-            done[node] = with_inputs(node, inputs) if made is None else made
+            replacement = rule(node, inputs)
+            done[node] = with_inputs(node, inputs) if replacement is None else replacement
     return done
 
 
@@ -61,7 +61,7 @@ def rewrite(graph: Graph, rule: Callable[[Node, Node], Node | None]) -> Graph:
     counts of uses are of; None: the node stays.
     """
     done = rebuild(graph, lambda old, inputs: rule(new := with_inputs(old, inputs), old) or new)
-    if all(made is old for old, made in done.items()):
+    if all(replacement is old for old, replacement in done.items()):
         return graph
     return Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
 
@@ -75,23 +75,23 @@ def rewrite_owned(graph: Graph, rule: Rule, ops: Collection[str] = ()) -> Graph:
     nodes, skipped = list(graph), {"input"}
     if ops:
         skipped = {node.op for node in nodes}.difference(ops)
-    first, made = next(
+    first, replacement = next(
         ((k, m) for k, n in enumerate(nodes) if n.op not in skipped and (m := rule(n)) is not n), (-1, None)
     )
-    if made is None:
+    if replacement is None:
         return graph
-    moved: dict[Node, Node] = {nodes[first]: made}
+    moved: dict[Node, Node] = {nodes[first]: replacement}
     order: dict[Node, None] = dict.fromkeys(nodes[:first])
-    _append(made, order)
+    _append(replacement, order)
     for node in nodes[first + 1 :]:
         if not moved.keys().isdisjoint(node.inputs):
             node.inputs = tuple([moved.get(x, x) for x in node.inputs])
-        made = node if node.op in skipped else rule(node)
-        if made is node:
+        replacement = node if node.op in skipped else rule(node)
+        if replacement is node:
             order[node] = None
             continue
-        moved[node] = made
-        _append(made, order)
+        moved[node] = replacement
+        _append(replacement, order)
     outputs = tuple([moved.get(x, x) for x in graph.outputs])
     used = {*graph.inputs, *outputs}
     for node in reversed(order):

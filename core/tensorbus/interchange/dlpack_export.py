@@ -81,15 +81,15 @@ def _check_stream(x: Tensor, stream: Any) -> None:
 
 def _check_pairs(**options: Any) -> None:
     """Raise ``ArgumentError`` for a version, or a device, that is no pair of integers."""
-    for name, given in options.items():
-        if given is None:
+    for name, value in options.items():
+        if value is None:
             continue
-        parts = given if isinstance(given, (tuple, list)) and len(given) == 2 else (None,)
+        parts = value if isinstance(value, (tuple, list)) and len(value) == 2 else (None,)
         if not all(hasattr(type(part), "__index__") for part in parts):
             from ..ops.argument_kinds import shown
 
             raise ArgumentError(
-                f"__dlpack__: {name!r} must be None or a tuple of two integers, got {shown(given)}."
+                f"__dlpack__: {name!r} must be None or a tuple of two integers, got {shown(value)}."
             )
 
 

@@ -176,9 +176,9 @@ def get_op(name: str) -> CustomOp:
     Raises ``UnsupportedOpError`` where there is none.
     """
     if name not in _functions:
-        found = table[name]  # which looks for it among plugins
+        op = table[name]  # which looks for it among plugins
         if name not in _functions:
-            raise ArgumentError(f"{name!r} is no custom op, but {found!r} of {table.owner(name)!r}.")
+            raise ArgumentError(f"{name!r} is no custom op, but {op!r} of {table.owner(name)!r}.")
     return _functions[name]
 
 
@@ -204,10 +204,10 @@ def unregister(name: str) -> None:
 def definition_of(op: CustomOp | str) -> Definition:
     """Return what has been registered for an op."""
     name = op if isinstance(op, str) else getattr(getattr(op, "schema", None), "name", None)
-    found = _definitions.get(str(name))
-    if found is None:
+    definition = _definitions.get(str(name))
+    if definition is None:
         raise ArgumentError(f"a custom op is needed, made by tensorbus.library.custom_op; got {op!r}.")
-    return found
+    return definition
 
 
 def _check_name(name: str) -> None:
@@ -343,15 +343,16 @@ def _function(definition: Definition) -> Any:
         "_slow": slow, "_plans": plans, "_Tensor": Tensor, "_modes": active_modes, "_explain": explain,
         "_record": engine.record,
     }  # fmt: skip
-    made: Any = call_function(schema, names)
-    made.__name__ = schema.name.partition("::")[2]
-    made.__qualname__ = made.__name__
-    made.__module__ = getattr(definition.function, "__module__", None) or __name__
-    made.__doc__ = definition.doc or None
-    made.__annotations__ = {} if schema.named else dict(getattr(definition.function, "__annotations__", {}))
-    made.schema = schema
-    _attach(made, definition)
-    return made
+    function: Any = call_function(schema, names)
+    function.__name__ = schema.name.partition("::")[2]
+    function.__qualname__ = function.__name__
+    function.__module__ = getattr(definition.function, "__module__", None) or __name__
+    function.__doc__ = definition.doc or None
+    annotations = getattr(definition.function, "__annotations__", {})
+    function.__annotations__ = {} if schema.named else dict(annotations)
+    function.schema = schema
+    _attach(function, definition)
+    return function
 
 
 def _rebind(schema: Schema, tensors: list[Tensor], values: list[Tensor]) -> None:
@@ -377,14 +378,14 @@ def _learn(
     key = short_key(schema, values)
     if key in plans or env.debugging():
         return
-    made = plan(table[schema.name], kinds, [x._value.shape for x in operands], attrs)
+    plan_of_call = plan(table[schema.name], kinds, [x._value.shape for x in operands], attrs)
     if len(plans) >= _MAX_PLANS:
         plans.clear()
     plans[key] = None  # what has no kernel is decomposed each time
-    if made.source is not None:
-        kernel, request = made.source
+    if plan_of_call.source is not None:
+        kernel, request = plan_of_call.source
         assert kernel.prepare is not None
-        plans[key] = made, kernel.prepare(request)
+        plans[key] = plan_of_call, kernel.prepare(request)
 
 
 def _check_derivative(definition: Definition, method: str, derivative: Any, setup_context: Any) -> None:
@@ -399,7 +400,7 @@ def _check_derivative(definition: Definition, method: str, derivative: Any, setu
         )
 
 
-def _attach(made: Any, definition: Definition) -> None:
+def _attach(target: Any, definition: Definition) -> None:
     """Give the function the methods of ``CustomOp``."""
 
     def register_kernel(device_types: Any, function: Any = None) -> Any:
@@ -411,31 +412,31 @@ def _attach(made: Any, definition: Definition) -> None:
             _check_callable(definition, "register_kernel", function)
         for kind in _device_types(definition.name, device_types):
             definition.kernels[kind] = function
-        _publish(definition, made)
+        _publish(definition, target)
         return function
 
     def register_fake(function: Function) -> Function:
         _check_callable(definition, "register_fake", function)
         definition.fake = function
-        _publish(definition, made)
+        _publish(definition, target)
         return function
 
     def register_autograd(backward: Function, *, setup_context: Function | None = None) -> Function:
         _check_derivative(definition, "register_autograd", backward, setup_context)
         definition.backward, definition.setup_context = backward, setup_context
-        _publish(definition, made)
+        _publish(definition, target)
         return backward
 
     def register_jvp(jvp: Function, *, setup_context: Function | None = None) -> Function:
         _check_derivative(definition, "register_jvp", jvp, setup_context)
         definition.jvp, definition.jvp_context = jvp, setup_context
-        _publish(definition, made)
+        _publish(definition, target)
         return jvp
 
     def register_vmap(function: Function) -> Function:
         _check_callable(definition, "register_vmap", function)
         definition.vmap = function
-        _publish(definition, made)
+        _publish(definition, target)
         return function
 
     def register_autocast(cast_inputs: DType | str) -> None:
@@ -446,7 +447,7 @@ def _attach(made: Any, definition: Definition) -> None:
                     f"{definition.name}: autocast casts to a floating dtype, got {cast_inputs}."
                 )
         definition.autocast = cast_inputs
-        _publish(definition, made)
+        _publish(definition, target)
 
     registering = (
         register_kernel,
@@ -458,7 +459,7 @@ def _attach(made: Any, definition: Definition) -> None:
     )
     for method in registering:
         method.__doc__ = getattr(CustomOp, method.__name__).__doc__
-        setattr(made, method.__name__, method)
+        setattr(target, method.__name__, method)
 
 
 def _check_callable(definition: Definition, what: str, function: Any) -> None:

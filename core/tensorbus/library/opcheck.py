@@ -268,10 +268,10 @@ def _batching(case: _Case) -> Iterator[str]:
     which += [alone] if alone != which[0] else []
     for places in which:
         dims = tuple([0 if k in places else None for k in range(len(batches))])
-        given = [b if d == 0 else x for b, d, x in zip(batches, dims, case.operands, strict=True)]
+        mapped = [b if d == 0 else x for b, d, x in zip(batches, dims, case.operands, strict=True)]
         token = loops_expected.set(True)
         try:
-            together = vmap(lambda *operands: tuple(case.run(case.op, operands)), in_dims=dims)(*given)
+            together = vmap(lambda *operands: tuple(case.run(case.op, operands)), in_dims=dims)(*mapped)
         finally:
             loops_expected.reset(token)
         apart = [

@@ -61,8 +61,8 @@ def _class_of_both(cls: type, cell: type) -> Any:
         return cls
     both = _of_both.get((cls, cell))
     if both is None:
-        made = type(f"{cell.__name__}{cls.__name__}", (cell, cls), {"__module__": cls.__module__})
-        both = _of_both.setdefault((cls, cell), made)
+        joint = type(f"{cell.__name__}{cls.__name__}", (cell, cls), {"__module__": cls.__module__})
+        both = _of_both.setdefault((cls, cell), joint)
     return both
 
 

@@ -140,9 +140,9 @@ def misfit_of(
         several = parameter.kind is Parameter.VAR_POSITIONAL
         for each in value if several else (value,):
             if parameter.kind is not Parameter.VAR_KEYWORD and each is not parameter.default:
-                found = _outlier(name, each, hints[name])
-                if found is not None:
-                    return found
+                misfit = _outlier(name, each, hints[name])
+                if misfit is not None:
+                    return misfit
     return None
 
 

@@ -49,13 +49,13 @@ def misfit(function: Callable[..., Any], name: str, error: Exception) -> Excepti
     >>> print(misuse)
     flip() missing 1 argument. It is called as flip(x, /, axis=0).
     """
-    said = str(error)
-    if " It is called as " in said:  # told already
+    message = str(error)
+    if " It is called as " in message:  # told already
         return None
     for own in (function.__qualname__, function.__name__):
-        if said.startswith(f"{own}()"):
+        if message.startswith(f"{own}()"):
             form = form_of(function, name)
-            return TypeError(f"{name}(){said.removeprefix(f'{own}()')}. It is called as {form}.")
+            return TypeError(f"{name}(){message.removeprefix(f'{own}()')}. It is called as {form}.")
     return None
 
 
@@ -154,9 +154,9 @@ def error_of_function(
         return error
     if any(type(mode).__module__.partition(".")[0] != "tensorbus" for mode in active_modes.values()):
         return error
-    told = of_arguments(name, args, kwargs, error)
-    told.__cause__ = error
-    return told
+    described = of_arguments(name, args, kwargs, error)
+    described.__cause__ = error
+    return described
 
 
 def _has_code(value: Any) -> bool:
@@ -254,9 +254,9 @@ def of_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], erro
         return error
     from .argument_kinds import shown
 
-    given = ", ".join([*map(shown, args), *(f"{key}={shown(value)}" for key, value in kwargs.items())])
+    call = ", ".join([*map(shown, args), *(f"{key}={shown(value)}" for key, value in kwargs.items())])
     kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentError
-    return kind(f"{name}: the arguments ({given}) are not what it takes: {str(error).rstrip('.')}.")
+    return kind(f"{name}: the arguments ({call}) are not what it takes: {str(error).rstrip('.')}.")
 
 
 def _names_another(text: str) -> bool:

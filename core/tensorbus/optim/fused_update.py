@@ -67,8 +67,8 @@ class UpdateBatch:
         if run is False:
             for op, operands, outs in self._calls:
                 assert op.decompose is not None
-                for out, made in zip(outs, op.decompose(*operands), strict=True):
-                    out._value = made._value
+                for out, new in zip(outs, op.decompose(*operands), strict=True):
+                    out._value = new._value
             return
         device = self._calls[0][1][0].device
         try:

@@ -122,13 +122,13 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
 
 def _spreading() -> list[Level]:
     """Return the levels in which each of several examples draws numbers of its own."""
-    found = [level for level in levels() if level.randomness != "same"] if active_modes else []
-    if any(level.randomness == "error" for level in found):
+    spreading = [level for level in levels() if level.randomness != "same"] if active_modes else []
+    if any(level.randomness == "error" for level in spreading):
         raise ArgumentError(
             "random numbers were drawn inside of a transform with randomness='error'; pass randomness='same'"
             " for numbers that all examples share, or 'different' for each its own."
         )
-    return found
+    return spreading
 
 
 def _of_each(state: Tensor, spreading: Sequence[Level], each: int) -> Tensor:

@@ -38,8 +38,8 @@ class PlanEnv(ShapeEnv):
         """Return the function of the symbols, in order, that says whether the conditions of the plan hold."""
         conditions = " and ".join([f"({text})" for text in self._decided]) or "True"
         text = f"lambda {', '.join(self.symbols)}: {conditions}"
-        made: Callable[..., bool] = eval(text, {"__builtins__": {}, **FUNCTIONS})
-        return made
+        function: Callable[..., bool] = eval(text, {"__builtins__": {}, **FUNCTIONS})
+        return function
 
     def add_guard(self, condition: str) -> None:
         """Add a condition, once."""
@@ -200,7 +200,7 @@ class PlanEnv(ShapeEnv):
         if len(divisor) != 1 or self._least(right) < 1:
             return None
         ((factors, coefficient),) = divisor.items()
-        made: dict[tuple[str, ...], int] = {}
+        quotient: dict[tuple[str, ...], int] = {}
         for k, c in _terms(left).items():
             left_over = [*k]
             for name in factors:
@@ -209,8 +209,8 @@ class PlanEnv(ShapeEnv):
                 left_over.remove(name)
             if c % coefficient:
                 return None
-            made[tuple(left_over)] = c // coefficient
-        return made
+            quotient[tuple(left_over)] = c // coefficient
+        return quotient
 
     def _least(self, x: Any) -> float:
         low, _ = self._range(_terms(x))
@@ -280,21 +280,21 @@ def _terms(x: Any) -> Mapping[tuple[str, ...], int]:
 def _sum(
     a: Mapping[tuple[str, ...], int], b: Mapping[tuple[str, ...], int], times: int = 1
 ) -> dict[tuple[str, ...], int]:
-    made = dict(a)
+    total = dict(a)
     for k, c in b.items():
-        made[k] = made.get(k, 0) + times * c
-    return {k: c for k, c in made.items() if c}
+        total[k] = total.get(k, 0) + times * c
+    return {k: c for k, c in total.items() if c}
 
 
 def _product(
     a: Mapping[tuple[str, ...], int], b: Mapping[tuple[str, ...], int]
 ) -> dict[tuple[str, ...], int]:
-    made: dict[tuple[str, ...], int] = {}
+    product: dict[tuple[str, ...], int] = {}
     for k, c in a.items():
         for m, d in b.items():
             both = tuple(sorted(k + m))
-            made[both] = made.get(both, 0) + c * d
-    return made
+            product[both] = product.get(both, 0) + c * d
+    return product
 
 
 def _without(factors: tuple[str, ...], name: str) -> tuple[str, ...]:

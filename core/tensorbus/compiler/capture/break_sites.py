@@ -67,10 +67,10 @@ class BreakSites:
 
 
 def _user_places(frame: FrameType | None) -> list[tuple[CodeType, int]]:
-    found = []
+    places = []
     while frame is not None and id(frame.f_code) not in CAPTURING_CODE:
         file = frame.f_code.co_filename
         if not is_own(file) and not is_standard(file):
-            found.append((frame.f_code, frame.f_lasti))
+            places.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
-    return found
+    return places

@@ -38,15 +38,15 @@ def merge_guards(
             if match is not None and (pattern is not _KEYS or type(constants[match[1]]) is dict):
                 forms.setdefault(pattern, []).append((guard, match))
     replaced: dict[int, Guard | None] = {}
-    for pattern, found in forms.items():
-        if len(found) < MIN_MERGED:
+    for pattern, matches in forms.items():
+        if len(matches) < MIN_MERGED:
             continue
-        code = _merged(pattern, [match for _, match in found], constants, name)
-        first, *rest = [guard for guard, _ in found]
+        code = _merged(pattern, [match for _, match in matches], constants, name)
+        first, *rest = [guard for guard, _ in matches]
         replaced[id(first)] = Guard(code=code, text=f"{first.text}, and {len(rest)} of the kind")
         replaced.update((id(guard), None) for guard in rest)
-    made = [replaced.get(id(guard), guard) for guard in guards]
-    return [guard for guard in made if guard is not None]
+    merged = [replaced.get(id(guard), guard) for guard in guards]
+    return [guard for guard in merged if guard is not None]
 
 
 def _merged(
@@ -65,12 +65,12 @@ def _merged(
         key = match[2] if match[2] is not None else constants[match[3]]
         items.setdefault(match[1], {})[key] = constants[match[4]]
     alike: dict[tuple[Any, ...], list[str]] = {}
-    for owner, found in items.items():
-        alike.setdefault(tuple(found), []).append(owner)
+    for owner, values_by_key in items.items():
+        alike.setdefault(tuple(values_by_key), []).append(owner)
     parts = []
     for keys_alike, names in alike.items():
         values = name([value for owner in names for value in items[owner].values()])
-        get, given = name(itemgetter(*keys_alike)), name(tuple([owners[owner] for owner in names]))
-        found_now = f"map({get}, {given})" if len(keys_alike) == 1 else f"flattened(map({get}, {given}))"
+        get, holders = name(itemgetter(*keys_alike)), name(tuple([owners[owner] for owner in names]))
+        found_now = f"map({get}, {holders})" if len(keys_alike) == 1 else f"flattened(map({get}, {holders}))"
         parts.append(f"all(map(is_, {found_now}, {values}))")
     return " and ".join(parts)

@@ -36,9 +36,9 @@ class BreakMarks:
         nodes = [(p, n) for s in root.body for n in ast.walk(s) if (p := position_of(n)) is not None]
         self._ops = [*ops]
         for position, leads in breaks.items():
-            found = next((n for p, n in nodes if p == position and isinstance(n, ast.expr)), None)
-            if found is not None:
-                self._at[id(found)] = leads and isinstance(found, ast.Call)
+            node = next((n for p, n in nodes if p == position and isinstance(n, ast.expr)), None)
+            if node is not None:
+                self._at[id(node)] = leads and isinstance(node, ast.Call)
                 continue
             around = [
                 n for p, n in nodes if isinstance(n, ast.stmt) and p.line <= position.line <= p.end_line
@@ -88,8 +88,8 @@ class Flattening:
             return self._part(e)
         if isinstance(e, _WHOLE):
             return e
-        made = self._rebuilt(e)
-        return ast.copy_location(made, e)
+        rebuilt = self._rebuilt(e)
+        return ast.copy_location(rebuilt, e)
 
     def _part(self, e: ast.expr) -> ast.expr:
         """Return an atom for an expression in which nothing breaks."""
@@ -98,12 +98,12 @@ class Flattening:
         return self._emit(e, not computes(e), False)
 
     def _atom(self, e: ast.expr) -> ast.expr:
-        made = self.flatten(e)
-        if made is e and not self._marks.within(e):
-            return made
-        if isinstance(made, ast.Name) and made.id.startswith("."):
-            return made
-        return self._emit(made, True, self._marks.breaks_at(e) and not self._marks.leads(e))
+        flat = self.flatten(e)
+        if flat is e and not self._marks.within(e):
+            return flat
+        if isinstance(flat, ast.Name) and flat.id.startswith("."):
+            return flat
+        return self._emit(flat, True, self._marks.breaks_at(e) and not self._marks.leads(e))
 
     def _rebuilt(self, e: ast.expr) -> ast.expr:
         if isinstance(e, ast.Call):
@@ -143,15 +143,15 @@ class Flattening:
         for part in e.values:
             if not done and isinstance(part, ast.FormattedValue) and not isinstance(part.value, ast.Constant):
                 done = True
-                made = ast.FormattedValue(self.flatten(part.value), part.conversion, part.format_spec)
-                part = ast.copy_location(made, part)
+                formatted = ast.FormattedValue(self.flatten(part.value), part.conversion, part.format_spec)
+                part = ast.copy_location(formatted, part)
             parts.append(part)
         return ast.JoinedStr(parts)
 
     def _call(self, e: ast.Call) -> ast.expr:
-        given = [*e.args, *[k.value for k in e.keywords]]
+        arguments = [*e.args, *[k.value for k in e.keywords]]
         unpacks = any(isinstance(x, ast.Starred) for x in e.args) or any(k.arg is None for k in e.keywords)
-        later = not all(isinstance(x, ast.Constant) or self._is_local(x) for x in given)
+        later = not all(isinstance(x, ast.Constant) or self._is_local(x) for x in arguments)
         func = e.func
         if isinstance(func, ast.Attribute):
             func = ast.copy_location(ast.Attribute(self._atom(func.value), func.attr, func.ctx), func)

@@ -42,12 +42,12 @@ def function_source(code: CodeType) -> FunctionSource | None:
     _, tree, codes = known
     if not any(code.co_firstlineno == other.co_firstlineno and code == other for other in codes):
         return None
-    found = [
+    sources = [
         FunctionSource(node=node, class_name=class_name)
         for node, class_name in _functions(tree, None)
         if node.name == code.co_name and _first_line(node) == code.co_firstlineno
     ]
-    return found[0] if len(found) == 1 else None
+    return sources[0] if len(sources) == 1 else None
 
 
 _SUSPENDED: Final = 0x20 | 0x80 | 0x200

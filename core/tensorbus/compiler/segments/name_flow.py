@@ -38,11 +38,11 @@ def _read(node: ast.AST, hidden: Names) -> Iterator[str]:
 
 
 def _bound_inside(node: ast.AST) -> Names:
-    found = {x.arg for x in ast.walk(node) if isinstance(x, ast.arg)}
+    bound = {x.arg for x in ast.walk(node) if isinstance(x, ast.arg)}
     if isinstance(node, ast.FunctionDef):
         free = {n for x in ast.walk(node) if isinstance(x, (ast.Global, ast.Nonlocal)) for n in x.names}
-        found |= {n for s in node.body for n in _stored(s)} - free
-    return frozenset(found)
+        bound |= {n for s in node.body for n in _stored(s)} - free
+    return frozenset(bound)
 
 
 def names_bound(node: ast.AST, local: Container[str]) -> Names:
@@ -135,8 +135,8 @@ class NameFlow:
             return exits.continued | exits.handled
         if isinstance(s, (ast.Return, ast.Raise)):
             return read(s, local) | exits.handled
-        kept = after if isinstance(s, ast.AugAssign) else after - names_bound(s, local)
-        return kept | read(s, local)
+        unbound = after if isinstance(s, ast.AugAssign) else after - names_bound(s, local)
+        return unbound | read(s, local)
 
     def _bind_block(self, body: Sequence[ast.stmt], bound: Names | None, breaks: list[Names]) -> Names | None:
         """Return what is bound behind a block; None: it is not reached."""
@@ -185,10 +185,10 @@ def certainly_bound(s: ast.stmt, local: Container[str]) -> Names:
         after = flow._bound_after(s, _NONE, [])
         return _NONE if after is None else after
     if isinstance(s, ast.With):
-        found = names_bound(_items(s), local)
+        names = names_bound(_items(s), local)
         for inner in s.body:
-            found = found | certainly_bound(inner, local)
-        return found
+            names = names | certainly_bound(inner, local)
+        return names
     return names_bound(s, local)
 
 

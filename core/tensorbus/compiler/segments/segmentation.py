@@ -56,8 +56,8 @@ class Segmentation:
         """The compiled functions of the segments."""
         return [
             cell.cell_contents
-            for known in self._functions.values() for *_, made in known.values()
-            for name, cell in zip(made.__code__.co_freevars, made.__closure__ or (), strict=True)
+            for known in self._functions.values() for *_, rewritten in known.values()
+            for name, cell in zip(rewritten.__code__.co_freevars, rewritten.__closure__ or (), strict=True)
             if name.startswith(".segment")
         ]  # fmt: skip
 
@@ -76,16 +76,16 @@ class Segmentation:
                     self._splits.pop(id(code), None)
                     self._functions.pop(id(code), None)
                     new = True
-        for key, found in sites.ops.items():
+        for key, op_offsets in sites.ops.items():
             code = self._original(sites.codes[key])
-            places = (Position.of_instruction(sites.codes[key], offset) for offset in found)
+            places = (Position.of_instruction(sites.codes[key], offset) for offset in op_offsets)
             self._ops.setdefault(id(code), set()).update(p for p in places if p is not None)
         return new
 
     def _original(self, code: CodeType) -> CodeType:
-        _, found = self._originals.get(id(code), (code, code))
-        self._codes[id(found)] = found
-        return found
+        _, original = self._originals.get(id(code), (code, code))
+        self._codes[id(original)] = original
+        return original
 
     def callee(self, function: Any) -> Any:
         """Return what to call in the place of a function: a rewritten one where it is known to break."""
@@ -115,27 +115,27 @@ class Segmentation:
             return function
         known = self._functions.setdefault(id(code), {})
         key = (id(function), id(owner))
-        found = known.get(key)
-        if found is not None:
-            return found[2]
+        entry = known.get(key)
+        if entry is not None:
+            return entry[2]
         if len(known) >= (MAX_FUNCTIONS if owner is None else MAX_MODULES):
             return function
         if id(code) not in self._splits:
             self._splits[id(code)] = split(code, self._breaks[id(code)], self._ops.get(id(code), set()))
-        made = self._splits[id(code)]
-        new = function if made is None else self._made(function, made)
+        parts = self._splits[id(code)]
+        new = function if parts is None else self._made(function, parts)
         known[key] = (function, owner, new)
         return new
 
-    def _made(self, function: FunctionType, made: SplitCode) -> FunctionType:
+    def _made(self, function: FunctionType, parts: SplitCode) -> FunctionType:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         cells[CALLEE] = CellType(self.callee)
-        for name, code in made.segments.items():
+        for name, code in parts.segments.items():
             self._originals[id(code)] = (code, function.__code__)
             cells[name] = CellType(
                 self._compile(_function(function, code, cells), function.__code__, self.add)
             )
-        new = _function(function, made.code, cells)
+        new = _function(function, parts.code, cells)
         new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return new
 
@@ -157,6 +157,6 @@ def _only_runs_forward(module: Module) -> bool:
 
 def _function(like: FunctionType, code: CodeType, cells: dict[str, CellType]) -> FunctionType:
     closure = tuple([cells[name] for name in code.co_freevars])
-    made = FunctionType(code, like.__globals__, like.__name__, None, closure)
-    made.__module__, made.__qualname__ = like.__module__, like.__qualname__
-    return made
+    function = FunctionType(code, like.__globals__, like.__name__, None, closure)
+    function.__module__, function.__qualname__ = like.__module__, like.__qualname__
+    return function

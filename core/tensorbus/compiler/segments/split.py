@@ -146,36 +146,36 @@ class _Splitting:
         out.append(s)
 
     def _lower_compound(self, s: Any, out: list[ast.stmt]) -> None:
-        made = copy.copy(s)
-        self._native.add(id(made))
+        lowered = copy.copy(s)
+        self._native.add(id(lowered))
         if isinstance(s, ast.If):
             if self._marks.within(s.test):
-                made.test = self._flatten(s.test, out)
+                lowered.test = self._flatten(s.test, out)
         elif isinstance(s, ast.For):
             if self._marks.within(s.iter):
-                made.iter = self._flatten(s.iter, out)
+                lowered.iter = self._flatten(s.iter, out)
         elif isinstance(s, ast.While) and (self._marks.within(s.test) or self._marks.has_ops(s.test)):
             first: list[ast.stmt] = []
             test = self._flatten(s.test, first)
             end: list[ast.stmt] = [*self._lower(s.orelse), ast.copy_location(ast.Break(), s)]
             leave = ast.copy_location(ast.If(ast.UnaryOp(ast.Not(), test), end, []), s.test)
             self._native |= {id(leave), id(end[-1])}
-            made.test = ast.copy_location(ast.Constant(True), s.test)
-            made.body, made.orelse = [*first, leave, *self._lower(s.body)], []
-            out.append(made)
+            lowered.test = ast.copy_location(ast.Constant(True), s.test)
+            lowered.body, lowered.orelse = [*first, leave, *self._lower(s.body)], []
+            out.append(lowered)
             return
         for name in ("body", "orelse", "finalbody"):
             if hasattr(s, name):
-                setattr(made, name, self._lower(getattr(s, name)))
+                setattr(lowered, name, self._lower(getattr(s, name)))
         if isinstance(s, ast.Try):
-            made.handlers = [copy.copy(h) for h in s.handlers]
-            for h in made.handlers:
+            lowered.handlers = [copy.copy(h) for h in s.handlers]
+            for h in lowered.handlers:
                 h.body = self._lower(h.body)
-        out.append(made)
+        out.append(lowered)
 
     def _take_apart(self, s: Any, out: list[ast.stmt]) -> None:
         """Put what a statement computes before and between what breaks into statements of their own."""
-        made = copy.copy(s)
+        flat = copy.copy(s)
         value = getattr(s, "value", None)
         if isinstance(s, ast.Assert):
             self._run_natively(s, out)
@@ -188,19 +188,19 @@ class _Splitting:
             read = copy.copy(place)
             read.ctx = ast.Load()
             held = self._emit(out, read, True, False)
-            made.target = ast.copy_location(ast.Name(held.id, ast.Store()), s.target)
-            made.value = self._flatten(s.value, out)
-            self._run_natively(made, out)
+            flat.target = ast.copy_location(ast.Name(held.id, ast.Store()), s.target)
+            flat.value = self._flatten(s.value, out)
+            self._run_natively(flat, out)
             last = ast.copy_location(ast.Assign([place], held), s)
             self._run_natively(last, out)
             return
         if isinstance(value, ast.expr):
-            made.value = self._flatten(value, out)
+            flat.value = self._flatten(value, out)
             if self._marks.breaks_at(value) and not self._marks.leads(value):
                 self._hosted |= names_bound(s, self._local)
-        if not self._marks.has_ops(s) or not self._hosted.isdisjoint(names_read(made, self._local)):
+        if not self._marks.has_ops(s) or not self._hosted.isdisjoint(names_read(flat, self._local)):
             self._hosted |= names_bound(s, self._local)
-        self._run_natively(made, out)
+        self._run_natively(flat, out)
 
     def _flatten(self, e: ast.expr, out: list[ast.stmt]) -> ast.expr:
         def emit(part: ast.expr, native: bool, host: bool) -> ast.expr:
@@ -279,10 +279,10 @@ class _Splitting:
             stored |= names_bound(s, local)
         ends = isinstance(body[-1], ast.Return)
         after = frozenset() if ends else live & stored
-        given = read | (after - bound)
-        if not given <= flow.bound[id(body[0])]:
+        parameters = read | (after - bound)
+        if not parameters <= flow.bound[id(body[0])]:
             raise _Unbound
-        ins, outs = sorted(given), sorted(after)
+        ins, outs = sorted(parameters), sorted(after)
         name = f".segment{len(self._segments)}"
         taken: list[ast.expr] = [ast.Name(n, ast.Load()) for n in outs]
         value: Any = taken[0] if len(outs) == 1 else ast.Tuple(taken, ast.Load())
@@ -292,17 +292,17 @@ class _Splitting:
         function.end_lineno, function.end_col_offset = body[-1].end_lineno, body[-1].end_col_offset
         self._segments[name] = function
         call = ast.Call(ast.Name(name, ast.Load()), [ast.Name(n, ast.Load()) for n in ins], [])
-        made: ast.stmt
+        statement: ast.stmt
         if ends:
-            made = ast.Return(call)
+            statement = ast.Return(call)
         elif outs:
             target: list[ast.expr] = [ast.Name(n, ast.Store()) for n in outs]
-            made = ast.Assign([target[0] if len(outs) == 1 else ast.Tuple(target, ast.Store())], call)
+            statement = ast.Assign([target[0] if len(outs) == 1 else ast.Tuple(target, ast.Store())], call)
         else:
-            made = ast.Expr(call)
-        for n in ast.walk(made):
+            statement = ast.Expr(call)
+        for n in ast.walk(statement):
             ast.copy_location(n, body[0])
-        return made
+        return statement
 
     def _declarations(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Return the ``global`` and ``nonlocal`` statements for what a part of the function binds."""
@@ -311,12 +311,12 @@ class _Splitting:
             n.id for s in body for n in ast.walk(s)
             if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
         }  # fmt: skip
-        found: list[ast.stmt] = []
+        declarations: list[ast.stmt] = []
         for s in self._declared:
             names = [n for n in s.names if n in stored]
             if names:
-                found.append(ast.copy_location(type(s)(names), s))
-        return found
+                declarations.append(ast.copy_location(type(s)(names), s))
+        return declarations
 
     def _compiled(self, body: list[ast.stmt]) -> SplitCode:
         node = self._node
@@ -328,15 +328,15 @@ class _Splitting:
 
     def _code_of(self, function: ast.FunctionDef, free: Sequence[str]) -> CodeType:
         """Compile a definition, with the names ``free`` around it."""
-        given = {x.arg for x in ast.walk(function.args) if isinstance(x, ast.arg)}
-        maker = _definition(_MAKER, [n for n in free if n not in given], [function])
+        own_names = {x.arg for x in ast.walk(function.args) if isinstance(x, ast.arg)}
+        maker = _definition(_MAKER, [n for n in free if n not in own_names], [function])
         tree: Any = ast.Module(body=[maker], type_ignores=[])
         ast.copy_location(maker, function)
         ast.fix_missing_locations(tree)
         module = compile(tree, self._code.co_filename, "exec", dont_inherit=True)
         outer = next(x for x in module.co_consts if isinstance(x, CodeType) and x.co_name == _MAKER)
-        made = next(x for x in outer.co_consts if isinstance(x, CodeType) and x.co_name == function.name)
-        return made.replace(co_qualname=self._code.co_qualname)
+        code = next(x for x in outer.co_consts if isinstance(x, CodeType) and x.co_name == function.name)
+        return code.replace(co_qualname=self._code.co_qualname)
 
 
 class _Unbound(Exception):  # noqa: N818 - it never leaves this module
@@ -407,11 +407,11 @@ class _Plain(ast.NodeTransformer):
 
 
 def _definition(name: str, parameters: Sequence[str], body: Sequence[ast.stmt]) -> ast.FunctionDef:
-    made: Any = ast.FunctionDef(
+    definition: Any = ast.FunctionDef(
         name=name, args=_arguments(parameters), body=[*body], decorator_list=[], returns=None
     )
-    made.type_params = []  # which newer versions of Python ask for
-    return made  # type: ignore[no-any-return]
+    definition.type_params = []  # which newer versions of Python ask for
+    return definition  # type: ignore[no-any-return]
 
 
 def _arguments(names: Sequence[str]) -> ast.arguments:

@@ -20,12 +20,12 @@ def fuse_activations(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
     """
     if not any(node.op in ENDS for node in graph):
         return graph
-    found = _Sums(graph, serves)
-    found.once = {node for node, count in found.uses.items() if count == 1}
+    sums = _Sums(graph, serves)
+    sums.once = {node for node, count in sums.uses.items() if count == 1}
     done: dict[Node, Node] = {}
 
     def rule(node: Node, inputs: tuple[Node, ...]) -> Node | None:
-        return found.ended(node, done) if node.op in ENDS else None
+        return sums.ended(node, done) if node.op in ENDS else None
 
     rebuild(graph, rule, done)
     return Graph(inputs=graph.inputs, outputs=tuple([done[x] for x in graph.outputs]))
@@ -37,18 +37,18 @@ def fuse_sums(graph: Graph, serves: Callable[[Node], bool]) -> Graph:
     A product that something else reads as well stays what it is. So does one whose sum would first have to be
     stored: what is added is an input, what a product made, or a value that others read too.
     """
-    found = _Sums(graph, serves)
+    sums = _Sums(graph, serves)
 
     def rule(node: Node, original: Node) -> Node | None:
-        once = found.uses.get(original, 0) == 1
+        once = sums.uses.get(original, 0) == 1
         if once:
-            found.once.add(node)
+            sums.once.add(node)
         elif node.op not in ("constant", "broadcast_to"):
-            found.shared.add(node)
-        made = found.fused(node) if node.op == "add" else None
-        if made is not None and once:
-            found.once |= {made, made.inputs[0]}
-        return made
+            sums.shared.add(node)
+        fused = sums.fused(node) if node.op == "add" else None
+        if fused is not None and once:
+            sums.once |= {fused, fused.inputs[0]}
+        return fused
 
     return rewrite(graph, rule)
 
@@ -78,15 +78,15 @@ class _Sums:
             if added is None or any(x.spec.shape == added.spec.shape for x in product.inputs[2:]):
                 continue
             operands = (*product.inputs, added)
-            made = Node(
+            candidate = Node(
                 op=NAME,
                 inputs=operands,
                 attrs={"ends": ""},
                 spec=product.spec,
                 recompute_tag=node.recompute_tag,
             )
-            if self.serves(made):
-                return reshaped(made, node.spec.shape)
+            if self.serves(candidate):
+                return reshaped(candidate, node.spec.shape)
         return None
 
     def ended(self, node: Node, done: Mapping[Node, Node]) -> Node | None:
@@ -105,11 +105,11 @@ class _Sums:
             if len(y.spec.shape) != 2 or any(r.op != "input" or r.spec.shape != spec.shape[1:] for r in row):
                 continue
             operands = (_of_shape(x, (spec.shape[0], x.spec.shape[-1])), y, *row)
-            made = Node(
+            fused = Node(
                 op=NAME, inputs=operands, attrs={"ends": node.op}, spec=spec, recompute_tag=node.recompute_tag
             )
-            if self.serves(made):
-                return _of_shape(made, node.spec.shape)
+            if self.serves(fused):
+                return _of_shape(fused, node.spec.shape)
         return None
 
     def _product(self, node: Node) -> Node | None:
@@ -129,8 +129,8 @@ class _Sums:
         while base.op in ("reshape", "broadcast_to"):
             (base,) = base.inputs
         if other.op != "broadcast_to" and prod(other.spec.shape) == rows * columns and rows > 1:
-            kept = base.op in ("input", "matmul", NAME) or base in self.shared
-            return _of_shape(other, (rows, columns)) if kept else None
+            is_stored = base.op in ("input", "matmul", NAME) or base in self.shared
+            return _of_shape(other, (rows, columns)) if is_stored else None
         if base.op == "input" and base.spec.shape[-1:] == (columns,) and prod(base.spec.shape) == columns:
             return _of_shape(base, (columns,))
         return None

@@ -36,13 +36,14 @@ def single_scatter(graph: Graph) -> Rule:
         if node.op != "scatter" or node.attrs["mode"] != "add":
             return node
         x, value, *indices = node.inputs
-        shape, given = x.spec.shape, indices[0].spec.shape
+        shape, index_shape = x.spec.shape, indices[0].spec.shape
         axes = [k for k, i in enumerate(indices) if not _numbers_rows(i)]
         known = (tuple(id(i) for i in indices), shape) in checked
-        rows = len(given) == 1 and len(indices) == len(shape) == 2 and axes == [1] and given[0] == shape[0]
+        vectors = len(index_shape) == 1 and len(indices) == len(shape) == 2
+        rows = vectors and axes == [1] and index_shape[0] == shape[0]
         if not rows:
             return node
-        made = _chosen(node, x, value, indices[1], known=known)
+        one_hot = _chosen(node, x, value, indices[1], known=known)
         if is_zeros(x) and node.spec.dtype.is_floating:
             column = Spec((shape[0], 1), node.spec.dtype)
             zero = Node(
@@ -51,13 +52,13 @@ def single_scatter(graph: Graph) -> Rule:
                 spec=Spec((), column.dtype),
                 recompute_tag=node.recompute_tag,
             )
-            ones[made] = Node(
+            ones[one_hot] = Node(
                 op="add",
                 inputs=(zero, reshaped(value, column.shape)),
                 spec=column,
                 recompute_tag=node.recompute_tag,
             )
-        return made
+        return one_hot
 
     return rule
 
@@ -133,18 +134,18 @@ def flat_products(graph: Graph) -> Rule:
     def rule(node: Node) -> Node:
         single = uses.get(id(node), 0) == 1
         if node.op == "sum":
-            made = _summed(node, once)
-            if single and made.op == "matmul":
-                once[id(made)] = made
-            return made
+            product = _summed(node, once)
+            if single and product.op == "matmul":
+                once[id(product)] = product
+            return product
         if node.op == "permute_dims" and id(node.inputs[0]) in once:
             return _turned(node)
         if node.op != "matmul":
             return node
-        made = _flat(node)
+        product = _flat(node)
         if single:
-            once[id(made)] = made
-        return made
+            once[id(product)] = product
+        return product
 
     return rule
 
@@ -223,10 +224,10 @@ def _flat(node: Node) -> Node:
         return _permuted(_flat(replace(node, inputs=(x, b), spec=spec)), axes)
     *batch, m, k = a.spec.shape
     rows = prod(batch) * m
-    made = replace(
+    flat = replace(
         node, inputs=(reshaped(a, (rows, k)), b), spec=Spec((rows, b.spec.shape[1]), node.spec.dtype)
     )
-    return reshaped(made, node.spec.shape)
+    return reshaped(flat, node.spec.shape)
 
 
 def _permuted(x: Node, axes: tuple[int, ...]) -> Node:

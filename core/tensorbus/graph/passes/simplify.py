@@ -124,8 +124,8 @@ def _turned(node: Node) -> Node | None:
         return None
     inputs = tuple(x.inputs[0] if x in large else x for x in node.inputs)
     shape = large[0].inputs[0].spec.shape
-    made = _plain(replace(node, inputs=inputs, spec=Spec(shape, node.spec.dtype)))
-    return replace(node, op="permute_dims", inputs=(made,), attrs={"axes": axes})
+    unpermuted = _plain(replace(node, inputs=inputs, spec=Spec(shape, node.spec.dtype)))
+    return replace(node, op="permute_dims", inputs=(unpermuted,), attrs={"axes": axes})
 
 
 def _only_units(node: Node) -> bool:
@@ -162,10 +162,10 @@ def _is(node: Node, value: float, dtype: DType) -> bool:
         return _is(node.inputs[0], value, dtype)
     if node.op not in ("constant", "full") or isinstance(node.attrs["value"], complex):
         return False
-    given = node.attrs["value"]
-    if given != value:
+    constant = node.attrs["value"]
+    if constant != value:
         return False
-    return (not dtype.is_floating and not dtype.is_complex) or math.copysign(1, given) == math.copysign(
+    return (not dtype.is_floating and not dtype.is_complex) or math.copysign(1, constant) == math.copysign(
         1, value
     )
 
@@ -212,8 +212,8 @@ def _rounded(value: Scalar, dtype: DType) -> Any:
     if dtype.is_integer:
         low, high = integer_range(dtype)
         return (int(value.real) - low) % (high - low + 1) + low
-    given = float(value.real)
-    return struct.unpack("f", struct.pack("f", given))[0] if dtype is float32 else given
+    real = float(value.real)
+    return struct.unpack("f", struct.pack("f", real))[0] if dtype is float32 else real
 
 
 def _pass(name: str, rule: Callable[[Graph], Rule], ops: str = "") -> Pass[None]:

@@ -18,7 +18,7 @@ def joined_updates(graph: Graph) -> Rule:
     def rule(node: Node) -> Node:
         if node.op != "add":
             return node
-        found: list[Node] = []
+        updates: list[Node] = []
         stack = list(node.inputs)
         while stack:
             x = stack.pop()
@@ -27,10 +27,10 @@ def joined_updates(graph: Graph) -> Rule:
             if x.op == "add":
                 stack += x.inputs
             elif x.op == "slice_update" and is_zeros(x.inputs[0]):
-                found.append(x)
+                updates.append(x)
             else:
                 return node
-        return _concat(node, found) or node
+        return _concat(node, updates) or node
 
     return rule
 

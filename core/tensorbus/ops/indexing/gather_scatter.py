@@ -60,7 +60,7 @@ gather = table.add(
         family="indexing",
         operands=("x", "*indices"),
         arguments=lambda x, /, *indices: ((x, *indices), {}),
-        compute=lambda given: index_compute(given, 1),
+        compute=lambda dtypes: index_compute(dtypes, 1),
         infer=_gather_infer,
         vjp=lambda g, x_shape, indices: (
             scatter(zeros(x_shape, dtype=g.dtype, device=g.device), g, *indices, mode="add"),
@@ -174,7 +174,7 @@ scatter: Op[...] = table.add(
         family="indexing",
         operands=("x", "value", "*indices"),
         arguments=lambda x, value, /, *indices, mode="set": ((x, value, *indices), {"mode": mode}),
-        compute=lambda given, mode: index_compute((given[0], given[0], *given[2:]), 2),
+        compute=lambda dtypes, mode: index_compute((dtypes[0], dtypes[0], *dtypes[2:]), 2),
         infer=_scatter_infer,
         vjp=_vjp,
         jvp=scatter_jvp,

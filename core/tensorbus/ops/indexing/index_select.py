@@ -189,11 +189,11 @@ def index_put(x: Any, /, indices: Sequence[Any], values: Any, accumulate: bool =
     [0.0, 5.0, 0.0]
     """
     key = tuple(builtins.slice(None) if item is None else item for item in indices)
-    given = values if hasattr(values, "shape") else full((), values, dtype=x.dtype, device=x.device)
+    stored = values if hasattr(values, "shape") else full((), values, dtype=x.dtype, device=x.device)
     if not accumulate:
-        return indexing.setitem(x, key, given)
+        return indexing.setitem(x, key, stored)
     places = indexing.getitem(reshape(iota(prod(x.shape), device=x.device), x.shape), key)
-    source = broadcast_to(given if given.dtype is x.dtype else given.to(x.dtype), places.shape)
+    source = broadcast_to(stored if stored.dtype is x.dtype else stored.to(x.dtype), places.shape)
     flat = scatter(
         reshape(x, (prod(x.shape),)), reshape(source, (prod(places.shape),)),
         reshape(places, (prod(places.shape),)), mode="add",

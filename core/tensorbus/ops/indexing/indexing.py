@@ -325,9 +325,9 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     [[2, 1], [4, 3]]
     """
     if active_modes and (active := active_tracer()) is not None and active.is_varying_key(item):
-        found = active.indexed(getitem, x, item)
+        element = active.indexed(getitem, x, item)
         by_tensor = any(hasattr(one, "dtype") or isinstance(one, (bool, list)) for one in _parts(item))
-        return found if by_tensor else table.link_by_key(found, x, item, getitem, setitem)  # type: ignore[no-any-return]
+        return element if by_tensor else table.link_by_key(element, x, item, getitem, setitem)  # type: ignore[no-any-return]
     # What is open is equal to other lengths on a condition: no key of a memo.
     known = basic(x, item)
     if known is not None:

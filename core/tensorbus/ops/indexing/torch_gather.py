@@ -34,7 +34,7 @@ def gather(x: Any, /, *places: Any, axis: int | None = None, index: Any = None) 
     >>> tb.gather(x, tb.asarray([1, 0, 1])).tolist()
     [[3, 4], [1, 2], [3, 4]]
     """
-    places = (*places, *(given for given in (axis, index) if given is not None))
+    places = (*places, *(argument for argument in (axis, index) if argument is not None))
     if len(places) != 2 or not _is_axis(places[0]):
         return gather_scatter.gather(x, *places)
     axis, index = places
@@ -71,7 +71,7 @@ def scatter(
                 f"scatter: reduce is 'add' or 'multiply', without a mode, got {reduce!r} and mode {mode!r}."
             )
         mode = reduce
-    places = (*places, *(given for given in (axis, index, src, value) if given is not None))
+    places = (*places, *(argument for argument in (axis, index, src, value) if argument is not None))
     if len(places) != 3 or not _is_axis(places[0]):
         return gather_scatter.scatter(x, *places, mode=mode)
     check_mode("scatter", mode, x.dtype)

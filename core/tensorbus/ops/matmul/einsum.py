@@ -238,16 +238,16 @@ def cov(x: Operand, /, *, correction: float = 1, fweights: Any = None, aweights:
 def _observation_weights(rows: Any, fweights: Any, aweights: Any) -> Any:
     """Return the product of both weights in the real dtype of ``rows``; None where there are none."""
     weights = None
-    for name, given in (("fweights", fweights), ("aweights", aweights)):
-        if given is None:
+    for name, each in (("fweights", fweights), ("aweights", aweights)):
+        if each is None:
             continue
-        if given.shape != (rows.shape[-1],):
+        if each.shape != (rows.shape[-1],):
             raise ShapeError(
-                f"cov: {name} of shape {given.shape} were given for {rows.shape[-1]} observation(s)."
+                f"cov: {name} of shape {each.shape} were given for {rows.shape[-1]} observation(s)."
             )
-        if name == "fweights" and not given.dtype.is_integer:
-            raise DtypeError(f"cov: fweights must be integers, got {given.dtype}.")
-        real = cast(given, dt.real_of(rows.dtype))
+        if name == "fweights" and not each.dtype.is_integer:
+            raise DtypeError(f"cov: fweights must be integers, got {each.dtype}.")
+        real = cast(each, dt.real_of(rows.dtype))
         weights = real if weights is None else weights * real
     return weights
 

@@ -63,12 +63,12 @@ def block_diag(*xs: Any) -> Any:
     >>> tb.block_diag(tb.asarray([[1, 2]]), tb.asarray(3)).tolist()
     [[1, 2, 0], [0, 0, 3]]
     """
-    given = tuple(xs[0]) if len(xs) == 1 and isinstance(xs[0], (list, tuple)) else xs
-    if not given or any(len(x.shape) > 2 for x in given):
+    matrices = tuple(xs[0]) if len(xs) == 1 and isinstance(xs[0], (list, tuple)) else xs
+    if not matrices or any(len(x.shape) > 2 for x in matrices):
         raise ShapeError(
-            f"block_diag: matrices are needed, at least one, got shapes {[x.shape for x in given]}."
+            f"block_diag: matrices are needed, at least one, got shapes {[x.shape for x in matrices]}."
         )
-    blocks = [x if len(x.shape) == 2 else reshape(x, (1, x.size)) for x in given]
+    blocks = [x if len(x.shape) == 2 else reshape(x, (1, x.size)) for x in matrices]
     width, before, rows = sum(x.shape[1] for x in blocks), 0, []
     for x in blocks:
         value = False if x.dtype.kind == "bool" else 0

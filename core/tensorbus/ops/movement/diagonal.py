@@ -83,8 +83,8 @@ def diag_embed(x: Operand, /, offset: int = 0, axis1: int = -2, axis2: int = -1)
     rows = reshape(iota(side, device=x.device), (side, 1))
     hit = equal(iota(side, device=x.device) - rows, offset)
     spread = broadcast_to(reshape(long, (*lead, side, 1)), (*lead, side, side))
-    found = where(hit, spread, False if x.dtype is dt.bool_ else 0)
-    return found if (a, b) == (rank - 2, rank - 1) else moveaxis(found, (-2, -1), (a, b))
+    matrices = where(hit, spread, False if x.dtype is dt.bool_ else 0)
+    return matrices if (a, b) == (rank - 2, rank - 1) else moveaxis(matrices, (-2, -1), (a, b))
 
 
 @with_form

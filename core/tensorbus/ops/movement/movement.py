@@ -32,8 +32,8 @@ def _broadcast_infer(specs: tuple[Spec, ...], *, shape: Shape) -> Spec:
 
 def _broadcast_strides(strides: Strides, own: Shape, /, shape: Shape) -> Strides:
     lead = len(shape) - len(own)
-    kept = zip(strides, own, shape[lead:], strict=True)
-    return (0,) * lead + tuple(0 if n != length else s for s, n, length in kept)
+    aligned = zip(strides, own, shape[lead:], strict=True)
+    return (0,) * lead + tuple(0 if n != length else s for s, n, length in aligned)
 
 
 broadcast_to = movement(
@@ -262,7 +262,7 @@ slice_update: Op[...] = movement(
     "slice_update",
     operands=("x", "value"),
     arguments=lambda x, value, /, start, step: ((x, value), {"start": tuple(start), "step": tuple(step)}),
-    compute=lambda given, **_: (given[0], given[0]),
+    compute=lambda dtypes, **_: (dtypes[0], dtypes[0]),
     infer=_update_infer,
     vjp=lambda g, value_shape, start, step: (
         slice_update(g, _zeros(value_shape, g), start, step),

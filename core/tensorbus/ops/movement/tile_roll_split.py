@@ -45,8 +45,8 @@ def repeat(x: Operand, repeats: int | Sequence[int] | Tensor, /, *, axis: int | 
     if hasattr(repeats, "__index__") and not getattr(repeats, "shape", ()):
         whole = getattr(getattr(repeats, "dtype", None), "is_integer", True)
         return _repeated(x, index(repeats), place) if whole else _no_counts(repeats)
-    given: Any = repeats
-    counts = given if hasattr(given, "shape") else x.tensor_like_device(list(given))
+    times: Any = repeats
+    counts = times if hasattr(times, "shape") else x.tensor_like_device(list(times))
     if not (counts.dtype.is_integer or counts.size == 0):
         return _no_counts(counts)
     if counts.shape == (1,):
@@ -111,14 +111,14 @@ def roll(x: Operand, /, shift: int | Sequence[int], axis: int | Sequence[int] | 
         shifts *= len(axes)
     if len(shifts) != len(axes):
         raise ShapeError(f"roll: {len(shifts)} shift(s) were given for {len(axes)} axes.")
-    given = x
+    original = x
     for by, a in zip(shifts, axes, strict=True):
         place = normalize_axis("roll", a, len(x.shape))
         length = x.shape[place]
         if length and by % length:
             last = length - by % length
             x = concat([cut(x, place, last, length), cut(x, place, 0, last)], axis=place)
-    return +x if x is given else x
+    return +x if x is original else x
 
 
 @with_form

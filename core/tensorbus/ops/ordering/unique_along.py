@@ -69,8 +69,8 @@ def _grouped(x: Any, rows: Any, order: Any, axis: int | None, place: int, invers
         results.append(reshape(group, x.shape) if axis is None else group)
     if counts:
         ends = concat([heads, full((1,), count, dtype=dt.int64, device=x.device)])
-        found = heads.shape[0]
-        results.append(cut(ends, 0, 1, found + 1) - cut(ends, 0, 0, found))
+        groups = heads.shape[0]
+        results.append(cut(ends, 0, 1, groups + 1) - cut(ends, 0, 0, groups))
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -122,8 +122,8 @@ def logsumexp(x: Any, /, axis: Axis = None, keepdims: bool = False) -> Any:
         return log(sum(exp(x), axis=axes, keepdims=keepdims))
     top = max(sizes, axis=axes, keepdims=True)
     top = where(isfinite(top), top, 0.0)
-    found = log(sum(exp(x - top), axis=axes, keepdims=True)) + top
-    return found if keepdims else reshape(found, reduced_shape(x.shape, axes, False))
+    logs = log(sum(exp(x - top), axis=axes, keepdims=True)) + top
+    return logs if keepdims else reshape(logs, reduced_shape(x.shape, axes, False))
 
 
 logsumexp_op = table.add(
@@ -135,7 +135,7 @@ logsumexp_op = table.add(
         infer=lambda specs, axis, keepdims: Spec(
             reduced_shape(specs[0].shape, axis, keepdims), specs[0].dtype
         ),
-        compute=lambda given, **_: (fit("logsumexp", given[0], FLOATING),),
+        compute=lambda dtypes, **_: (fit("logsumexp", dtypes[0], FLOATING),),
         decompose=_logsumexp, vjp=_logsumexp_vjp, batch=shifted("logsumexp", "axis"),
         shard=sharding_rules.reduction(None), dtypes=FLOATING,
         autocast="wide", memoize=True,
