@@ -345,6 +345,9 @@ if TYPE_CHECKING:
     from .compiler import mark_dynamic as mark_dynamic
     from .compiler import mark_static as mark_static
     from .func import vmap as vmap
+    from .control_flow import cond as cond
+    from .control_flow import scan as scan
+    from .control_flow import while_loop as while_loop
     from . import distributions as distributions
     from . import fft as fft
     from . import distributed as distributed
@@ -443,6 +446,7 @@ _LATER: Final = {
     "eager.torch_forms": " ".join(torch_names.FORMS),
     "eager.explain": "explain",
     "func": "vmap",
+    "control_flow": "cond scan while_loop",
     "compiler": "RecompileWarning compile mark_dynamic mark_static",
     "func.checkpoint": "checkpoint",
     "amp.autocast_mode": "autocast",

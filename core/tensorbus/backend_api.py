@@ -40,6 +40,7 @@ from .backend_interface.compilation import at_sizes as at_sizes
 from .backend_interface.foreign_finalizer import call_when_gone as call_when_gone
 from .backend_interface.graph import Graph as Graph
 from .backend_interface.graph import Node as Node
+from .backend_interface.graph import SubGraph as SubGraph
 from .backend_interface.handle_counter import HandleCounter as HandleCounter
 from .backend_interface.handle_counter import Life as Life
 from .backend_interface.protocols import Call as Call

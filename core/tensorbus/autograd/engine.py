@@ -382,13 +382,15 @@ def vjp_of(node: Node, g: Any, create: bool) -> list[Any]:
         raise AutogradError(f"{op.name}: {reason}")
     if op.vjp is None and op.decompose is None:
         raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
+    used: tuple[bool, ...] = (True,)
     if op.results and op.vjp is not None:
-        kinds = zip(g, plan.outs, plan.shapes, strict=True)
+        kinds, used = zip(g, plan.outs, plan.shapes, strict=True), tuple([back is not None for back in g])
         g = tuple(
             full(s, 0, dtype=k.dtype, device=k.device) if back is None else back for back, k, s in kinds
         )
     arguments = _arguments(node, g, create)
     if op.vjp is not None:
+        arguments["used"] = used
         try:
             needed = {name: arguments[name] for name in op.needs}
         except KeyError as error:

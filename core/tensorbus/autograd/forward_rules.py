@@ -188,7 +188,7 @@ def _vjp(
     op: Op[...], operands: Sequence[Any], outs: Sequence[Tensor], attrs: Mapping[str, Any], g: Any,
     wanted: tuple[bool, ...],
 ) -> Sequence[Any]:  # fmt: skip
-    arguments = _named(op, operands, outs, attrs) | {"g": g, "wanted": wanted}
+    arguments = _named(op, operands, outs, attrs) | {"g": g, "wanted": wanted, "used": (True,) * len(outs)}
     assert op.vjp is not None
     backs = op.vjp(**{name: arguments[name] for name in op.needs})
     if len(backs) != len(operands):

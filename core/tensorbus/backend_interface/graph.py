@@ -116,3 +116,38 @@ class Graph:
             lines.append(f"{name}: {spec} = {node.op}({', '.join(arguments)})")
         lines.append(f"return {', '.join([names[node] for node in self.outputs])}")
         return "\n".join(lines)
+
+
+class SubGraph:
+    """A graph as an attribute of a node that runs it, compared by what it computes.
+
+    Its text is its name, and stands in the text of the program around it too. ``derived`` keeps what was made
+    of it: derivatives, programs.
+    """
+
+    __slots__ = ("_hash", "derived", "graph", "text")
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.text = f"{{{graph}}}"
+        self._hash = hash(self.text)
+        self.derived: dict[Any, Any] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, SubGraph) and self.text == other.text)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def inputs(self) -> tuple[Spec, ...]:
+        """The specs of the operands."""
+        return tuple([node.spec for node in self.graph.inputs])
+
+    @property
+    def outputs(self) -> tuple[Spec, ...]:
+        """The specs of the results."""
+        return tuple([node.spec for node in self.graph.outputs])

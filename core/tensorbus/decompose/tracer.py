@@ -35,8 +35,8 @@ class GraphTracer:
             return None
 
         def run(*values: Any) -> Any:
-            inputs = tuple([_operand(v, d) for v, d in zip(values, call.dtypes, strict=True)])
-            return _apply(op, inputs, call.attrs)
+            inputs = tuple([operand_node(v, d) for v, d in zip(values, call.dtypes, strict=True)])
+            return node_of_op(op, inputs, call.attrs)
 
         return run
 
@@ -94,7 +94,7 @@ class GraphTracer:
         return inputs, self.run(function, *map(self.wrap, inputs))
 
 
-def _operand(value: Any, dtype: DType) -> Node:
+def operand_node(value: Any, dtype: DType) -> Node:
     """Return the node of an operand in the dtype that its op computes in."""
     if not isinstance(value, Node):
         return Node(op="constant", attrs={"value": value}, spec=Spec((), dtype))
@@ -103,7 +103,7 @@ def _operand(value: Any, dtype: DType) -> Node:
     return Node(op="cast", inputs=(value,), attrs={"dtype": dtype}, spec=Spec(value.spec.shape, dtype))
 
 
-def _apply(op: Op[...], inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Any:
+def node_of_op(op: Op[...], inputs: tuple[Node, ...], attrs: Mapping[str, Any]) -> Any:
     """Return the node of an op; of one with several results, a tuple of the nodes that take them apart."""
     specs = op.specs(tuple([n.spec for n in inputs]), attrs)
     node = Node(op=op.name, inputs=inputs, attrs=dict(attrs), spec=specs[0])
@@ -134,7 +134,7 @@ def trace(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
 def graph_of_op(op: str, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Graph:
     """Return the graph of one op, which stays whole: its results are the outputs."""
     definition, inputs = table[op], _inputs(operands)
-    results = _apply(definition, inputs, attrs)
+    results = node_of_op(definition, inputs, attrs)
     return Graph(inputs=inputs, outputs=results if definition.results else (results,))
 
 

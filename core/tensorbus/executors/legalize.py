@@ -19,7 +19,7 @@ from ..lowering.codegen.dialect import Dialect
 from ..lowering.library import Library
 from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED
 from ..lowering.passes.matvec_to_reduction import matvec_to_reduction, where_adjacent
-from ..ops.definition import USER, Spec, table
+from ..ops.definition import CONTROL_FLOW, USER, Spec, table
 from ..ops.fused_update import is_fused_update
 from ..ops.nn.attention_blocks import NAME as FLEX
 from ..ops.nn.attention_blocks import takes_products
@@ -102,7 +102,7 @@ def _never(node: Node) -> bool:
 
 
 def _stays(op: str) -> bool:
-    return table[op].family == USER or is_fused_update(op)
+    return table[op].family in (USER, CONTROL_FLOW) or is_fused_update(op)
 
 
 def _with_insides(graph: Graph) -> Graph:

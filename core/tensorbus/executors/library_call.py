@@ -14,7 +14,7 @@ from ..dispatch.kernel_preference import preferred
 from ..dispatch.kernel_tables import has_others, owner_of
 from ..dispatch.selection import choose
 from ..lowering.ir.builder import RuntimeArg
-from ..ops.definition import USER, Spec, table
+from ..ops.definition import CONTROL_FLOW, USER, Spec, table
 from .kernel_interpreter import Interpreted
 
 if TYPE_CHECKING:
@@ -94,7 +94,9 @@ def called(graph: Graph, device: Device) -> frozenset[str]:
     """
     ops: set[str] = set()
     for node in graph:
-        if node.op in ops or node.op not in table or not node.inputs or table[node.op].family == USER:
+        if node.op in ops or node.op not in table or not node.inputs:
+            continue
+        if table[node.op].family in (USER, CONTROL_FLOW):
             continue
         if preferred(node.op) is not None or (has_others(node.op, device) and _is_others(node, device)):
             ops.add(node.op)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..backend_interface.graph import Graph
+from ..backend_interface.graph import Graph, SubGraph
 from ..dtypes.definition import DType
 from ..ops.definition import table
 from ..ops.nn.score_program import ScoreProgram
@@ -37,4 +37,6 @@ def _is_text(value: Any) -> bool:
     if isinstance(value, ScoreProgram):  # its text stands in that of the graph as a digest
         graphs = (value.graph,) if value.derivative is None else (value.graph, value.derivative)
         return all(name_of(graph) is not None for graph in graphs)
+    if isinstance(value, SubGraph):
+        return name_of(value.graph) is not None
     return isinstance(value, _PLAIN)

@@ -35,6 +35,8 @@ Autocast = Literal["narrow", "wide"]
 """The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
 """The family of the ops that a program brings its own kernels for."""
+CONTROL_FLOW: Final = "control flow"
+"""The family of the ops whose attributes are graphs that they run."""
 Strides = tuple[int, ...]
 
 
@@ -94,7 +96,8 @@ class Op(Generic[P]):
     ``vjp`` names what it needs among ``g`` (the gradient of the result), ``out``, the operands and the
     attributes, and returns one gradient (or None for zero) per operand; what it does not name is not kept, so
     one that needs only the shape of the operand ``x`` names ``x_shape``. It may name ``wanted``, a bool for
-    each operand, to leave out gradients that nobody asked for. A composite without one is differentiated
+    each operand, to leave out gradients that nobody asked for, and ``used``, for each result whether it has a
+    gradient, rather than zeros. A composite without one is differentiated
     through its decomposition. ``broadcasts`` marks the ops whose
     kernels serve every shape; their gradients are summed back to the operands' shapes for them.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-from tensorbus.backend_api import DType, Spec, dtypes, is_open
+from tensorbus.backend_api import DType, Graph, Node, Spec, SubGraph, dtypes, is_open
 
 from ..memory import DTYPES
 from .kernel_batch_compiler import KernelUnits
@@ -185,6 +185,8 @@ def _written(value: Any) -> Any:
     """Return an attribute in plain values."""
     if isinstance(value, DType):
         return {"dtype": value.name}
+    if isinstance(value, SubGraph):
+        return {"graph": _graph_text(value.graph)}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     for kind in (int, float, str):
@@ -194,9 +196,36 @@ def _written(value: Any) -> Any:
 
 
 def _read(value: Any) -> Any:
+    if isinstance(value, dict) and "graph" in value:
+        return SubGraph(_graph(value["graph"]))
     if isinstance(value, dict):
         return _BY_NAME[value["dtype"]] if "dtype" in value else complex(*value["complex"])
     return tuple(map(_read, value)) if isinstance(value, list) else value
+
+
+def _graph_text(graph: Graph) -> Any:
+    """Return a graph in plain values: its nodes in order, which the numbers of inputs and outputs name."""
+    nodes = list(graph)
+    numbers = {node: k for k, node in enumerate(nodes)}
+    lines = [
+        [node.op, [numbers[x] for x in node.inputs], {k: _written(v) for k, v in node.attrs.items()},
+         list(node.spec.shape), node.spec.dtype.name]
+        for node in nodes
+    ]  # fmt: skip
+    return [lines, [numbers[x] for x in graph.inputs], [numbers[x] for x in graph.outputs]]
+
+
+def _graph(text: Any) -> Graph:
+    lines, inputs, outputs = text
+    nodes: list[Node] = []
+    for op, operands, attrs, shape, dtype in lines:
+        nodes.append(
+            Node(
+                op=op, inputs=tuple([nodes[k] for k in operands]), spec=_spec((shape, dtype)),
+                attrs={k: _read(v) for k, v in attrs.items()},
+            )
+        )  # fmt: skip
+    return Graph(inputs=tuple([nodes[k] for k in inputs]), outputs=tuple([nodes[k] for k in outputs]))
 
 
 def _spec(text: Any) -> Spec:

@@ -1,0 +1,254 @@
+"""Functions of tensors as graphs, which are attributes of the ops that call them.
+
+The function runs once, on values that are nodes, at a level of its own: so it may use transforms inside, and
+be used inside of them. Tensors from outside that it reads become inputs. Transforms of a graph are traced the
+same way: it is run on nodes inside of ``vjp``, ``jvp`` or ``vmap``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ..backend_interface.graph import Graph, Node, SubGraph
+from ..backend_interface.protocols import Call
+from ..decompose.tracer import node_of_op, operand_node
+from ..devices.device import Device, ValueType, get_default_device
+from ..dispatch.levels import Level, inner_of, levels
+from ..dispatch.modes import base_device, register_value_mode
+from ..errors import ArgumentError
+from ..func.derivatives import jvp, vjp
+from ..func.vectorize import vmap
+from ..graph.evaluate import evaluate
+from ..ops.creation.creation import full
+from ..ops.definition import Op, Shape, Spec, table
+from ..tensor.tensor import Tensor, wrap
+
+BODY: Final = "body"
+
+
+def run_graph(graph: SubGraph, operands: Sequence[Tensor], device: Device) -> list[Tensor]:
+    """Run a graph op by op on tensors; what it creates is created on ``device``."""
+    return interpret(graph.graph, operands, device, {})
+
+
+def pullback(graph: SubGraph, places: tuple[int, ...]) -> SubGraph:
+    """Return the derivative: of the operands, and a gradient for each result that is no integer.
+
+    Its results are the gradients of the operands at ``places``.
+    """
+    inexact = [k for k, spec in enumerate(graph.outputs) if spec.dtype.is_inexact]
+    count = len(graph.inputs)
+
+    def function(device: Device, *values: Tensor) -> Sequence[Tensor]:
+        operands = list(values[:count])
+
+        def forward(*chosen: Tensor) -> list[Tensor]:
+            for k, x in zip(places, chosen, strict=True):
+                operands[k] = x
+            outs = run_graph(graph, operands, device)
+            return [outs[k] for k in inexact]
+
+        _, pull = vjp(forward, *[operands[k] for k in places])
+        grads: tuple[Tensor, ...] = pull(list(values[count:]))
+        return grads
+
+    specs = (*graph.inputs, *[graph.outputs[k] for k in inexact])
+    return _derived(graph, ("pullback", places), function, specs)
+
+
+def pushforward(graph: SubGraph) -> SubGraph:
+    """Return the forward derivative: of the operands, and a tangent of each that is no integer.
+
+    Its results are those of the graph, and a tangent of each that is no integer.
+    """
+    moving = [k for k, spec in enumerate(graph.inputs) if spec.dtype.is_inexact]
+    inexact = [k for k, spec in enumerate(graph.outputs) if spec.dtype.is_inexact]
+    count = len(graph.inputs)
+
+    def function(device: Device, *values: Tensor) -> Sequence[Tensor]:
+        operands = list(values[:count])
+
+        def forward(*chosen: Tensor) -> list[Tensor]:
+            for k, x in zip(moving, chosen, strict=True):
+                operands[k] = x
+            return run_graph(graph, operands, levels()[-1].device)
+
+        if not moving:
+            return run_graph(graph, operands, device)
+        outs, tangents = jvp(forward, tuple(operands[k] for k in moving), tuple(values[count:]))
+        return [*outs, *[tangents[k] for k in inexact]]
+
+    specs = (*graph.inputs, *[graph.inputs[k] for k in moving])
+    return _derived(graph, "pushforward", function, specs)
+
+
+def vectorized(graph: SubGraph, varies: tuple[bool, ...], count: int) -> SubGraph:
+    """Return the graph of ``count`` examples: along axis 0 of operands that vary, and of all results."""
+
+    def function(device: Device, *values: Tensor) -> Sequence[Tensor]:
+        def each(*operands: Tensor) -> tuple[Tensor, ...]:
+            return tuple(run_graph(graph, operands, levels()[-1].device))
+
+        outs: tuple[Tensor, ...] = vmap(each, in_dims=tuple([0 if v else None for v in varies]))(*values)
+        return outs
+
+    specs = [
+        Spec((count, *spec.shape), spec.dtype) if v else spec
+        for spec, v in zip(graph.inputs, varies, strict=True)
+    ]
+    return _derived(graph, ("vectorized", varies, count), function, specs)
+
+
+def _derived(
+    graph: SubGraph, key: Any, function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec]
+) -> SubGraph:
+    found: SubGraph | None = graph.derived.get(key)
+    if found is None:
+        found = graph.derived[key] = graph_of(function, specs)
+    return found
+
+
+def interpret(
+    graph: Graph, inputs: Sequence[Any], device: Any, untracked: Mapping[int, Sequence[int]]
+) -> list[Any]:
+    """Run a graph on tensors, op by op; return its outputs. Operands ``untracked`` are taken detached."""
+
+    def step(node: Node, values: Mapping[Node, Any]) -> Any:
+        if node.op == "constant":
+            return node.attrs["value"]
+        if node.op == "result":
+            return values[node.inputs[0]][node.attrs["index"]]
+        attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
+        operands = [values[x] for x in node.inputs]
+        for k in untracked.get(id(node), ()):
+            if isinstance(operands[k], Tensor):
+                operands[k] = operands[k].detach()
+        return table.run(node.op, operands, attrs)
+
+    values = evaluate(graph, inputs, step)
+    return [
+        full((), node.attrs["value"], dtype=node.spec.dtype, device=device) if node.op == "constant"
+        else values[node]
+        for node in graph.outputs
+    ]  # fmt: skip
+
+
+class BodyLevel(Level):
+    """The level at which a function is traced: its tensors hold nodes, those from outside become inputs."""
+
+    device_type = BODY
+    randomness = "error"
+
+    def __init__(self, inner: Device) -> None:
+        super().__init__(inner)
+        self.inputs: list[Node] = []
+        self.outside: list[Tensor] = []
+        self._lifted: dict[int, tuple[Node, Tensor, Any, Any, Any]] = {}
+
+    def input(self, spec: Spec) -> Tensor:
+        """Return a tensor that is a new operand of the function."""
+        node = Node(op="input", spec=spec)
+        self.inputs.append(node)
+        return self.hold(node)
+
+    def hold(self, node: Node) -> Tensor:
+        """Return a tensor that holds a node."""
+        return wrap(node, ValueType.of(node.spec.dtype, self.device))
+
+    def lift(self, x: Tensor) -> Tensor:
+        """Return a tensor from outside as one of this level: an operand besides the function's own."""
+        known = self._lifted.get(id(x._value))
+        if known is None:
+            node = Node(op="input", spec=Spec(plain_shape(x.shape), x.dtype))
+            known = self._lifted[id(x._value)] = node, x, x._value, x._vtype, x._node
+            self.outside.append(x._alias())
+            self.inputs.append(node)
+        return self.hold(known[0])
+
+    def restore(self) -> bool:
+        """Undo writes to tensors from outside; return whether there were any."""
+        changed = False
+        for _, x, value, kind, node in self._lifted.values():
+            if x._vtype.device == self.device:
+                x._set_value(wrap(value, kind))
+                x._node, changed = node, True
+        return changed
+
+
+def plain_shape(shape: Sequence[Any]) -> Shape:
+    """Return the lengths as integers: a program inside of another holds for those it was made for."""
+    return tuple([int(n) for n in shape])
+
+
+class _Rules:
+    """Makes nodes of ops."""
+
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any]:
+        if op.family == "creation":
+            return lambda: node_of_op(op, (), call.attrs)
+
+        def run(*values: Any) -> Any:
+            inputs = tuple([operand_node(v, d) for v, d in zip(values, call.dtypes, strict=True)])
+            return node_of_op(op, inputs, call.attrs)
+
+        return run
+
+    def lift(self, x: Any, device: Device) -> Any:
+        level = levels()[device.index]
+        assert isinstance(level, BodyLevel)
+        return level.lift(x)
+
+    def inner(self, device: Device) -> Device | None:
+        return inner_of(device)
+
+    def parts(self, value: Node) -> tuple[Any, ...]:
+        return ()
+
+    def map_parts(self, value: Node, function: Callable[[Any], Any]) -> Node:
+        return value
+
+    def detach(self, value: Node) -> Node:
+        return value
+
+    def readable(self, value: Node) -> None:
+        return None
+
+
+register_value_mode(BODY, _Rules())
+
+
+def traced(
+    function: Callable[..., Any], operands: Sequence[Spec], device: Device
+) -> tuple[SubGraph, list[Tensor]]:
+    """Return the graph of a function of tensors, and the tensors from outside that it reads.
+
+    These are its first inputs; ``operands`` are the others. ``function`` returns tensors. Raises
+    ``ArgumentError`` where it writes to a tensor from outside.
+    """
+    level = BodyLevel(base_device(device))
+    own = [level.input(spec) for spec in operands]
+    try:
+        with level:
+            results = [x if x.device == level.device else level.lift(x) for x in function(*own)]
+    finally:
+        changed = level.restore()
+    if changed:
+        raise ArgumentError("a tensor from outside is written to; return the new value instead.")
+    inputs = (*level.inputs[len(own) :], *level.inputs[: len(own)])
+    for k, node in enumerate(inputs):
+        node.attrs = {"index": k}
+    return SubGraph(Graph(inputs=inputs, outputs=tuple([x._value for x in results]))), level.outside
+
+
+def graph_of(function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec]) -> SubGraph:
+    """Return the graph of a function of the device of its level, and of tensors, which reads no others."""
+    here = levels()
+    inner = here[-1].device if here else get_default_device()
+
+    def run(*values: Tensor) -> Sequence[Tensor]:
+        return function(levels()[-1].device, *values)
+
+    graph, outside = traced(run, specs, inner)
+    assert not outside, "a graph reads what is among its inputs"
+    return graph
