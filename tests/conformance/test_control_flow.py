@@ -163,7 +163,7 @@ def test_a_function_is_called_once_and_read_in_a_program(device: str) -> None:
 def test_no_steps_and_one_element(device: str) -> None:
     x = tb.zeros((0, 2), device=device)
     for wrap in (lambda f: f, tb.compile):
-        run = wrap(lambda x: tb.scan(lambda h, r: (h + r.sum(), (r, h > 0)), tb.ones((), device=device), x))
+        run = wrap(lambda x: tb.scan(lambda s, r: (s + r.sum(), (r, s > 0)), tb.ones((), device=device), x))
         for _ in range(2):
             h, (rows, flags) = run(x)
             assert (h.item(), rows.shape, flags.shape) == (1.0, (0, 2), (0,))
