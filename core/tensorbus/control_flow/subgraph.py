@@ -199,6 +199,12 @@ class _Rules:
         assert isinstance(level, BodyLevel)
         return level.lift(x)
 
+    def lift_operand(self, op: str, x: Any, device: Device) -> Any:
+        return self.lift(x, device)
+
+    def depth(self, device: Device) -> int:
+        return device.index
+
     def inner(self, device: Device) -> Device | None:
         return inner_of(device)
 
