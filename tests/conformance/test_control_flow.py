@@ -69,7 +69,7 @@ def nested(x: Tensor, w: Tensor) -> Any:
         _, h = tb.while_loop(lambda n, h: n < 2, lambda n, h: (n + 1, h * 0.5 + w), (0, h))
         return h, tb.vmap(lambda a, b: a * b)(h, column) + tb.func.grad(lambda q: (q * q).sum())(h)
 
-    h, ys = tb.scan(step, w, x, dim=1)
+    h, ys = tb.scan(step, w, x, axis=1)
     return ys + h.reshape((-1, 1))
 
 

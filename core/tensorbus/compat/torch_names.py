@@ -135,7 +135,6 @@ FUNCTIONS: Final = {
 
 EXPRESSIONS: Final = {
     "clone": "x.clone()",
-    "cond": "true_fn(*operands) if pred else false_fn(*operands)",
     "GradScaler": "not needed for bfloat16: tensorbus.autocast(dtype=tensorbus.bfloat16)",
     "is_nonzero": "bool(x)",
     "range": "start + step * tensorbus.arange((end - start) // step + 1, dtype=tensorbus.float32)",

@@ -18,6 +18,7 @@ from ..dtypes.definition import bool_
 from ..errors import ArgumentError, ShapeError, TensorbusError
 from ..func.pytree import tree_map
 from ..ops.batching_rules import LoopWarning
+from ..ops.call_errors import with_form
 from ..ops.creation.creation import full
 from ..ops.definition import Spec
 from ..ops.elementwise.where_cast import where
@@ -114,13 +115,14 @@ def while_loop(cond_fn: Function, body_fn: Function, carried: Any) -> Any:
         carried = _chosen(go, new, carried) if go is not None and _differs(go) else new
 
 
+@with_form
 def scan(
-    f: Function, init: Any, xs: Any = None, *, length: int | None = None, reverse: bool = False, dim: int = 0
+    f: Function, init: Any, xs: Any = None, *, length: int | None = None, reverse: bool = False, axis: int = 0
 ) -> tuple[Any, Any]:
-    """Return ``(carry, ys)`` after ``carry, y = f(carry, x)`` for each ``x`` along axis ``dim`` of ``xs``.
+    """Return ``(carry, ys)`` after ``carry, y = f(carry, x)`` for each ``x`` along ``axis`` of ``xs``.
 
     ``init`` and ``xs`` are trees of tensors; ``carry`` keeps the structure, shapes and dtypes of ``init``;
-    each leaf of ``ys`` has the ``y`` of each step along axis ``dim``. ``length`` is the number of steps where
+    each leaf of ``ys`` has the ``y`` of each step along ``axis``. ``length`` is the number of steps where
     ``xs`` is None; with ``reverse`` the last ``x`` comes first, and ``ys`` still lie as ``xs`` do. In a
     compiled function the loop is one node of the program: ``f`` is called once, must do nothing but return
     values, and compiling takes the same time for any length. Gradients, forward mode and ``vmap`` are loops
@@ -136,10 +138,10 @@ def scan(
     """
     _check_functions("scan", f=f)
     device = device_of(init, xs) or get_default_device()
-    init, xs = as_tensors(init, device), _leading(xs, dim)
+    init, xs = as_tensors(init, device), _leading(xs, axis)
     steps = _steps(xs, length)
     if _is_captured():
-        result = _captured("scan", lambda: _captured_scan(f, init, xs, steps, reverse, dim))
+        result = _captured("scan", lambda: _captured_scan(f, init, xs, steps, reverse, axis))
         if result is not NotImplemented:
             return result  # type: ignore[no-any-return]
     carry, rows = init, list[Any]()
@@ -150,8 +152,8 @@ def scan(
     if reverse:
         rows.reverse()
     if not rows:
-        return init, _no_rows(f, init, xs, device, dim)
-    return carry, tree_map(lambda x, *more: stack([x, *more], dim) if isinstance(x, Tensor) else x, *rows)
+        return init, _no_rows(f, init, xs, device, axis)
+    return carry, tree_map(lambda x, *more: stack([x, *more], axis) if isinstance(x, Tensor) else x, *rows)
 
 
 def _is_captured() -> bool:
