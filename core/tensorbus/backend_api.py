@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from .decompose.tracer import graph_of_op as graph_of_op
     from .decompose.tracer import trace as trace
     from .devices.device import Device as Device
-    from .distributed.combination import combined as combined
+    from .distributed.collectives.combination import combined as combined
     from .executors.kernel_interpreter import Interpreting as Interpreting
     from .executors.legalize import is_generated as is_generated
     from .executors.legalize import prepared as prepared
@@ -239,7 +239,7 @@ _LATER: Final = {
     "KernelLaunch": "lowering.ir.kernel_task",
     "parallel_loops": "lowering.ir.kernel_task",
     "Layout": "lowering.ir.layout",
-    "combined": "distributed.combination",
+    "combined": "distributed.collectives.combination",
     "plan_memory": "lowering.program.memory_planner",
     "PlanEnv": "tracing.plan_env",
     "SymInt": "tracing.sym_int",

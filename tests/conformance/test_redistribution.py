@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.distributed.redistribute import plan
+from tensorbus.distributed.tensor.redistribute import plan
 
 R, S, P = dist.Replicate(), dist.Shard, dist.Partial()
 SHAPES = ((5, 3), (0, 3))

@@ -22,8 +22,8 @@ ABOUT_KERNELS: Final = frozenset({"graph", "kernels", "lowering", "ops", "testin
 OTHER_NAMES: Final = {
     "backend_interface/communication.py": "what ranks combine values by",
     "compat/torch_names.py": "PyTorch's names",
-    "distributed/collectives.py": "PyTorch's names of what ranks combine values by",
-    "distributed/combination.py": "what ranks combine values by",
+    "distributed/collectives/operations.py": "PyTorch's names of what ranks combine values by",
+    "distributed/collectives/combination.py": "what ranks combine values by",
     "eager_fusion/fused_function.py": "views and fills, which a program may return as they are",
     "nn/functional/embedding.py": "modes of an embedding bag",
     "nn/modules/embedding.py": "modes of an embedding bag",

@@ -198,7 +198,7 @@ def run(
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
 ) -> None:
     """Run a program on several ranks of this machine: processes that communicate by tensorbus.distributed."""
-    from ..distributed import launcher
+    from ..distributed.launch import launcher
 
     command = [sys.executable, *(["-m"] if module else []), script, *(arguments or ())]
     raise typer.Exit(launcher.run(command, ranks, max_restarts=max_restarts, store=store))

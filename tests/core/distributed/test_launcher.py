@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tensorbus.distributed import launcher
-from tensorbus.distributed.launch_environment import launched
+from tensorbus.distributed.launch import launcher
+from tensorbus.distributed.launch.launch_environment import launched
 from tensorbus.errors import ArgumentError
 
 MEETS = """
@@ -108,7 +108,7 @@ def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     )
     start = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from tensorbus.distributed import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
+        "from tensorbus.distributed.launch import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
     )
     program = subprocess.Popen(
         [sys.executable, "-c", start, str(tmp_path / "script.py"), f"{tmp_path}/"], stderr=subprocess.DEVNULL

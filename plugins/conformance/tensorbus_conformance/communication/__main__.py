@@ -3,7 +3,7 @@
 import sys
 
 if sys.argv[1] == "--ranks":
-    from tensorbus.distributed import launcher
+    from tensorbus.distributed.launch import launcher
 
     sys.exit(launcher.run(sys.argv[3:], int(sys.argv[2])))
 else:

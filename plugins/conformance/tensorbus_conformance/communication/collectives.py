@@ -14,7 +14,7 @@ import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus import dtypes as dt
 from tensorbus.backend_api import REDUCTIONS
-from tensorbus.distributed.functional import check_reduction
+from tensorbus.distributed.collectives.functional import check_reduction
 from tensorbus.dtypes import DType
 from tensorbus.errors import DtypeError, UnsupportedOpError
 

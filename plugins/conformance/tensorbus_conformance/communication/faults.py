@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.distributed.world import current
+from tensorbus.distributed.process_group.world import current
 from tensorbus.errors import TensorbusError
 
 from ..outcome import Finding

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import DistributedTimeoutError
+from ...errors import DistributedTimeoutError
 
 
 class Work:

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final, TextIO
 
-from .. import plugins
-from ..errors import ArgumentError
-from .store_urls import open_store
+from ... import plugins
+from ...errors import ArgumentError
+from ..stores.urls import open_store
 
 _TAIL: Final = 40
 """How many of the last lines of a rank that failed are shown again."""

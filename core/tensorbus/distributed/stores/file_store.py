@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from ..errors import DistributedError, DistributedTimeoutError
+from ...errors import DistributedError, DistributedTimeoutError
 
 T = TypeVar("T")
 _DEFAULT_TIMEOUT: Final = 300.0

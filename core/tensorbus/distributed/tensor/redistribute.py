@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..errors import AutogradError
-from ..library import custom_op
-from ..ops.creation.creation import ones_like, zeros_like
-from ..tensor.tensor import Tensor
-from . import functional
+from ...errors import AutogradError
+from ...library import custom_op
+from ...ops.creation.creation import ones_like, zeros_like
+from ...tensor.tensor import Tensor
+from ..collectives import functional
+from ..process_group.group import ProcessGroup, get_group
 from .device_mesh import DeviceMesh
-from .group import ProcessGroup, get_group
 from .placements import Partial, Placement, Placements, Replicate, Shard, chunk_lengths, local_shape
 
 

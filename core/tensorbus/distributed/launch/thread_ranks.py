@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ..errors import ArgumentError, DistributedError
-from .memory_store import MemoryStore
-from .world import DEFAULT_TIMEOUT, World, in_world
+from ...errors import ArgumentError, DistributedError
+from ..process_group.world import DEFAULT_TIMEOUT, World, in_world
+from ..stores.memory_store import MemoryStore
 
 R = TypeVar("R")
 

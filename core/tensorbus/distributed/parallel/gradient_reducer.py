@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..autograd.engine import no_grad
-from ..autograd.hooks import add_receiver
-from ..errors import DistributedError
-from ..interchange.host_array import asarray
-from ..ops.creation.creation import zeros_like
-from ..ops.movement.movement import concat, reshape
-from ..tensor.tensor import Tensor
-from ..tracing.active_tracer import active_tracer
-from . import functional
-from .group import ProcessGroup
-from .work import Work
+from ...autograd.engine import no_grad
+from ...autograd.hooks import add_receiver
+from ...errors import DistributedError
+from ...interchange.host_array import asarray
+from ...ops.creation.creation import zeros_like
+from ...ops.movement.movement import concat, reshape
+from ...tensor.tensor import Tensor
+from ...tracing.active_tracer import active_tracer
+from ..collectives import functional
+from ..process_group.group import ProcessGroup
+from ..process_group.work import Work
 
 FIRST_BUCKET: Final = 1 << 20
 """Bytes of the first bucket: small, so that communication begins early."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from ..autograd import engine
-from ..autograd.engine import no_grad
-from ..autograd.views import DETACHED, link
-from ..devices.device import cell_classes
-from ..dispatch.modes import detached_value, register_value_mode
-from ..dispatch.plan import Plan
-from ..dtypes import definition as dt
-from ..dtypes.definition import DType
-from ..errors import ArgumentError, AutogradError, ShapeError
-from ..ops.definition import Op, table
-from ..tensor.leaf import Leaf
-from ..tensor.tensor import Tensor, wrap
-from . import functional
+from ...autograd import engine
+from ...autograd.engine import no_grad
+from ...autograd.views import DETACHED, link
+from ...devices.device import cell_classes
+from ...dispatch.modes import detached_value, register_value_mode
+from ...dispatch.plan import Plan
+from ...dtypes import definition as dt
+from ...dtypes.definition import DType
+from ...errors import ArgumentError, AutogradError, ShapeError
+from ...ops.definition import Op, table
+from ...tensor.leaf import Leaf
+from ...tensor.tensor import Tensor, wrap
+from ..collectives import functional
 from .device_mesh import DeviceMesh
 from .layout import MESH, Distributed, Layout, cell_of, layout_of
 from .mesh_mode import MeshMode

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from .. import plugins
-from ..autograd.engine import no_grad
-from ..backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
-from ..errors import ArgumentError, DistributedError, DistributedTimeoutError
-from ..system.weak_tables import WeakValues
-from ..tensor.tensor import Tensor
+from ... import plugins
+from ...autograd.engine import no_grad
+from ...backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
+from ...errors import ArgumentError, DistributedError, DistributedTimeoutError
+from ...system.weak_tables import WeakValues
+from ...tensor.tensor import Tensor
 from .work import Work
 from .world import World, current, in_world
 

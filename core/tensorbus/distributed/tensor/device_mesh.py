@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ArgumentError
-from .group import ProcessGroup, new_group
-from .world import current
+from ...errors import ArgumentError
+from ..process_group.group import ProcessGroup, new_group
+from ..process_group.world import current
 
 
 class DeviceMesh:

@@ -11,17 +11,17 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .. import plugins
-from ..autograd.engine import no_grad
-from ..errors import ArgumentError, DistributedError, ShapeError
-from ..interchange.host_array import asarray
-from ..ops.creation.creation import empty
-from ..tensor.tensor import Tensor
+from ... import plugins
+from ...autograd.engine import no_grad
+from ...errors import ArgumentError, DistributedError, ShapeError
+from ...interchange.host_array import asarray
+from ...ops.creation.creation import empty
+from ...tensor.tensor import Tensor
+from ..process_group.group import ProcessGroup, get_group
+from ..process_group.work import Work
+from ..process_group.world import current
 from . import functional
 from .functional import check_reduction
-from .group import ProcessGroup, get_group
-from .work import Work
-from .world import current
 
 _SHORT = {"avg": "average", "prod": "product", "mean": "average", "band": "bitwise_and", "bor": "bitwise_or",
           "bxor": "bitwise_xor"}  # fmt: skip

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..dtypes.definition import DType
-from ..ops.definition import Op, Spec, table
-from ..ops.sharding_rules import Mark, Part, Strategy
+from ...dtypes.definition import DType
+from ...ops.definition import Op, Spec, table
+from ...ops.sharding_rules import Mark, Part, Strategy
 from . import explicit_mode
 from .layout import Distributed, Layout, layout_of
 from .placements import Partial, Placement, Replicate, Shard, local_shape

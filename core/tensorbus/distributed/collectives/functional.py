@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..backend_interface.communication import REDUCTIONS
-from ..eager.functions import concat
-from ..errors import ArgumentError, AutogradError, AxisError, DtypeError, ShapeError
-from ..library import custom_op
-from ..tensor.tensor import Tensor
-from .group import ProcessGroup, get_group
+from ...backend_interface.communication import REDUCTIONS
+from ...eager.functions import concat
+from ...errors import ArgumentError, AutogradError, AxisError, DtypeError, ShapeError
+from ...library import custom_op
+from ...tensor.tensor import Tensor
+from ..process_group.group import ProcessGroup, get_group
 
 Lengths = Sequence[int] | None
 

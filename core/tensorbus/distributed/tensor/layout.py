@@ -11,14 +11,14 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..devices.device import Device, ValueType
-from ..errors import DeviceError
-from ..ops.definition import Shape
-from ..ops.sharding_rules import Part
-from ..tensor.tensor import Tensor, wrap
+from ...devices.device import Device, ValueType
+from ...errors import DeviceError
+from ...ops.definition import Shape
+from ...ops.sharding_rules import Part
+from ...tensor.tensor import Tensor, wrap
+from ..process_group.world import current
 from .device_mesh import DeviceMesh
 from .placements import Partial, Placements, Replicate, Shard, chunk_lengths
-from .world import current
 
 MESH: Final = "mesh"
 """The type of the pseudo devices of distributed tensors."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..errors import DistributedError, DistributedTimeoutError
+from ...errors import DistributedError, DistributedTimeoutError
 
 _DEFAULT_TIMEOUT = 300.0
 

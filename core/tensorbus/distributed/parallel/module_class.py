@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..nn.module import Module
-from ..tracing.mutation_counter import bump_mutation_counter
+from ...nn.module import Module
+from ...tracing.mutation_counter import bump_mutation_counter
 
 _classes: Final[dict[tuple[type[Module], type[Module]], type[Module]]] = {}
 

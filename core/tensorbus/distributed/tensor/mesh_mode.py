@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
-from ..backend_interface.protocols import Call
-from ..devices.device import Device, ValueType
-from ..dispatch.levels import Level
-from ..dispatch.modes import detached_value, stack_of
-from ..errors import DeviceError
-from ..ops.definition import Op, table
-from ..tensor.tensor import Tensor, wrap
-from ..tracing.active_modes import active_modes, mode_stack
+from ...backend_interface.protocols import Call
+from ...devices.device import Device, ValueType
+from ...dispatch.levels import Level
+from ...dispatch.modes import detached_value, stack_of
+from ...errors import DeviceError
+from ...ops.definition import Op, table
+from ...tensor.tensor import Tensor, wrap
+from ...tracing.active_modes import active_modes, mode_stack
 from .layout import MESH, Distributed, Layout, layout_of, mesh_of, part_device
 from .placements import Replicate
 from .sharding_plan import ShardingPlan, plan_op

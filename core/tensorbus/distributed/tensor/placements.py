@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..errors import ArgumentError, AxisError
+from ...errors import ArgumentError, AxisError
 
 PARTIAL_REDUCTIONS: Final = ("sum", "average", "product", "min", "max")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import DistributedError
+from ...errors import DistributedError
 
 if TYPE_CHECKING:
     from .sharding_plan import ShardingPlan

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..backend_interface.communication import Store
-from ..errors import ArgumentError, DistributedError
-from ..system.rank_of_thread import rank_of_thread, set_rank_of_thread
+from ...backend_interface.communication import Store
+from ...errors import ArgumentError, DistributedError
+from ...system.rank_of_thread import rank_of_thread, set_rank_of_thread
 from .records import Record, Records
 
 if TYPE_CHECKING:

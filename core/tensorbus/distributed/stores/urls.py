@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
-from .. import plugins
-from ..backend_interface.communication import Store
-from ..errors import ArgumentError
-from .world import DEFAULT_TIMEOUT
+from ... import plugins
+from ...backend_interface.communication import Store
+from ...errors import ArgumentError
+from ..process_group.world import DEFAULT_TIMEOUT
 
 
 def _file(url: str) -> Store:

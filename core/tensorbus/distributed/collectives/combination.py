@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
-from ..eager import functions
-from ..tensor.tensor import Tensor
+from ...eager import functions
+from ...tensor.tensor import Tensor
 
 _COMBINE: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "sum": functions.add, "product": functions.multiply, "min": functions.minimum, "max": functions.maximum,

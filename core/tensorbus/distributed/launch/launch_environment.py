@@ -6,11 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ..backend_interface.communication import Store
-from ..errors import ArgumentError, DistributedError
-from .memory_store import MemoryStore
-from .store_urls import default_store_url, open_store
-from .world import DEFAULT_TIMEOUT, World, set_process_world
+from ...backend_interface.communication import Store
+from ...errors import ArgumentError, DistributedError
+from ..process_group.world import DEFAULT_TIMEOUT, World, set_process_world
+from ..stores.memory_store import MemoryStore
+from ..stores.urls import default_store_url, open_store
 
 _LAUNCHERS: Final = (
     # rank, size, rank on the machine

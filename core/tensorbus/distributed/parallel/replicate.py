@@ -6,16 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from ..autograd.engine import no_grad
-from ..errors import ArgumentError
-from ..nn.module import Module
-from ..nn.parameter import hold
-from ..tensor.tensor import Tensor
-from . import functional
-from .collectives import _group
-from .device_mesh import DeviceMesh
+from ...autograd.engine import no_grad
+from ...errors import ArgumentError
+from ...nn.module import Module
+from ...nn.parameter import hold
+from ...tensor.tensor import Tensor
+from ..collectives import functional
+from ..collectives.operations import _group
+from ..process_group.group import ProcessGroup
+from ..tensor.device_mesh import DeviceMesh
 from .gradient_reducer import GradientReducer, flattened, unflattened
-from .group import ProcessGroup
 from .module_class import with_methods
 
 M = TypeVar("M", bound=Module)

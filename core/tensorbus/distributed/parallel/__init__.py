@@ -1,0 +1,4 @@
+"""Modules that ranks train together.
+
+In order: ``module_class``, ``gradient_reducer``, ``replicate``.
+"""

@@ -1,0 +1,4 @@
+"""Who takes part: ranks that know of each other, groups of them, and what they do together.
+
+In order: ``records``, ``work``, ``world``, ``group``.
+"""
