@@ -6,7 +6,6 @@ A package whose ops cannot be added, and a name that two packages claim, are lef
 
 from __future__ import annotations
 
-import pkgutil
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -31,6 +30,8 @@ _stale = True
 @cache
 def modules() -> frozenset[str]:
     """Return the names of the modules of ``tensorbus``, imported or not."""
+    import pkgutil
+
     return frozenset(part.name for part in pkgutil.iter_modules(sys.modules["tensorbus"].__path__))
 
 

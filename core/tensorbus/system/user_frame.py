@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
-_OWN: Final = os.path.join(Path(__file__).parents[1], "")
+_OWN: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def user_frame() -> tuple[FrameType, int]:
