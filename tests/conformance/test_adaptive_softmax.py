@@ -7,7 +7,11 @@ import pytest
 import tensorbus as tb
 from tensorbus import nn
 
+from error_bounds import assert_within, gamma
+
 WIDTH, CLASSES, CUTOFFS = 12, 30, [4, 10, 20]
+ROUNDED = gamma(2 * WIDTH + CLASSES, "float32")
+"""Of two products and the sum of a softmax, relative to the largest logarithm."""
 
 
 def logs(scores):
@@ -42,8 +46,9 @@ def test_log_probabilities_of_targets_and_the_loss(target, head_bias, compiled, 
     given, classes = tb.asarray(x, device=device), tb.asarray(target, device=device)
     for _ in range(2):
         out = run(given, classes)
-        assert np.allclose(out.output.detach().numpy(), wanted[np.arange(9), target], atol=2e-6)
-        assert out.loss.item() == pytest.approx(-wanted[np.arange(9), target].mean(), abs=2e-6)
+        chosen = wanted[np.arange(9), target]
+        assert_within(out.output.detach().numpy(), chosen, ROUNDED * abs(chosen).max())
+        assert_within(out.loss.item(), -chosen.mean(), ROUNDED * abs(chosen).max())
 
 
 def test_all_probabilities_and_predictions(device) -> None:
@@ -51,8 +56,9 @@ def test_all_probabilities_and_predictions(device) -> None:
     with tb.no_grad():
         layer.head.bias.rebind(tb.asarray([0.0] * 4 + [0.5, 0.0, 0.0], device=device))
     wanted, given = expected(layer, x), tb.asarray(x, device=device)
-    assert np.allclose(layer.log_prob(given).detach().numpy(), wanted, atol=3e-6)
-    assert np.allclose(np.exp(layer.log_prob(given).detach().numpy()).sum(1), 1.0, atol=1e-5)
+    found = layer.log_prob(given).detach().numpy()
+    assert_within(found, wanted, ROUNDED * abs(wanted).max())
+    assert_within(np.exp(found.astype("f8")).sum(1), np.ones(9), ROUNDED * abs(wanted).max())
     found = layer.predict(given)
     scores = x.astype(np.float64) @ layer.head.weight.numpy().T + layer.head.bias.numpy()
     short = scores.argmax(1)
@@ -68,7 +74,7 @@ def test_one_example(device) -> None:
     whole = layer(given, tb.asarray([7] * 9, device=device)).output
     one = layer(given[2], tb.asarray(7, device=device))
     assert one.output.shape == ()
-    assert one.output.item() == pytest.approx(whole[2].item(), abs=1e-6)
+    assert_within(one.output.item(), whole[2].item(), 2 * ROUNDED * abs(whole[2].item()))
     assert layer.predict(given[2]).item() == layer.predict(given)[2].item()
 
 
@@ -82,7 +88,8 @@ def test_gradients_are_those_of_the_plain_softmax(device) -> None:
     layer.zero_grad()
     nn.functional.nll_loss(layer.log_prob(given), target).backward()
     wanted = [given.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())]
-    assert all(np.allclose(a, b, atol=1e-6) for a, b in zip(got, wanted, strict=True))
+    for a, b in zip(got, wanted, strict=True):
+        assert_within(a, b, 2 * ROUNDED * abs(b).max())
 
 
 @pytest.mark.parametrize("target", [[-1] * 9, [30] + [0] * 8, [5] * 8 + [100]])

@@ -69,7 +69,7 @@ def test_results_from_before_a_change_are_right(device: str) -> None:
         x[0, 0] = 0.0
     first, second = (t.numpy().astype(np.float64) for t in _pair(device))
     for k, found in enumerate(sums):
-        assert found.item() == pytest.approx((first + k).sum(), rel=1e-5, abs=1.0)
+        assert found.item() == (first + k).sum()  # whole numbers, below 2 ** 24 together
         first += second
         first[0, 0] = 0.0
 
@@ -84,4 +84,4 @@ def test_a_history_keeps_what_it_needs(device: str) -> None:
     z[0] = y[0]
     (total + z.sum()).backward()
     wanted = 2 * x.numpy() + np.concatenate([np.zeros((1, SHAPE[1]), np.float32), y.numpy()[1:]])
-    np.testing.assert_allclose(w.grad.numpy(), wanted, rtol=1e-6)
+    np.testing.assert_array_equal(w.grad.numpy(), wanted)

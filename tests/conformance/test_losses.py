@@ -9,6 +9,7 @@ import pytest
 import tensorbus as tb
 
 from agreement import check
+from error_bounds import assert_alike
 
 LOGITS = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
 TARGET = np.random.default_rng(1).integers(0, 4, size=(5, 3))
@@ -79,7 +80,7 @@ def test_mse(device: str) -> None:
 def test_an_ignored_row_may_hold_infinities(device: str) -> None:
     x = tb.asarray([[-np.inf, 0.0, 1.0], [1.0, 2.0, 3.0]], device=device).requires_grad_()
     loss = tb.cross_entropy(x, tb.asarray([-100, 1], device=device))
-    assert loss.item() == pytest.approx(1.4076059)
+    assert_alike(loss.item(), float(np.log(np.exp([-1.0, 0.0, 1.0]).sum())), roundings=8)
     loss.backward()
     assert x.grad is not None
     assert x.grad.tolist()[0] == [0.0, 0.0, 0.0]
