@@ -16,7 +16,7 @@ from error_bounds import assert_alike, assert_within, gamma, of_difference
 from installed import lacks
 
 INF, NAN = math.inf, math.nan
-LEAST: Final = {"float64": 1e-290, "float32": 1e-30}
+UNDERFLOW: Final = {"float64": 1e-290, "float32": 1e-30}
 """What is smaller may be zero: parts of it have left the range of the dtype."""
 _RNG: Final = np.random.default_rng(7)
 _LINE = np.concatenate([_RNG.normal(size=60) * 6, [0.0, -1.0, 1.0, 7.9, 8.1, 40.0, -30.0]])
@@ -58,7 +58,7 @@ def assert_accurate(found: tb.Tensor, expected: Any) -> None:
     exact, name = np.asarray(expected, np.float64), found.dtype.name
     size = np.abs(np.where(np.isfinite(exact), exact, 0.0))
     exponents = np.abs(np.log(np.where(size == 0, 1.0, size)))
-    assert_within(found.numpy(), exact, gamma(SERIES, name) * (1 + exponents) * size + LEAST[name])
+    assert_within(found.numpy(), exact, gamma(SERIES, name) * (1 + exponents) * size + UNDERFLOW[name])
 
 
 def floats(device: str) -> str:
