@@ -22,6 +22,8 @@ from tensorbus.lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
 from tensorbus.lowering.ir.loop_ir import INDEX, Kernel, Var
 from tensorbus.lowering.program.program import Program, steps_of
 
+from flex_host import on_host
+
 SHIM = Path(__file__).with_name("cuda_host.h")
 COMPILER = next(filter(None, map(shutil.which, ("g++", "c++", "clang++"))), "")
 CANNOT = platform.system() != "Linux" or not COMPILER
@@ -112,7 +114,8 @@ def _entry(number: int, kernel: Kernel, dialect: Dialect) -> str:
 
     given = [f"({storage(b.dtype)} *)b[{k}]" for k, b in enumerate(kernel.buffers)]
     given += [f"*(const {storage(p.dtype)} *)(p + {SLOT * k})" for k, p in enumerate(kernel.params)]
-    own = _plain(render(kernel, dialect).removeprefix(dialect.prologue))
+    text = render(kernel, dialect).removeprefix(dialect.prologue)
+    own = _plain(on_host(text) if kernel.code else text)
     return (
         f"namespace k{number} {{\n{own}}}\n"
         f'extern "C" void tb_{number}(void **b, const char *p) {{\n'

@@ -60,8 +60,10 @@
 #endif
     tb_commit();
     float scores[TB_M][TB_N / 8][4];
+    tb_take_turn();
     tb_products<TB_WIDTH, TALL>(scores, queries_, keys_ + now * KEYS);
     tb_wait<0>();
+    tb_pass();
     tb_settle(scores);
 #if TB_STAGES == 1
     tb_arrived();
@@ -117,10 +119,12 @@
             sum += scores[m][n][e];
           }
         total[m][half] = sum;
+        if (__any_sync(0xffffffffu, fade != 1.0f)) {
 #pragma unroll
-        for (int d = 0; d < DEPTH; ++d) {
-          result[m][d][2 * half] *= fade;
-          result[m][d][2 * half + 1] *= fade;
+          for (int d = 0; d < DEPTH; ++d) {
+            result[m][d][2 * half] *= fade;
+            result[m][d][2 * half + 1] *= fade;
+          }
         }
       }
     tb_weighted<TB_DEEP>(result, scores, values_ + now * VALUES);

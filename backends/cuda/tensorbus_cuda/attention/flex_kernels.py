@@ -99,11 +99,15 @@ def forward_tile(width: int, deep: int, block: int, architecture: int) -> Tile:
     return _tile(m, 64, 4, 1, (width,), (width, deep), wgmma=False)
 
 
-def query_tile(width: int, deep: int, block: int, architecture: int) -> Tile:
-    """Return the tiles of queries of the derivative."""
+def query_tile(width: int, deep: int, block: int, architecture: int, *, changes: bool) -> Tile:
+    """Return the tiles of queries of the derivative; ``changes`` says that a program changes scores.
+
+    Their registers are those of fewer scores then.
+    """
     short, both = 0 < block <= _HALF_BLOCK, (width, deep)
     if _by_warpgroups(width, deep, architecture):
-        return _tile(1, 64 if sum(both) <= 256 else 32, 4 if short else 8, 2, both, both, wgmma=True)
+        n = 32 if sum(both) > 256 else 64 if changes else 128
+        return _tile(1, n, 4 if short else 8, 2, both, both, wgmma=True)
     return _tile(2 if _padded(width) <= 128 and not short else 1, 32, 4, 2, both, both, wgmma=False)
 
 
@@ -111,7 +115,7 @@ def key_tile(width: int, deep: int, block: int, architecture: int) -> Tile:
     """Return the tiles of keys of the derivative."""
     short, both = 0 < block <= _HALF_BLOCK, (width, deep)
     if _by_warpgroups(width, deep, architecture):
-        tile = _tile(1, 64 if sum(both) <= 256 else 32, 4 if short else 8, 2, both, both, wgmma=True)
+        tile = _tile(1, 64 if sum(both) <= 256 else 32, 4, 2, both, both, wgmma=True)
     else:
         m = 2 if _padded(width) + _padded(deep) <= 128 and not short else 1
         tile = _tile(m, 32, 4, 2, both, both, wgmma=False)
@@ -123,21 +127,22 @@ def tiles(op: str, width: int, deep: int, attrs: AttentionAttrs, architecture: i
     rows, columns = attrs.block_size or (0, 0)
     if op == "flex_attention":
         return [forward_tile(width, deep, rows, architecture)]
-    return [query_tile(width, deep, rows, architecture), key_tile(width, deep, columns, architecture)]
+    changes = attrs.program.graph.outputs[0] is not attrs.program.graph.inputs[0]
+    of_queries = query_tile(width, deep, rows, architecture, changes=changes)
+    return [of_queries, key_tile(width, deep, columns, architecture)]
 
 
 class _KernelText:
     """One kernel: its arguments, the constants of its text, and its launch."""
 
-    def __init__(
-        self, p: AttentionProblem, template: str, tile: Tile, calls: Sequence[Function] = ()
-    ) -> None:
-        self.p, self.template, self.tile, self.calls = p, template, tile, calls
-        self.b = KernelBuilder(f"tb_attention_{template}_{p.width}_{p.deep}_{_KIND[p.query.spec.dtype]}")
+    def __init__(self, p: AttentionProblem, file: str, tile: Tile, calls: Sequence[Function] = ()) -> None:
+        self.p, self.file, self.tile, self.calls = p, file, tile, calls
+        self.b = KernelBuilder(f"tb_attention_{file}_{p.width}_{p.deep}_{_KIND[p.query.spec.dtype]}")
         self.slots: dict[str, int] = {}
         self.constants = {
             "TB_WIDTH": p.width, "TB_DEEP": p.deep, "TB_M": tile.m, "TB_N": tile.n, "TB_WARPS": tile.warps,
-            "TB_STAGES": tile.stages, "TB_WGMMA": int(tile.wgmma),
+            "TB_STAGES": tile.stages, "TB_WGMMA": int(tile.wgmma), "TB_TURNS": 1,
+            "TB_CHANGES": int(any(call.name == "score" for call in calls)),
             "TB_STATES": int(p.states is not None), "TB_MASKED": int(p.attrs.program.masked),
         }  # fmt: skip
 
@@ -194,23 +199,24 @@ class _KernelText:
         ]
         lines += [f"#define {name} {value}" for name, value in self.constants.items()]
         helpers = dict.fromkeys(text for call in self.calls for text in call.helpers)
-        body = _template(f"flex_{self.template}.cu").replace("@head@", own.partition("{")[0].strip())
+        body = template(f"flex_{self.file}.cu").replace("@head@", own.partition("{")[0].strip())
         return "\n".join(
             [
                 language.prologue, *lines, *helpers, *[call.text for call in self.calls],
-                _template("flex_tiles.cuh"), *self._products(), macros(list(self.calls)), body,
+                template("flex_tiles.cuh"), *self._products(), macros(list(self.calls)), body,
             ]
         )  # fmt: skip
 
     def _products(self) -> list[str]:
         if not self.tile.wgmma:
-            return [_template("flex_mma.cuh")]
+            return [template("flex_mma.cuh")]
         widths = (self.tile.n, _padded(self.p.width), _padded(self.p.deep))
-        return [products(widths, _KIND[self.p.query.spec.dtype]), _template("flex_wgmma.cuh")]
+        return [products(widths, _KIND[self.p.query.spec.dtype]), template("flex_wgmma.cuh")]
 
 
 @cache
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """Return the text of a file beside this one."""
     return (_HERE / name).read_text(encoding="utf-8")
 
 
@@ -242,8 +248,7 @@ def forward(request: ScheduleRequest, launches: LaunchList, architecture: int) -
     tile = forward_tile(p.width, p.deep, p.blocks[0], architecture)
     calls = functions(p, dialect(1), derivative=False)
     t = _KernelText(p, "forward", tile, calls)
-    changes = any(call.name == "score" for call in calls)
-    t.constants["TB_FOLDS"] = int(not changes and p.attrs.scale > 0)
+    t.constants["TB_FOLDS"] = int(not t.constants["TB_CHANGES"] and p.attrs.scale > 0)
     _operands(t, p)
     count, each = attention_tiles(p.queries, p.blocks[0], tile.tall)
     t.sizes(tiles=count, tiles_each=max(each, 1), key_blocks=_blocks(p.keys, p.blocks[1]))
@@ -258,7 +263,7 @@ def gradients(request: ScheduleRequest, launches: LaunchList, architecture: int)
     p = AttentionProblem(request, root.inputs[4:], AttentionAttrs(**root.attrs))
     grad, grad_lse, out, lse = root.inputs[:4]
     rows = p.batch * p.heads * p.queries
-    behind = launches.temporary(rows, dt.float32)
+    minus, behind = (launches.temporary(rows, dt.float32) for _ in range(2))
     layout = p.layout(grad)
     if not _is_fast(layout):
         shape = (p.batch, p.heads, p.queries, p.deep)
@@ -267,8 +272,9 @@ def gradients(request: ScheduleRequest, launches: LaunchList, architecture: int)
         packed: Layout | None = Layout(slot, shape, steps)
     else:
         packed = None
-    _of_rows(p, launches, {"grad": grad, "out": out, "grad_lse": grad_lse}, behind, packed)
-    calls, read = functions(p, dialect(1), derivative=True), (packed or layout, lse, behind)
+    of_rows = {"grad": grad, "out": out, "grad_lse": grad_lse, "lse": lse}
+    _of_rows(p, launches, of_rows, (minus, behind), packed)
+    calls, read = functions(p, dialect(1), derivative=True), (packed or layout, minus, behind)
     of_queries, of_keys = tiles(root.op, p.width, p.deep, p.attrs, architecture)
     _of_queries(p, request, launches, calls, read, of_queries)
     if _padded(p.width) + _padded(p.deep) <= 256:
@@ -287,32 +293,37 @@ def _is_fast(layout: Layout) -> bool:
 
 
 def _of_rows(
-    p: AttentionProblem, launches: LaunchList, nodes: Mapping[str, Node], behind: int, packed: Layout | None
+    p: AttentionProblem,
+    launches: LaunchList,
+    nodes: Mapping[str, Node],
+    made: tuple[int, int],
+    packed: Layout | None,
 ) -> None:
     tile = Tile(m=1, n=8, warps=4, stages=1, wgmma=False, nbytes=0)
     t = _KernelText(p, "rows", tile)
     t.constants["TB_PACKS"] = int(packed is not None)
     for name, node in nodes.items():
-        t.node(name, node, inner=1 if name == "grad_lse" else 2)
+        t.node(name, node, inner=1 if name.endswith("lse") else 2)
     rows = p.batch * p.heads * p.queries
     t.sizes(rows=rows, queries=p.queries, heads=p.heads)
-    t.result("behind", dt.float32, behind)
+    t.result("minus", dt.float32, made[0])
+    t.result("behind", dt.float32, made[1])
     if packed is not None:
         t.result("packed", nodes["grad"].spec.dtype, packed.slot)
     t.add(launches, -(-rows // tile.warps))
 
 
-_Read = tuple[Layout, "Node", int]
-"""What both passes of the derivative read: where the gradient lies, the logarithms, what is subtracted."""
+_Read = tuple[Layout, int, int]
+"""What both passes of the derivative read: where the gradient lies, and what there is of each row."""
 
 
 def _read(t: _KernelText, p: AttentionProblem, read: _Read) -> None:
-    layout, lse, behind = read
+    layout, minus, behind = read
     _operands(t, p)
     t.operand("grad", p.query.spec.dtype, layout)
-    t.node("lse", lse, inner=1)
-    t.b.buffer("behind", dt.float32)
-    t.slots["behind"] = behind
+    for name, slot in (("minus", minus), ("behind", behind)):
+        t.b.buffer(name, dt.float32)
+        t.slots[name] = slot
 
 
 def _of_queries(
@@ -324,6 +335,7 @@ def _of_queries(
     tile: Tile,
 ) -> None:
     t = _KernelText(p, "queries", tile, calls)
+    t.constants["TB_TURNS"] = 1 - t.constants["TB_CHANGES"]  # with more to do to scores, order costs more
     _read(t, p, read)
     count, each = attention_tiles(p.queries, p.blocks[0], tile.tall)
     t.sizes(tiles=count, tiles_each=max(each, 1), key_blocks=_blocks(p.keys, p.blocks[1]))

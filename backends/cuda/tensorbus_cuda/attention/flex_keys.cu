@@ -29,6 +29,7 @@
   float of_values[TB_M][TB_OF_VALUES ? tb_padded(TB_DEEP) / 8 : 1][4];
   tb_clear(of_keys);
   tb_clear(of_values);
+  const float factor = scale * TB_LOG2E;
   tb_walk walk;
   walk.length = (int)queries;
   walk.states = nullptr;
@@ -41,16 +42,15 @@
 #endif
     const tb_rows q(query + query_o + batch * query_b0 + head * query_b1, query_s0, query_s1, TB_WIDTH);
     const tb_rows g(grad + grad_o + batch * grad_b0 + head * grad_b1, grad_s0, grad_s1, TB_DEEP);
-    const float *const log = lse + lse_o + batch * lse_b0 + head * lse_b1;
-    const float *const of_rows = behind + ((long long)batch * heads + head) * queries;
+    const long long begin = ((long long)batch * heads + head) * queries;
     const auto copy = [&](int into) {
       const int from = walk.at, count = walk.stop - walk.at;
       q.copy<TB_N, TB_WIDTH, THREADS>(queries_ + into * QUERIES, from, count);
       g.copy<TB_N, TB_DEEP, THREADS>(grads_ + into * GRADS, from, count);
       for (int i = threadIdx.x; i < TB_N; i += THREADS) {
         const bool there = i < count;
-        tb_copy4(logs_ + into * TB_N + i, there ? log + (from + i) * lse_s0 : log, there);
-        tb_copy4(less_ + into * TB_N + i, there ? of_rows + from + i : of_rows, there);
+        tb_copy4(logs_ + into * TB_N + i, minus + begin + (there ? from + i : 0), there);
+        tb_copy4(less_ + into * TB_N + i, behind + begin + (there ? from + i : 0), there);
       }
     };
     bool more = walk.begin();
@@ -68,36 +68,39 @@
       if (more) copy(now ^ 1);
       tb_commit();
       float scores[TB_M][TB_N / 8][4], slopes[TB_M][TB_N / 8][4];
+      tb_take_turn();
       tb_products<TB_WIDTH, TALL>(scores, keys_, queries_ + now * QUERIES);
 #if TB_OF_KEYS
       tb_products<TB_DEEP, TALL>(slopes, values_, grads_ + now * GRADS);
-      tb_wait<0>();
-      tb_settle(slopes);
 #endif
-      tb_wait<0>();
+      tb_wait<TB_OF_KEYS>();
+      tb_pass();
       tb_settle(scores);
+      // Scores become shares while the gradients of shares are still made.
       const int column = at + lane % 4 * 2;
+      const bool some = at + TB_N > end || (TB_MASKED && partial);
+#if TB_CHANGES
+      float before[TB_M][TB_N / 8][4];
+#endif
 #pragma unroll
-      for (int n = 0; n < TB_N / 8; ++n)
+      for (int n = 0; n < TB_N / 8; ++n) {
+        const float2 log = *(const float2 *)(logs_ + now * TB_N + n * 8 + lane % 4 * 2);
 #pragma unroll
-        for (int odd = 0; odd < 2; ++odd) {
-          const int lanes = now * TB_N + n * 8 + lane % 4 * 2 + odd, i = TB_INSIDE(column + n * 8 + odd, queries);
-          const float found = logs_[lanes], less = less_[lanes];
-          const float minus = found == -TB_INFINITY ? found : -found * TB_LOG2E;
+        for (int m = 0; m < TB_M; ++m)
 #pragma unroll
-          for (int m = 0; m < TB_M; ++m)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              const int e = 2 * half + odd, j = TB_INSIDE(row + m * 16 + half * 8, keys);
-              const float score = scores[m][n][e] * scale;
-              const float made = TB_SCORE(score, batch, head, i, j);
-              const float share = tb_exp2(fmaf(made, TB_LOG2E, minus));
-              scores[m][n][e] = share;
-              if (TB_OF_KEYS)
-                slopes[m][n][e] = TB_SLOPE(share * (slopes[m][n][e] - less), score, batch, head, i, j);
-            }
-        }
-      if (at + TB_N > end || (TB_MASKED && partial)) {
+          for (int e = 0; e < 4; ++e) {
+            const float minus_log = e % 2 ? log.y : log.x;
+#if TB_CHANGES
+            const int i = TB_INSIDE(column + n * 8 + e % 2, queries), j = TB_INSIDE(row + m * 16 + e / 2 * 8, keys);
+            before[m][n][e] = scores[m][n][e] * scale;
+            const float made = TB_SCORE(before[m][n][e], batch, head, i, j);
+            scores[m][n][e] = tb_exp2(fmaf(made, TB_LOG2E, minus_log));
+#else
+            scores[m][n][e] = tb_exp2(fmaf(scores[m][n][e], factor, minus_log));
+#endif
+          }
+      }
+      if (some) {
 #pragma unroll
         for (int m = 0; m < TB_M; ++m)
 #pragma unroll
@@ -108,13 +111,32 @@
               bool counts = i < end;
               if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, TB_INSIDE(i, queries), j);
               scores[m][n][e] = counts ? scores[m][n][e] : 0.0f;
-              if (TB_OF_KEYS) slopes[m][n][e] = counts ? slopes[m][n][e] : 0.0f;
             }
       }
 #if TB_OF_VALUES
       tb_weighted<TB_DEEP>(of_values, scores, grads_ + now * GRADS);
 #endif
 #if TB_OF_KEYS
+      tb_wait<TB_OF_VALUES>();
+      tb_settle(slopes);
+#pragma unroll
+      for (int n = 0; n < TB_N / 8; ++n) {
+        const float2 less = *(const float2 *)(less_ + now * TB_N + n * 8 + lane % 4 * 2);
+#pragma unroll
+        for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            const float changed = scores[m][n][e] * (slopes[m][n][e] - (e % 2 ? less.y : less.x));
+#if TB_CHANGES
+            const int i = TB_INSIDE(column + n * 8 + e % 2, queries), j = TB_INSIDE(row + m * 16 + e / 2 * 8, keys);
+            slopes[m][n][e] = TB_SLOPE(changed, before[m][n][e], batch, head, i, j);
+#else
+            slopes[m][n][e] = changed;
+#endif
+            // Of what does not count the derivative may be anything, infinity times 0 included.
+            if (some) slopes[m][n][e] = scores[m][n][e] == 0.0f ? 0.0f : slopes[m][n][e];
+          }
+      }
       tb_weighted<TB_WIDTH>(of_keys, slopes, queries_ + now * QUERIES);
 #endif
       tb_wait<0>();

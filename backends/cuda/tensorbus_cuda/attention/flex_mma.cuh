@@ -19,6 +19,8 @@ static __device__ __forceinline__ void tb_mma(float (&c)[4], const unsigned int 
 // Products are there at once: nothing has to be waited for.
 template <int LEFT> static __device__ __forceinline__ void tb_wait() {}
 template <int M, int N> static __device__ __forceinline__ void tb_settle(float (&)[M][N][4]) {}
+static __device__ __forceinline__ void tb_take_turn() {}
+static __device__ __forceinline__ void tb_pass() {}
 
 // c = a b^T: the warp's 16 * M of the TALL rows of a, 8 * N rows of b, both WIDTH wide in shared memory.
 template <int WIDTH, int TALL, int M, int N>

@@ -45,11 +45,11 @@
     for (int half = 0; half < 2; ++half) {
       const int i = row + m * 16 + half * 8;
       const bool there = i < stop;
-      const float log =
-          there ? lse[lse_o + batch * lse_b0 + head * lse_b1 + i * lse_s0] : TB_INFINITY;
-      logs[m][half] = log == -TB_INFINITY ? -TB_INFINITY : -log * TB_LOG2E;  // rows that see nothing have no shares
-      less[m][half] = there ? behind[((long long)batch * heads + head) * queries + i] : 0.0f;
+      const long long line = ((long long)batch * heads + head) * queries + i;
+      logs[m][half] = there ? minus[line] : -TB_INFINITY;
+      less[m][half] = there ? behind[line] : 0.0f;
     }
+  const float factor = scale * TB_LOG2E;
   int now = 0;
   while (more) {
     const int at = walk.at, end = walk.stop;
@@ -62,26 +62,34 @@
     }
     tb_commit();
     float scores[TB_M][TB_N / 8][4], slopes[TB_M][TB_N / 8][4];
+    tb_take_turn();
     tb_products<TB_WIDTH, TALL>(scores, queries_, keys_ + now * KEYS);
     tb_products<TB_DEEP, TALL>(slopes, grads_, values_ + now * VALUES);
-    tb_wait<0>();
+    tb_wait<1>();
+    tb_pass();
     tb_settle(scores);
-    tb_settle(slopes);
+    // Scores become shares while the gradients of shares are still made.
     const int column = at + lane % 4 * 2;
+    const bool some = at + TB_N > end || (TB_MASKED && partial);
+#if TB_CHANGES
+    float before[TB_M][TB_N / 8][4];
+#endif
 #pragma unroll
     for (int m = 0; m < TB_M; ++m)
 #pragma unroll
       for (int n = 0; n < TB_N / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
+#if TB_CHANGES
           const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = TB_INSIDE(column + n * 8 + e % 2, keys);
-          const float score = scores[m][n][e] * scale;
-          const float made = TB_SCORE(score, batch, head, i, j);
-          const float share = tb_exp2(fmaf(made, TB_LOG2E, logs[m][e / 2]));
-          const float changed = share * (slopes[m][n][e] - less[m][e / 2]);
-          slopes[m][n][e] = TB_SLOPE(changed, score, batch, head, i, j);
+          before[m][n][e] = scores[m][n][e] * scale;
+          const float made = TB_SCORE(before[m][n][e], batch, head, i, j);
+          scores[m][n][e] = tb_exp2(fmaf(made, TB_LOG2E, logs[m][e / 2]));
+#else
+          scores[m][n][e] = tb_exp2(fmaf(scores[m][n][e], factor, logs[m][e / 2]));
+#endif
         }
-    if (at + TB_N > end || (TB_MASKED && partial)) {
+    if (some) {
 #pragma unroll
       for (int m = 0; m < TB_M; ++m)
 #pragma unroll
@@ -91,9 +99,27 @@
             const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = column + n * 8 + e % 2;
             bool counts = j < end;
             if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, i, TB_INSIDE(j, keys));
-            slopes[m][n][e] = counts ? slopes[m][n][e] : 0.0f;
+            scores[m][n][e] = counts ? scores[m][n][e] : 0.0f;
           }
     }
+    tb_wait<0>();
+    tb_settle(slopes);
+#pragma unroll
+    for (int m = 0; m < TB_M; ++m)
+#pragma unroll
+      for (int n = 0; n < TB_N / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float changed = scores[m][n][e] * (slopes[m][n][e] - less[m][e / 2]);
+#if TB_CHANGES
+          const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = TB_INSIDE(column + n * 8 + e % 2, keys);
+          slopes[m][n][e] = TB_SLOPE(changed, before[m][n][e], batch, head, i, j);
+#else
+          slopes[m][n][e] = changed;
+#endif
+          // Of what does not count the derivative may be anything, infinity times 0 included.
+          if (some) slopes[m][n][e] = scores[m][n][e] == 0.0f ? 0.0f : slopes[m][n][e];
+        }
     tb_weighted<TB_WIDTH>(result, slopes, keys_ + now * KEYS);
     tb_wait<0>();
     tb_settle(result);

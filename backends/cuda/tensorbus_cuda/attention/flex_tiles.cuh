@@ -10,7 +10,7 @@ constexpr float TB_LOG2E = 1.4426950408889634f, TB_LN2 = 0.6931471805599453f;
 // row: "128-byte swizzle".
 __host__ __device__ constexpr int tb_padded(int width) { return (width + 63) / 64 * 64; }
 __host__ __device__ constexpr int tb_size(int rows, int width) { return rows * tb_padded(width); }
-template <int ROWS, int WIDTH> static __device__ __forceinline__ int tb_at(int row, int column) {
+template <int ROWS, int WIDTH> static __device__ __forceinline__ constexpr int tb_at(int row, int column) {
   return (column / 64 * ROWS + row) * 64 + ((column / 8 & 7) ^ (row & 7)) * 8 + (column & 7);
 }
 #else
@@ -18,7 +18,7 @@ template <int ROWS, int WIDTH> static __device__ __forceinline__ int tb_at(int r
 __host__ __device__ constexpr int tb_padded(int width) { return (width + 15) / 16 * 16; }
 __host__ __device__ constexpr int tb_line(int width) { return tb_padded(width) + 8; }
 __host__ __device__ constexpr int tb_size(int rows, int width) { return rows * tb_line(width); }
-template <int ROWS, int WIDTH> static __device__ __forceinline__ int tb_at(int row, int column) {
+template <int ROWS, int WIDTH> static __device__ __forceinline__ constexpr int tb_at(int row, int column) {
   return row * tb_line(WIDTH) + column;
 }
 #endif
@@ -28,9 +28,9 @@ static __device__ __forceinline__ unsigned int tb_place(const void *p) {
   asm("{\n .reg .u64 at;\n cvta.to.shared.u64 at, %1;\n cvt.u32.u64 %0, at;\n}" : "=r"(place) : "l"(p));
   return place;
 }
-static __device__ __forceinline__ void tb_copy16(void *to, const void *from, bool there) {
+static __device__ __forceinline__ void tb_copy16(unsigned int to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-               : : "r"(tb_place(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+               : : "r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 static __device__ __forceinline__ void tb_copy4(void *to, const void *from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
@@ -85,21 +85,43 @@ struct tb_rows {
   // Copy ROWS rows from the row `first` on; those beyond `count`, and columns beyond WIDTH, are zeros.
   template <int ROWS, int WIDTH, int THREADS>
   __device__ __forceinline__ void copy(tb_half_t *to, int first, int count) const {
-    constexpr int PADDED = tb_padded(WIDTH), CHUNKS = PADDED / 8;
-    const tb_half_t *from = at + first * stride;
-    if (whole) {
+    constexpr int PADDED = tb_padded(WIDTH), CHUNKS = PADDED / 8, LINES = THREADS / CHUNKS;
+    // A thread's rows lie alike, and are all in the same columns: one address of each side serves them all.
+    constexpr bool ALIKE = LINES && THREADS % CHUNKS == 0 && ROWS % LINES == 0 && (!TB_WGMMA || LINES % 8 == 0);
+    if (whole && ALIKE) {
+      const int row = (int)threadIdx.x / CHUNKS, column = (int)threadIdx.x % CHUNKS * 8;
+      const unsigned int place = tb_place(to) + 2 * tb_at<ROWS, WIDTH>(row, column);
+      constexpr int APART = 2 * (tb_at<ROWS, WIDTH>(ALIKE ? LINES : 0, 0) - tb_at<ROWS, WIDTH>(0, 0));
+      const tb_half_t *from = at + (first + row) * stride + column;
+      const long long jump = LINES * stride;
+      if (PADDED == WIDTH && count >= ROWS) {
 #pragma unroll
-      for (int k = 0; k < (ROWS * CHUNKS + THREADS - 1) / THREADS; ++k) {
-        const int i = k * THREADS + (int)threadIdx.x, row = i / CHUNKS, column = i % CHUNKS * 8;
-        if (ROWS * CHUNKS % THREADS == 0 || row < ROWS) {
-          const bool there = row < count && (PADDED == WIDTH || column < WIDTH);
-          tb_copy16(to + tb_at<ROWS, WIDTH>(row, column), there ? from + row * stride + column : at, there);
+        for (int k = 0; k < ROWS / LINES; ++k) {
+          tb_copy16(place + k * APART, from, true);
+          from += jump;
+        }
+      } else {
+#pragma unroll
+        for (int k = 0; k < ROWS / LINES; ++k) {
+          const bool there = row + k * LINES < count && (PADDED == WIDTH || column < WIDTH);
+          tb_copy16(place + k * APART, there ? from : at, there);
+          from += jump;
         }
       }
+    } else if (whole) {
+#pragma unroll 4
+      for (int i = threadIdx.x; i < ROWS * CHUNKS; i += THREADS) {
+        const int row = i / CHUNKS, column = i % CHUNKS * 8;
+        const bool there = row < count && (PADDED == WIDTH || column < WIDTH);
+        const tb_half_t *from = there ? at + (first + row) * stride + column : at;
+        tb_copy16(tb_place(to) + 2 * tb_at<ROWS, WIDTH>(row, column), from, there);
+      }
     } else {
+#pragma unroll 1
       for (int i = threadIdx.x; i < ROWS * PADDED; i += THREADS) {
         const int row = i / PADDED, column = i % PADDED;
-        to[tb_at<ROWS, WIDTH>(row, column)] = row < count && column < WIDTH ? from[row * stride + column * step] : 0;
+        const bool there = row < count && column < WIDTH;
+        to[tb_at<ROWS, WIDTH>(row, column)] = there ? at[(first + row) * stride + column * step] : 0;
       }
     }
   }

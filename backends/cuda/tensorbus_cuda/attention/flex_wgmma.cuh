@@ -16,6 +16,14 @@ template <int M, int N> static __device__ __forceinline__ void tb_settle(float (
 #pragma unroll
     for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(c[0][n][e]) : : "memory");
 }
+// Of two warpgroups the second begins its first products when the first one has its own: then one multiplies while
+// the other works on its scores.
+static __device__ __forceinline__ void tb_take_turn() {
+  if (TB_TURNS && TB_WARPS == 8 && threadIdx.x >= 128) asm volatile("bar.sync 1, 256;" : : : "memory");
+}
+static __device__ __forceinline__ void tb_pass() {
+  if (TB_TURNS && TB_WARPS == 8 && threadIdx.x < 128) asm volatile("bar.arrive 1, 256;" : : : "memory");
+}
 static __device__ __forceinline__ void tb_begin() { asm volatile("wgmma.fence.sync.aligned;" : : : "memory"); }
 static __device__ __forceinline__ void tb_end() { asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory"); }
 
@@ -24,12 +32,13 @@ template <int WIDTH, int TALL, int M, int N>
 static __device__ __forceinline__ void tb_products(float (&c)[M][N][4], const tb_half_t *a, const tb_half_t *b) {
   static_assert(M == 1, "a warp of a warpgroup has 16 rows");
   const tb_half_t *own = a + (int)threadIdx.x / 128 * 64 * 64;
+  const unsigned long long of_a = tb_tile(own, 8), of_b = tb_tile(b, 8);
   tb_settle(c);
   tb_begin();
 #pragma unroll
   for (int k = 0; k < tb_padded(WIDTH); k += 16)
-    tb_wgmma<8 * N>::of_tiles(c[0], tb_tile(own + k / 64 * TALL * 64 + k % 64, 8),
-                              tb_tile(b + k / 64 * 8 * N * 64 + k % 64, 8), k != 0);
+    tb_wgmma<8 * N>::of_tiles(c[0], of_a + (k / 64 * TALL * 64 + k % 64) / 8,
+                              of_b + (k / 64 * 8 * N * 64 + k % 64) / 8, k != 0);
   tb_end();
 }
 
@@ -43,10 +52,10 @@ static __device__ __forceinline__ void tb_weighted(float (&c)[M][tb_padded(WIDTH
     w[n / 2][n % 2 * 2] = tb_pair(weights[0][n][0], weights[0][n][1]);
     w[n / 2][n % 2 * 2 + 1] = tb_pair(weights[0][n][2], weights[0][n][3]);
   }
+  const unsigned long long of_b = tb_tile(b, 8 * N * 64);
   tb_settle(c);
   tb_begin();
 #pragma unroll
-  for (int n = 0; n < N / 2; ++n)
-    tb_wgmma<tb_padded(WIDTH)>::of_weights(c[0], w[n], tb_tile(b + n * 16 * 64, 8 * N * 64));
+  for (int n = 0; n < N / 2; ++n) tb_wgmma<tb_padded(WIDTH)>::of_weights(c[0], w[n], of_b + n * 16 * 64 / 8);
   tb_end();
 }

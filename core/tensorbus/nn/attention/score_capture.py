@@ -228,7 +228,10 @@ class _Scalars:
         if op == "constant" or (op == "full" and not node.inputs):
             return Node(op="constant", attrs={"value": attrs["value"]}, spec=Spec((), node.spec.dtype))
         if op in table and table[op].family in ("elementwise", "cast"):
-            return _node(op, tuple([self._aligned(role, x, index) for x in node.inputs]), attrs)
+            operands = tuple([self._aligned(role, x, index) for x in node.inputs])
+            return (
+                operands[2] if op == "where" and _counts_from_zero(*operands) else _node(op, operands, attrs)
+            )
         if op == "gather":
             x, *indices = node.inputs
             rank = len(indices[0].spec.shape)
@@ -275,6 +278,20 @@ class _Scalars:
 def _node(op: str, inputs: tuple[Node, ...], attrs: Mapping[str, Any] | None = None) -> Node:
     specs = table[op].specs(tuple([x.spec for x in inputs]), attrs or {})
     return Node(op=op, inputs=inputs, attrs=dict(attrs or {}), spec=specs[0])
+
+
+def _counts_from_zero(negative: Node, wrapped: Node, index: Node) -> bool:
+    """Return whether an index that may count from the end is one of a score's own numbers: those never do.
+
+    It is ``wrapped``, the index plus a length, where the signs of the two differ.
+    """
+    number = index.inputs[0] if index.op == "cast" else index
+    return (
+        number.op == "input" and 0 < number.attrs["index"] < LEAD
+        and wrapped.op == "add" and wrapped.inputs[0] is index and wrapped.inputs[1].op == "constant"
+        and negative.op == "less" and negative.inputs[0].op == "bitwise_xor"
+        and negative.inputs[0].inputs == (index, wrapped)
+    )  # fmt: skip
 
 
 def _number(value: Any, dtype: DType) -> Node:
