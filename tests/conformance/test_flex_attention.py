@@ -245,6 +245,41 @@ def test_functions_that_are_made_anew_are_captured_once(monkeypatch: pytest.Monk
     assert len(captured) == 3
 
 
+@pytest.mark.full
+def test_transforms(device: str) -> None:
+    """What is mapped or has a tangent may be operands, captured tensors, or both; masks are as they are."""
+    rng = np.random.default_rng(2)
+    q, k, v, weight = (
+        tb.asarray(rng.normal(size=(2, 2, 9, 4)).astype("f4"), device=device) for _ in range(4)
+    )
+    slopes = tb.asarray(rng.normal(size=(3, 2)).astype("f4"), device=device)
+    mask = create_block_mask(causal, None, None, 9, 9, device=device, BLOCK_SIZE=4)
+
+    def attend(q: Any, k: Any, slope: Any) -> Any:
+        return flex_attention(q, k, v, lambda s, b, h, i, j: s + slope[h] * (i - j), mask)
+
+    several = tb.stack([q, 2 * q, q + k])
+    for axes in ((0, None, 0), (None, None, 0), (0, None, None)):
+        given = [several if axes[0] == 0 else q, k, slopes if axes[2] == 0 else slopes[0]]
+        each = [[x[n] if axis == 0 else x for x, axis in zip(given, axes, strict=True)] for n in range(3)]
+        assert_near(
+            tb.vmap(attend, in_dims=axes)(*given),
+            tb.stack([attend(*one) for one in each]),
+            "float32",
+            str(axes),
+        )
+    at = (q, k, slopes[0])
+    leaves = [x.detach().requires_grad_() for x in at]
+    gradients = tb.grad((attend(*leaves) * weight).sum(), leaves)
+    for place in range(3):
+        tangents = [tb.ones_like(x) if n == place else tb.zeros_like(x) for n, x in enumerate(at)]
+        _, tangent = tb.func.jvp(attend, at, tuple(tangents))
+        assert_near((tangent * weight).sum(), gradients[place].sum(), "float32", f"tangent {place}")
+    slope = slopes[0]
+    _, tangent = tb.func.jvp(lambda slope: attend(q, k, slope), (slope,), (tb.ones_like(slope),))
+    assert_near((tangent * weight).sum(), gradients[2].sum(), "float32", "tangent of what is captured")
+
+
 def test_lengths_may_be_open(device: str) -> None:
     """One program serves all lengths; the width of heads is its own."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...dispatch.kernel_tables import is_served
-from ...dispatch.modes import is_value_mode
+from ...dispatch.modes import base_device, is_value_mode
 from ...dtypes import definition as dt
 from ...errors import ArgumentError, DeviceError, ShapeError
 from ...ops.call_errors import with_form
@@ -96,7 +96,7 @@ def _states(mask: BlockMask, query: Tensor, key: Tensor) -> Tensor:
                 f" {mask.seq_lengths[1]} keys, and there are {lengths[0]} and {lengths[1]}. Create one for"
                 " these lengths; its upper left corner is block_mask.cropped(q_len, kv_len)."
             )
-    if mask.blocks.device != query.device:
+    if base_device(mask.blocks.device) != base_device(query.device):
         raise DeviceError(
             f"flex_attention: the query is on {query.device} and the block mask on {mask.blocks.device}; move"
             f" it with .to({str(query.device)!r})."

@@ -16,7 +16,7 @@ from ...autograd.engine import grad
 from ...backend_interface.graph import Graph, Node
 from ...decompose.tracer import GraphTracer
 from ...devices.device import Device
-from ...dispatch.modes import Mode
+from ...dispatch.modes import Mode, base_device, is_value_mode
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
 from ...errors import ArgumentError, DeviceError, DtypeError, ShapeError, UnsupportedOpError
@@ -65,12 +65,17 @@ def capture(score_mod: Mod | None, mask_mod: Mod | None, dtype: DType, device: D
             )
         outputs.append(scalars.result("mask_mod", made))
     graph = Graph(inputs=tuple(inputs), outputs=tuple(outputs))
-    wanted = {k for k, x in enumerate(mode.tensors) if x._node is not None and x.dtype.is_floating}
+    wanted = {k for k, x in enumerate(mode.tensors) if x.dtype.is_floating and _is_varied(x)}
     derivative, reads = _derivative(graph, wanted)
     program = ScoreProgram(
         graph=graph, masked=mask_mod is not None, derivative=derivative, reads=tuple(reads)
     )
     return Captured(program, tuple(mode.tensors), mode.whole)
+
+
+def _is_varied(x: Tensor) -> bool:
+    """Return whether there may be a derivative by a tensor; one that stands for others may have a tangent."""
+    return x._node is not None or is_value_mode(x.device.type)
 
 
 def _input(index: int, dtype: DType, shape: tuple[int, ...] = ()) -> Node:
@@ -124,7 +129,7 @@ class _Capture(Mode):
             _, op, source, attrs = self._views[id(x)]
             known = self._lifted[id(x)] = table.run(op.name, [self._lift(source)], attrs, below=True)
         if known is None:
-            if x.device != self.device:
+            if base_device(x.device) != base_device(self.device):
                 raise DeviceError(
                     f"a tensor of shape {x.shape} that score_mod or mask_mod captured is on {x.device};"
                     f" query, key and value are on {self.device}. Move it with .to({str(self.device)!r})."
