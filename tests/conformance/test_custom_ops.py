@@ -51,7 +51,7 @@ def test_a_custom_op_is_an_op_of_the_device(device: str) -> None:
 
     expected = 48 * x * x  # of (2 x^2)^2
     for run in (loss, tb.compile(loss)):
-        assert tb.allclose(run(x.clone().requires_grad_()), expected)
+        assert run(x.clone().requires_grad_()).tolist() == expected.tolist()
     whole = tb.zeros((2, 3), device=device)
     mixed([y[0]], whole[1], 1.0)
     assert whole.tolist() == [[0.0] * 3, [2.0, -3.0, 0.5]]

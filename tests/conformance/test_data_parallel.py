@@ -11,6 +11,8 @@ from tensorbus import distributed as dist
 from tensorbus import nn
 from tensorbus.errors import ArgumentError, DistributedError
 
+from error_bounds import assert_alike
+
 BATCH = tb.randn(8, 6, device="cpu")
 
 
@@ -70,9 +72,8 @@ def test_gradients_are_those_of_all_data(compiled: bool, views: bool) -> None:
     model.load_state_dict({k: tb.asarray(v, device="cpu") for k, v in state.items()})
     (3 * (model(BATCH, "ab") ** 2).mean()).backward()
     whole = [p.grad for p in model.parameters() if p.grad is not None]
-    assert all(
-        tb.allclose(tb.asarray(g, device="cpu"), w, atol=1e-5) for g, w in zip(first, whole, strict=True)
-    )
+    for g, w in zip(first, whole, strict=True):
+        assert_alike(tb.asarray(g, device="cpu"), w, roundings=64)  # sums of a batch, in three steps
     assert calls.count("all_reduce") == 2 * 3  # each of three buckets, in two of three steps
 
 
