@@ -7,6 +7,7 @@ opened when it is first asked for.
 from __future__ import annotations
 
 import sys
+from operator import attrgetter as _attribute
 from typing import TYPE_CHECKING, Any, Final
 
 from .compat import torch_names
@@ -475,14 +476,6 @@ _find, _names, _OFFERED = lazy_exports(
 )
 
 
-def _resolve(name: str) -> Any:
-    """Return what a dotted name stands for."""
-    value: Any = sys.modules[__name__]
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def __dir__() -> list[str]:
     return sorted({*_names(), *torch_names.ALIASES})
 
@@ -492,7 +485,7 @@ def __getattr__(name: str) -> Any:
     if name in _OFFERED:
         return _find(name)
     if name in torch_names.ALIASES:
-        return globals().setdefault(name, _resolve(torch_names.ALIASES[name]))
+        return globals().setdefault(name, _attribute(torch_names.ALIASES[name])(sys.modules[__name__]))
     # `from tensorbus import backend_api` asks here first: a part not yet imported must load no plugin.
     if not name.startswith("_") and name not in plugin_ops.modules():
         value = plugin_ops.find(name)

@@ -7,7 +7,6 @@ returns ``GUARD_MISS`` where one fails.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +39,6 @@ from ..state.mutations import (
     Mutations,
     StateVaries,
     describe_object,
-    describe_ref,
     diff_state,
     differs_in_tensors_only,
 )
@@ -48,6 +46,7 @@ from ..state.object_view import ChildRef, TensorState, Uncapturable
 from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
+from .input_relaxation import relax
 from .output_codegen import OutputCodegen, construct, link_along, set_attribute
 
 
@@ -119,7 +118,7 @@ class ReplayCodegen:
         mutations.rates = self.rates
         if mutations.rates or mutations.reason:
             raise StateVaries(mutations)
-        self._relax(mutations)
+        relax(self.reach, self.reached, mutations)
         for tracked in mutations.refilled:
             now = inspect_object(tracked.obj, self.reach.names)
             if self.reach.filled.get(id(tracked.obj)) == tracked.before.state and not differs_in_tensors_only(
@@ -230,62 +229,6 @@ class ReplayCodegen:
         children += [tracked for _, tracked in self.reach.argument_objects]
         things = [id(s.obj) for s in children if s is not None]
         return not lists.isdisjoint(things) or any(things.count(k) > 1 for k in own)
-
-    def _relax(self, mutations: Mutations) -> None:
-        """Accept any tensor where the run replaces one: in a container, a global, a gradient."""
-        for tracked, ref, _ in mutations.container_tensors:
-            child = self.reached.get(id(ref.value))
-            uses = sum(c is child for s in self.reached.values() for _, c in s.children)
-            if child is None or uses != 1 or any(g.tracked is child for g in self.reach.globals):
-                raise Uncapturable(
-                    f"replaces {describe_ref(ref)} of {describe_object(tracked)}, which has other holders"
-                )
-            self._relax_object(child, self.reach.access(tracked, ref))
-        for tracked in mutations.grads:
-            before = tracked.before.state.grad
-            child = self.reached.get(id(before)) if before is not None else None
-            if child is not None:
-                child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
-        self._relax_gradients()
-        self._relax_state()
-        for global_ref, _ in mutations.global_tensors:
-            child = global_ref.tracked
-            uses = sum(c is child for s in self.reached.values() for _, c in s.children)
-            if (
-                child is None
-                or uses
-                or any(g.tracked is child and g is not global_ref for g in self.reach.globals)
-            ):
-                raise Uncapturable(f"assigns the global {global_ref.name!r}, which is known elsewhere too")
-            self._relax_object(child, self._global(global_ref))
-
-    def _relax_gradients(self) -> None:
-        """Accept any gradient that the run only reads: each backward pass creates others."""
-        holder_counts = Counter(id(c) for s in self.reached.values() for _, c in s.children)
-        holder_counts.update(id(g.tracked) for g in self.reach.globals)
-        for tracked in self.reached.values():
-            state = tracked.before.state
-            child = self.reached.get(id(state.grad)) if isinstance(state, TensorState) else None
-            if child is not None and child.fixed and holder_counts[id(child)] == 1:
-                child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
-
-    def _relax_state(self) -> None:
-        """Accept any tensor at a location where captures have found different ones."""
-        for place, at, tracked in self.reach.unique_locations():
-            alone = all(child is None for _, child in tracked.children)
-            if place in self.reach.replaced_locations and id(tracked.obj) in self.reached and alone:
-                tracked.fixed, tracked.expr = False, at
-
-    def _relax_object(self, child: TrackedObject, at: str) -> None:
-        """Accept any object where ``at`` finds one, and any children in it."""
-        child.fixed, child.expr = False, at
-        for ref, tracked in child.children:
-            if tracked is not None:
-                if sum(c is tracked for s in self.reached.values() for _, c in s.children) != 1:
-                    raise Uncapturable(
-                        f"replaces {describe_ref(ref)} of {describe_object(child)}, which is known elsewhere"
-                    )
-                self._relax_object(tracked, self.reach.access(child, ref))
 
     def _input(self, feed: InputSource) -> str:
         """Return the expression of an input's value."""
