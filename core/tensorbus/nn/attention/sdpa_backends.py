@@ -19,6 +19,7 @@ from ...dispatch.candidates import BackendVerdict, judge
 from ...dispatch.kernel_tables import is_served
 from ...dispatch.modes import is_value_mode
 from ...dispatch.selection import has_observers, notify
+from ...dtypes import definition as dt
 from ...errors import ArgumentError, UnsupportedOpError
 from ...ops.definition import Spec, table
 from ...ops.nn.attention_blocks import has_few_queries
@@ -51,6 +52,9 @@ _ORDER: Final = (
     SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH,
 )  # fmt: skip
 """The order in which backends are asked, unless a user states another."""
+_FEWEST_SCORES_BESIDE_KERNELS: Final = 1 << 24
+"""The same on a device that has kernels of attention, none of which serves the call, of which operands are
+wide: it has products of a library too, by which the formula is faster than tiles."""
 _KEY: Final = f"{NAME} backends"
 """Under what the names of the allowed backends stand among the kernels that the user prefers."""
 _FEWEST_SCORES: Final = 1 << 18
@@ -138,10 +142,18 @@ def choose_backend(call: SdpaCall) -> SDPBackend:
     """
     names = kernel_preference.preferred(_KEY)
     if names is None:
+        fewest = _FEWEST_SCORES
         if is_served(call.device.type, NAME) and not call.dropout:
-            return SDPBackend.OVERRIDEABLE
-        few = call.scores < _FEWEST_SCORES or has_few_queries(call.specs[0].shape)
-        if few or call.learns_mask or _tile_refusal(call) is not None:
+            if _serves_itself(call):
+                return SDPBackend.OVERRIDEABLE
+            if call.out.dtype not in dt.NARROW:
+                fewest = _FEWEST_SCORES_BESIDE_KERNELS
+        if (
+            call.scores < fewest
+            or has_few_queries(call.specs[0].shape)
+            or call.learns_mask
+            or _tile_refusal(call) is not None
+        ):
             return SDPBackend.MATH
         return SDPBackend.FLASH_ATTENTION if len(call.specs) == 3 else SDPBackend.EFFICIENT_ATTENTION
     verdicts = [verdict_of(SDPBackend[name], call) for name in names.split()]
@@ -206,6 +218,26 @@ def _tile_refusal(call: SdpaCall) -> str | None:
     return None
 
 
+def _serves_itself(call: SdpaCall) -> bool:
+    """Return whether a kernel that was registered for the op serves a call; of open lengths, as they were."""
+    if is_value_mode(call.device.type):
+        return True  # the op is decomposed by the transform
+    if call.causal_bias:
+        return False
+    request = _request(call)
+    return any(v.reason is None for v in judge(NAME, request, call.device))
+
+
+def _request(call: SdpaCall) -> Call:
+    def known(spec: Spec) -> tuple[int, ...]:
+        return tuple([getattr(n, "hint", n) for n in spec.shape])
+
+    return Call(
+        op=NAME, dtypes=tuple([s.dtype for s in call.specs]), shapes=tuple([known(s) for s in call.specs]),
+        attrs=call.attrs, out_dtype=call.out.dtype, out_shape=known(call.out), index=call.device.index,
+    )  # fmt: skip
+
+
 def _own_kernel(backend: SDPBackend, call: SdpaCall) -> BackendVerdict:
     """Return whether a kernel that was registered for the op serves a call."""
     device, wanted = call.device, backend is SDPBackend.CUDNN_ATTENTION
@@ -220,11 +252,7 @@ def _own_kernel(backend: SDPBackend, call: SdpaCall) -> BackendVerdict:
         reason = "the lengths are open"
     if reason is not None:
         return BackendVerdict(device.type, backend.name, reason)
-    specs = call.specs
-    request = Call(
-        op=NAME, dtypes=tuple([s.dtype for s in specs]), shapes=tuple([s.shape for s in specs]),
-        attrs=call.attrs, out_dtype=call.out.dtype, out_shape=call.out.shape, index=device.index,
-    )  # fmt: skip
+    request = _request(call)
     known = is_served(device.type, NAME)
     verdicts = [v for v in (judge(NAME, request, device) if known else ()) if (v.name == "cudnn") is wanted]
     serving = next((v for v in verdicts if v.reason is None), None)
