@@ -2,7 +2,7 @@
 
 Parameters with gradients come in; a step computes all new values, then stores them. In order: ``optimizer``,
 ``step_hooks``, ``fused_update``, ``sgd``, ``adam``, ``adam_variants``, ``adafactor``, ``rmsprop``, ``rprop``,
-``lbfgs``, ``strong_wolfe``, ``clip_grad``.
+``lbfgs``, ``strong_wolfe``, ``clip_grad``, ``lr_scheduler``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sample calls of ops, and coverage of devices.
 
 An op comes in; calls to try, and how a device runs each, leave: what manifests and the conformance kit are
-made from. In order: ``sample``, ``coverage``.
+made from. In order: ``sample``, ``samples``, ``coverage``.
 """
 
 from __future__ import annotations
