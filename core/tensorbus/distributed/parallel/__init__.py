@@ -1,4 +1,5 @@
 """Modules that ranks train together.
 
-In order: ``module_class``, ``gradient_reducer``, ``replicate``.
+In order: ``module_class``, ``gradient_reducer``, ``replicate``, ``styles``, ``parallelize``,
+``vocabulary_loss``.
 """

@@ -20,6 +20,7 @@ from ...tracing.active_tracer import active_tracer
 from ..collectives import functional
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
+from ..tensor.dtensor import laid_as, part_of
 
 FIRST_BUCKET: Final = 1 << 20
 """Bytes of the first bucket: small, so that communication begins early."""
@@ -75,7 +76,7 @@ class GradientReducer:
         self.group = group
         self._names, self._parameters = list(names), list(parameters)
         self._find_unused, self._views = find_unused, views
-        self._buckets = buckets_of(self._parameters, bucket_bytes)
+        self._buckets = buckets_of([part_of(p.detach()) for p in self._parameters], bucket_bytes)
         self._arrived: dict[int, Tensor] = {}
         self._started: list[Work | Tensor] = []
         for place, parameter in enumerate(self._parameters):
@@ -87,8 +88,8 @@ class GradientReducer:
             return False
         with no_grad():
             known = self._parameters[place].grad
-            g = g.detach()
-            self._arrived[place] = g if known is None else known + g
+            g = part_of(g.detach())
+            self._arrived[place] = g if known is None else part_of(known) + g
             while self._is_full(len(self._started)):
                 self._start(len(self._started))
         return True
@@ -112,9 +113,10 @@ class GradientReducer:
                 for bucket, started in zip(self._buckets, self._started, strict=True):
                     flat = started.wait() if isinstance(started, Work) else started
                     parameters = [self._parameters[k] for k in bucket]
-                    for place, p, g in zip(bucket, parameters, unflattened(flat, parameters), strict=True):
+                    parts = unflattened(flat, [part_of(p.detach()) for p in parameters])
+                    for place, p, g in zip(bucket, parameters, parts, strict=True):
                         if p.requires_grad and used[place]:
-                            p.grad = g.detach() if self._views else g.clone()
+                            p.grad = laid_as(g.detach() if self._views else g.clone(), p, gradient=True)
         finally:
             self._arrived.clear()
             self._started.clear()
@@ -138,14 +140,14 @@ class GradientReducer:
         if arrived is not None:
             return arrived
         known = self._parameters[place].grad
-        return zeros_like(self._parameters[place].detach()) if known is None else known
+        return zeros_like(part_of(self._parameters[place].detach())) if known is None else part_of(known)
 
     def _used_anywhere(self) -> list[bool]:
         """Return of each parameter whether any rank had a gradient of it."""
         if not self._find_unused:
             return [True] * len(self._parameters)
         here = [int(k in self._arrived or p.grad is not None) for k, p in enumerate(self._parameters)]
-        device = self._parameters[0].device
+        device = part_of(self._parameters[0]).device
         used = functional.all_reduce(asarray(here, device=device), "max", self.group)
         return [bool(x) for x in used.tolist()]
 

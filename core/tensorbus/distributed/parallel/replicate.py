@@ -15,6 +15,7 @@ from ..collectives import functional
 from ..collectives.operations import _group
 from ..process_group.group import ProcessGroup
 from ..tensor.device_mesh import DeviceMesh
+from ..tensor.dtensor import laid_as, part_of
 from .gradient_reducer import GradientReducer, flattened, unflattened
 from .module_class import with_methods
 
@@ -57,7 +58,8 @@ def replicate(
 
     Every rank uses every parameter, or ``find_unused_parameters`` lets those that a rank did not use count as
     zeros there. With ``gradient_as_bucket_view`` gradients are parts of one tensor a bucket, else copies of
-    its parts. A step with ``tensorbus.compile`` around it is one program a rank, collectives included.
+    its parts. A module that ``parallelize_module`` has split over another dimension of the mesh is averaged
+    part by part. A step with ``tensorbus.compile`` around it is one program a rank, collectives included.
 
     Raises ``ArgumentError`` for a module that is replicated already or has nothing to train, and
     ``DistributedError`` at the end of a ``backward`` that missed parameters.
@@ -94,15 +96,20 @@ def replicate(
 
 
 def share(cells: list[Tensor], group: ProcessGroup) -> None:
-    """Make cells hold what those of the group's first rank hold: one collective for a dtype and device."""
-    kinds: dict[Any, list[Tensor]] = {}
+    """Make cells hold what those of the group's first rank hold: one collective for a dtype and device.
+
+    Of a cell that is distributed over other ranks, this rank's part.
+    """
+    kinds: dict[Any, list[tuple[Tensor, Tensor]]] = {}
     for cell in cells:
-        kinds.setdefault(cell._vtype.materialized, []).append(cell)
+        part = part_of(cell.detach())
+        kinds.setdefault(part._vtype.materialized, []).append((cell, part))
     with no_grad():
         for same in kinds.values():
-            flat = functional.broadcast(flattened([x.detach() for x in same]), 0, group)
-            for cell, value in zip(same, unflattened(flat, same), strict=True):
-                hold(cell, value.detach())
+            parts = [part for _, part in same]
+            flat = functional.broadcast(flattened(parts), 0, group)
+            for (cell, _), value in zip(same, unflattened(flat, parts), strict=True):
+                hold(cell, laid_as(value.detach(), cell))
 
 
 def _share_buffers(module: Module, args: tuple[Any, ...]) -> None:

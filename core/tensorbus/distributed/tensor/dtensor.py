@@ -319,6 +319,19 @@ def _is_even(x: DTensor) -> bool:
     return True
 
 
+def part_of(x: Tensor) -> Tensor:
+    """Return this rank's part of a distributed tensor, without history; any other tensor as it is."""
+    return wrap(x._value.local._value, x._value.local._vtype) if isinstance(x, DTensor) else x
+
+
+def laid_as(part: Tensor, x: Tensor, gradient: bool = False) -> Tensor:
+    """Return the tensor, without history, that lies as ``x``, or its ``gradient``, with ``part`` here."""
+    if not isinstance(x, DTensor):
+        return part
+    places = gradient_placements(x.placements) if gradient else x.placements
+    return _cell(part, layout_of(x.device_mesh, places, x.shape))  # type: ignore[no-any-return]
+
+
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:
     """Return ``x`` on the mesh's type of device, unmoved where it lies on one."""
     return x if mesh.device_type in (None, x.device.type) else x.to(mesh.device_type)

@@ -15,6 +15,7 @@ from ...errors import DeviceError
 from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
+from .implicit_replication import is_replicating
 from .layout import MESH, Distributed, Layout, layout_of, mesh_of, part_device
 from .placements import Replicate
 from .sharding_plan import ShardingPlan, plan_op
@@ -62,7 +63,7 @@ class MeshMode:
 
     def lift_operand(self, op: str, x: Any, device: Device) -> Any:
         """Return a 0-dimensional tensor as one that is the same on each rank; refuse all others."""
-        if x._vtype.device.type != MESH and not x.shape:
+        if x._vtype.device.type != MESH and (not x.shape or is_replicating()):
             return self.lift(x, device)
         mesh, _ = mesh_of(device)
         if x._vtype.device.type == MESH:
@@ -74,7 +75,8 @@ class MeshMode:
             f"{op}: operands are a distributed tensor, and one of shape {tuple(x.shape)} on {x.device}, which"
             f" belongs to this rank. Say how it lies: DTensor.from_local(x, mesh, [Replicate()]) where it is"
             f" the same on each rank of {mesh!r}, [Shard(0)] where it is a part, or distribute_tensor(x,"
-            f" mesh, placements)."
+            f" mesh, placements). In a block of distributed.implicit_replication() it counts as the same on"
+            f" each rank."
         )
 
     def depth(self, device: Device) -> int:
