@@ -342,6 +342,7 @@ if TYPE_CHECKING:
     from .amp.autocast_mode import autocast as autocast
     from .func.checkpoint import checkpoint as checkpoint
     from .compiler import RecompileWarning as RecompileWarning
+    from .compiler import SlowerThanEagerWarning as SlowerThanEagerWarning
     from .compiler import compile as compile
     from .compiler import mark_dynamic as mark_dynamic
     from .compiler import mark_static as mark_static
@@ -448,7 +449,7 @@ _LATER: Final = {
     "eager.explain": "explain",
     "func": "vmap",
     "control_flow": "cond scan while_loop",
-    "compiler": "RecompileWarning compile mark_dynamic mark_static",
+    "compiler": "RecompileWarning SlowerThanEagerWarning compile mark_dynamic mark_static",
     "func.checkpoint": "checkpoint",
     "amp.autocast_mode": "autocast",
     "serialization.safetensors": "load save",

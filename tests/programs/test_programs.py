@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 import tensorbus as tb
+from tensorbus.compiler.replay import eager_comparison
 from tensorbus_conformance.plugin import chosen
 
 from collection import PROGRAMS
@@ -129,3 +131,18 @@ def test_program(program: Program, device: str) -> None:
     # Where every length is left open there is a second run, whose effects must not be seen.
     leave_open = run(program, device, lambda fn: tb.compile(fn, dynamic=True))
     assert_same(want, leave_open, program, "compiled with open lengths")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(8))
+def test_calls_that_python_takes_in_turns_do_the_same(monkeypatch: pytest.MonkeyPatch, part: int) -> None:
+    """Every second call of a guard set goes Python's way, for ever: results, effects and gradients agree."""
+    for name in ("CLEAR", "FEW_PAIRS", "PAIRS", "PAIRS_OF_SHORT_CALLS"):
+        monkeypatch.setattr(eager_comparison, name, sys.maxsize)
+    monkeypatch.setattr(eager_comparison, "WARM_UP", ())
+    monkeypatch.setattr(eager_comparison, "MAX_CALLS", 1)
+    known = {dtype.name for dtype in tb.device(QUICK).properties.dtypes}
+    for program in PROGRAMS[part::8]:
+        if set(program.dtypes) <= known:
+            turns = run(program, QUICK, lambda fn: tb.compile(fn, compare_eager=True))
+            assert_same(eager(program, QUICK), turns, program, "compiled and in Python, in turns")

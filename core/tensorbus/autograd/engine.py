@@ -7,7 +7,7 @@ changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
@@ -42,6 +42,11 @@ from .hooks import gradient_after_hooks
 from .node_order import leading_to, order, reached_from
 
 FREED: Final = ("freed",)
+pass_watchers: Final[list[Any]] = []
+"""Weak references to functions that are called as a backward pass begins; they return what ends it, or None.
+
+Empty, but while calls of compiled functions are compared with Python's.
+"""
 _fused_vjp: Final = LateFunction("fused_vjp")
 
 
@@ -317,6 +322,25 @@ def walk(
     and so are their hooks to call. ``receivers`` collects what has taken gradients of leaves; None: those are
     results all the same.
     """
+    if pass_watchers and not within:
+        return _watched(lambda: _walk_back(outputs, seeds, retain, create, keep, hooks, within, receivers))
+    return _walk_back(outputs, seeds, retain, create, keep, hooks, within, receivers)
+
+
+def _watched(walk: Callable[[], dict[Any, Tensor]]) -> dict[Any, Tensor]:
+    """Return what ``walk`` does, for those who watch backward passes."""
+    watching = [watch for reference in pass_watchers if (watch := reference()) is not None]
+    ends = [end for watch in watching if (end := watch()) is not None]
+    result = walk()
+    for end in ends:
+        end()
+    return result
+
+
+def _walk_back(
+    outputs: Sequence[Tensor], seeds: Sequence[Tensor | None], retain: bool | None, create: bool,
+    keep: set[int] | None, hooks: bool, within: bool, receivers: dict[GradientReceiver, None] | None,
+) -> dict[Any, Tensor]:  # fmt: skip
     ends = keep if within and keep is not None else set()
     grads: dict[Any, Tensor] = {}
     result: dict[Any, Tensor] = {}

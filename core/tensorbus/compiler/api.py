@@ -11,13 +11,15 @@ from .compiled_function import CompiledFunction, compile_callable
 from .compiled_module import CompiledModule
 
 MODES: Final = ("default", "reduce-overhead", "max-autotune")
-_DEFAULTS: Final[dict[str, Any]] = {"fullgraph": False, "dynamic": None, "mode": "default"}
+_DEFAULTS: Final[dict[str, Any]] = {
+    "fullgraph": False, "dynamic": None, "mode": "default", "compare_eager": None,
+}  # fmt: skip
 
 
 @with_form
 def compile(
     fn: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, mode: str | None = "default",
-    options: dict[str, Any] | None = None, backend: None = None,
+    compare_eager: bool | None = None, options: dict[str, Any] | None = None, backend: None = None,
 ) -> Any:  # fmt: skip
     """Return ``fn``, a function, a method or a module, compiled for the devices of its tensors.
 
@@ -33,6 +35,8 @@ def compile(
     ``mode``: for ``"max-autotune"`` programs are run in several ways when they are compiled, and the fastest
     is kept, on disk too; for ``"reduce-overhead"`` a device may keep memory between runs to begin them
     sooner. ``explain`` says what came of it, which on some devices is nothing.
+    ``compare_eager``: whether a few calls are timed as Python runs them, which then runs what is faster so;
+    None: unless ``TENSORBUS_COMPARE_EAGER=0`` says otherwise.
     ``options`` are for those of single devices, which have none yet, and there is no ``backend`` to choose:
     each device compiles for itself.
     Raises ``ArgumentError`` for another mode, a backend, or what cannot be called.
@@ -64,14 +68,18 @@ def compile(
             f"compile: fullgraph is True or False and dynamic True, False or None, got {fullgraph!r} and"
             f" {dynamic!r}."
         )
+    if not (compare_eager is None or type(compare_eager) is bool):
+        raise ArgumentError(f"compile: compare_eager is True, False or None, got {compare_eager!r}.")
+    requested: dict[str, Any] = {
+        "fullgraph": fullgraph, "dynamic": dynamic, "mode": mode, "compare_eager": compare_eager,
+    }  # fmt: skip
     if fn is None:
-        return partial(compile, fullgraph=fullgraph, dynamic=dynamic, mode=mode, options=options)
+        return partial(compile, **requested)
     if isinstance(fn, (CompiledFunction, CompiledModule)):
         compiled: CompiledFunction[..., Any] = fn if isinstance(fn, CompiledFunction) else type(fn)._compiled
-        requested: dict[str, Any] = {"fullgraph": fullgraph, "dynamic": dynamic, "mode": mode}
         return fn if requested in (_DEFAULTS, compiled.options) else compile(compiled.function, **requested)
     if isinstance(fn, (staticmethod, classmethod)):
-        return type(fn)(compile(fn.__func__, fullgraph=fullgraph, dynamic=dynamic, mode=mode))
+        return type(fn)(compile(fn.__func__, **requested))
     if not callable(fn):
         raise ArgumentError(f"compile: a function, a method or a module is needed, got {type(fn).__name__}.")
-    return compile_callable(fn, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
+    return compile_callable(fn, **requested)

@@ -11,13 +11,15 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, update_wrapper
 from operator import attrgetter
+from threading import get_ident
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from .. import plugins
+from ..devices.device import device
 from ..dispatch.modes import is_guarded, is_value_mode
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
@@ -39,8 +41,11 @@ from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
 from .dynamic.retrace_shapes import retrace_with_shapes
 from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
+from .eager_choice import TOLD_FROM, costliest_line, is_compared, may_be_compared, warn_of_loss
+from .programs.op_trace import OpTrace
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
+from .replay.eager_comparison import EagerComparison, eager_threads
 from .segments.segmentation import Segmentation, asks_cache
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
@@ -71,17 +76,21 @@ class CompiledFunction(Generic[P, R]):
 
     __slots__ = (
         "__dict__", "__weakref__", "_all_attributes", "_axes", "_divided_code", "_extra_code",
-        "_failed_captures", "_function", "_lock", "_note_sites", "_python_only", "_ranks", "_refilled",
-        "_root", "_segmentation", "_unsettled_captures", "_varying", "breaks", "dynamic", "fullgraph",
-        "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
+        "_failed_captures", "_function", "_lock", "_losses", "_note_sites", "_python_only", "_ranks",
+        "_refilled", "_root", "_segmentation", "_tracing", "_unsettled_captures", "_varying", "breaks",
+        "compare_eager", "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles",
+        "replays",
     )  # fmt: skip
 
-    def __init__(self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str) -> None:
+    def __init__(
+        self, function: Callable[P, R], *, fullgraph: bool, dynamic: bool | None, mode: str,
+        compare_eager: bool | None = None,
+    ) -> None:  # fmt: skip
         update_wrapper(self, function)
         self._function = function
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self._root: Any = function
-        self.fullgraph, self.dynamic, self.mode = fullgraph, dynamic, mode
+        self.fullgraph, self.dynamic, self.mode, self.compare_eager = fullgraph, dynamic, mode, compare_eager
         self.replays: list[CacheEntry] = []
         self.breaks: list[GraphBreak] = []
         self.reasons: list[str] = []
@@ -99,6 +108,10 @@ class CompiledFunction(Generic[P, R]):
         self._segmentation: Segmentation | None = None
         self._note_sites: Callable[[BreakSites], object] | None = None
         """Of a segment: takes the places where its capture broke, by which the function is divided anew."""
+        self._losses: list[str] = []
+        """What was said of calls that Python runs faster; one list for a function and its segments."""
+        self._tracing: EagerComparison | None = None
+        """The comparison of the tracer with Python, where Python runs the function at each call."""
         self._divided_code: CodeType | None = None
         """Of a segment: the code of the function that was divided."""
         _all.add(self)
@@ -123,6 +136,11 @@ class CompiledFunction(Generic[P, R]):
         return self._function
 
     @property
+    def losses(self) -> tuple[str, ...]:
+        """What is left to Python because it is faster there, of the function and its segments."""
+        return tuple(self._losses)
+
+    @property
     def segments(self) -> list[CompiledFunction[..., Any]]:
         """The parts into which the function is divided where it breaks, and those of functions it calls."""
         return [] if self._segmentation is None else self._segmentation.segments
@@ -130,7 +148,10 @@ class CompiledFunction(Generic[P, R]):
     @property
     def options(self) -> dict[str, Any]:
         """The options of ``compile``."""
-        return {"fullgraph": self.fullgraph, "dynamic": self.dynamic, "mode": self.mode}
+        return {
+            "fullgraph": self.fullgraph, "dynamic": self.dynamic, "mode": self.mode,
+            "compare_eager": self.compare_eager,
+        }  # fmt: skip
 
     def again(self, function: Callable[..., Any]) -> Any:
         """Return another function compiled with the same options."""
@@ -162,7 +183,7 @@ class CompiledFunction(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        if _is_transformed(args, kwargs):
+        if _is_transformed(args, kwargs) or get_ident() in eager_threads:
             return self._function(*args, **kwargs)
         if (rank := rank_of_thread()) is not None:
             return self._of_rank(rank)(*args, **kwargs)  # type: ignore[no-any-return]
@@ -214,7 +235,45 @@ class CompiledFunction(Generic[P, R]):
 
     def _run_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code: of a segment as it is, what breaks in it could not be divided any further."""
-        return self._function(*args, **kwargs) if self._note_sites is not None else self._run(args, kwargs)
+        if self._note_sites is not None:
+            return self._function(*args, **kwargs)
+        if self._tracing is None and self._is_compared():
+            devices = {x.device for x in (*args, *kwargs.values()) if exact_isinstance(x, Tensor)}
+            self._tracing = EagerComparison([*devices, device()], True, self._note_tracing_loss)
+        if self._tracing is None:
+            return self._run(args, kwargs)
+        return self._tracing.run(lambda: self._run(args, kwargs), lambda: self._function(*args, **kwargs))
+
+    def _is_compared(self) -> bool:
+        return is_compared(self.compare_eager) and not self.fullgraph and rank_of_thread() is None
+
+    def _note_tracing_loss(self, eager_wins: bool) -> None:
+        if eager_wins and self._tracing is not None:
+            line = str(self.breaks[0]) if self.breaks else costliest_line((), BreakSites(), self._code())
+            self._note_loss(self._tracing, line)
+
+    def _note_loss(self, comparison: EagerComparison, line: str) -> None:
+        """Say once that Python is faster, where that matters."""
+        if not self._losses and comparison.seconds[0] >= TOLD_FROM:
+            warn_of_loss(self.name, comparison, line)
+        self._losses.append(f"{comparison}: Python runs it, mostly at {line}")
+
+    def _code(self) -> CodeType | None:
+        """Return the code of the function, where it is Python."""
+        callee: Any = self._function.forward if isinstance(self._function, Module) else self._function
+        return getattr(callee, "__code__", None)
+
+    def _compare(self, entry: CacheEntry, traces: Sequence[OpTrace], sites: BreakSites) -> None:
+        """Let the next calls of a new entry be compared with Python, where that is possible."""
+        if not self._is_compared() or entry.prepared is None or not may_be_compared(traces):
+            return
+        nodes = [trace.detached() for trace in traces]
+
+        def decided(eager_wins: bool) -> None:
+            if eager_wins and entry.comparison is not None:
+                self._note_loss(entry.comparison, costliest_line(nodes, sites, self._code()))
+
+        entry.compare([trace.device for trace in traces], decided)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, which compiles what lies between graph breaks."""
@@ -331,6 +390,7 @@ class CompiledFunction(Generic[P, R]):
                     RecompileWarning,
                     stacklevel=5,
                 )
+            self._compare(entry, traces, active.sites)
             self.replays = [entry, *self.replays]
             self.reasons = []
         else:  # the first run may have initialized state, or run code, that the next one finds
@@ -368,6 +428,7 @@ class CompiledFunction(Generic[P, R]):
     ) -> CompiledFunction[..., Any]:
         segment = CompiledFunction(function, **self.options)
         segment._note_sites, segment._divided_code = note_sites, divided
+        segment._losses = self._losses
         return segment
 
     def _reachable(
@@ -423,10 +484,10 @@ CAPTURING_CODE.update({id(CompiledFunction._run.__code__), id(CompiledFunction._
 
 
 def compile_callable(
-    function: Callable[..., Any], *, fullgraph: bool, dynamic: bool | None, mode: str
+    function: Callable[..., Any], **options: Any
 ) -> CompiledFunction[..., Any] | CompiledModule:
     """Return a function or a module compiled with these options, which are known to be valid."""
-    compiled = CompiledFunction(function, fullgraph=fullgraph, dynamic=dynamic, mode=mode)
+    compiled = CompiledFunction(function, **options)
     return share_state(function, compiled) if isinstance(function, Module) else compiled
 
 

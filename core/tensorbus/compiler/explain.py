@@ -23,7 +23,8 @@ class CompileExplanation:
     call must meet to run the same program without Python; ``reason`` says why there is no such program.
     Of a function that is divided where it breaks, ``segments`` says into how many parts with a program each;
     graphs and guards are theirs, and Python runs the lines between them.
-    ``recompiles`` are the guards that failed so far, ``notes`` what the mode of ``compile`` came to.
+    ``recompiles`` are the guards that failed so far, ``notes`` what the mode of ``compile`` came to,
+    and which calls Python runs because it is faster, with the times of both.
     ``result`` is what the call returned, or ``error`` what it raised.
     """
 
@@ -84,9 +85,10 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
         )  # fmt: skip
         if entry is not None and len(compiled.recompiles) == recompiles_before:  # an earlier call's program
             notes = dict.fromkeys(note for p in programs for note in p.notes)
+            lost = entry.comparison is not None and entry.comparison.eager_wins
             return explanation(
                 graphs=tuple(p.shown_graph for p in programs), breaks=(), guards=_shown(entry.guards),
-                notes=(*notes,), reason=None,
+                notes=(*notes, *compiled.losses), reason="is slower as a program" if lost else None,
             )  # fmt: skip
         divided = [s for s in compiled.segments if s.replays or s.reasons]
         if divided:
@@ -94,7 +96,7 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
                 graphs=tuple(graph for s in divided for graph in s.graphs),
                 breaks=(*compiled.breaks, *(found for s in divided for found in s.breaks)),
                 guards=tuple(guard for s in divided for r in s.replays[:1] for guard in _shown(r.guards)),
-                notes=tuple(dict.fromkeys(note for s in divided for note in s.notes)),
+                notes=(*dict.fromkeys(note for s in divided for note in s.notes), *compiled.losses),
                 reason=compiled.reasons[0], segments=len(divided),
             )  # fmt: skip
         captured = compiled.replays and not compiled.reasons and error is None
@@ -103,7 +105,7 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
             graphs=tuple(compiled.graphs),
             breaks=tuple(compiled.breaks),
             guards=_shown(used.guards) if used is not None else (),
-            notes=tuple(compiled.notes),
+            notes=(*compiled.notes, *compiled.losses),
             reason=compiled.reasons[0] if compiled.reasons else None,
         )
 

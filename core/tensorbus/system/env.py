@@ -147,6 +147,11 @@ def verifying() -> bool:
     return _switch("TENSORBUS_VERIFY", False)
 
 
+def comparing_eager() -> bool:
+    """``TENSORBUS_COMPARE_EAGER=0``: compiled functions are never measured beside Python."""
+    return _switch("TENSORBUS_COMPARE_EAGER", True)
+
+
 def debugging() -> bool:
     """``TENSORBUS_DEBUG=1``: compare the operands of each kernel before and after it runs. Slow."""
     return _switch("TENSORBUS_DEBUG", False)

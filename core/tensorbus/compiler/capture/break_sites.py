@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from itertools import islice
 from types import CodeType, FrameType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..state.code_origin import is_own, is_standard
 
@@ -49,6 +49,9 @@ class BreakSites:
         """Whether the break is in a function that is called there."""
         self.ops: dict[int, set[int]] = {}
         self.asks_cache = False
+        self.last_op: tuple[CodeType, int] | None = None
+        self.nodes: dict[tuple[Any, int], tuple[CodeType, int]] = {}
+        """The innermost place of the user's that made a node, by device and place in the trace."""
 
     def note_break(self, frame: FrameType | None = None) -> None:
         """Note a break at the innermost line of the user's."""
@@ -61,9 +64,16 @@ class BreakSites:
 
     def note_op(self) -> None:
         """Note that an op is recorded."""
-        for code, offset in _user_places(sys._getframe(1)):
+        places = _user_places(sys._getframe(1))
+        self.last_op = places[0] if places else None
+        for code, offset in places:
             self.codes[id(code)] = code
             self.ops.setdefault(id(code), set()).add(offset)
+
+    def note_node(self, device: Any, place: int) -> None:
+        """Note the place in the trace of the op that was noted last."""
+        if self.last_op is not None:
+            self.nodes.setdefault((device, place), self.last_op)
 
 
 def _user_places(frame: FrameType | None) -> list[tuple[CodeType, int]]:

@@ -164,6 +164,8 @@ class Tracer(Mode):
         )
         trace.recompute_tag = self._number
         place = trace.add(op.name, places, planned.attrs, signature.specs[0], signature.key)
+        if self.trial:
+            self.sites.note_node(device, place)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
         if tracked and planned.differentiable and engine.is_grad_enabled():
             apart = [k for k, x in enumerate(operands) if isinstance(x, Tensor) and x._node is None]

@@ -27,7 +27,14 @@ from ...tracing.host_prologue import ARGUMENT, HostPrologue
 from ...tracing.sym_int import FUNCTIONS, ShapeEnv, integer
 from ..state.mutations import describe_object, describe_ref, is_prologue_number
 from ..state.object_view import KeyAccess, TensorState
-from ..state.reachable import GlobalRef, ReachableState, TrackedObject, is_number, number_locations
+from ..state.reachable import (
+    LOCAL_NAME,
+    GlobalRef,
+    ReachableState,
+    TrackedObject,
+    is_number,
+    number_locations,
+)
 from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
 from .lookups import lookups
@@ -49,6 +56,7 @@ _COUNTED_TABLES: Final = frozenset(
 """The children of modules and of their hooks that change only with the mutation counter."""
 _MIN_LIST_GUARD_ITEMS: Final = 4
 """The length from which a list of scalars has one guard instead of one for each item."""
+_LOOKS_INTO_CONSTANT: Final = re.compile(r"\bk\d+[.\[]|[ (]in k\d|(?:any|all|map)\(")
 _MAX_NAMED: Final = 4
 """How many objects a guard's text names."""
 _EXACTLY_COMPARED: Final = frozenset({int, bool, str, bytes, type(None)})
@@ -437,12 +445,50 @@ class GuardCodegen:
         lines = [*self._bind_names("    "), *[f"    {name} = {at}" for name, at in names]]
         return "\n".join(["def unchanged(a, k):", *lines, f"    return {on_mutation_only or True}", ""])
 
+    def emit_eager_head(self) -> str:
+        """Return the code of ``left_to_python``, which finds calls that Python runs anyway.
+
+        It checks the guards of arguments and modes, and ``holds``, all of them, where the mutation counter
+        has moved.
+        """
+        bound: set[str] = set()
+        checked = []
+        for guard in self.guards:
+            inner = {*LOCAL_NAME.findall(guard.code)} - {guard.code[1:].partition(" :=")[0]}
+            if guard.on_mutation_only or not inner <= bound or not _is_of_arguments(guard):
+                continue
+            bound |= {*LOCAL_NAME.findall(guard.code)} if guard.binds else set()
+            checked.append(f"({guard.code})")
+        return "\n".join(
+            [
+                "def left_to_python(a, k):",
+                "    try:",
+                *self._bind_names("        "),
+                f"        if not ({' and '.join(checked) or True}):",
+                "            return GUARD_MISS",
+                "        now = mutation_counter[0]",
+                "        if now != checked[0]:",
+                "            if not holds(a, k):",
+                "                return GUARD_MISS",
+                "            checked[0] = now",
+                "    except (LookupError, AttributeError, TypeError, ValueError):",
+                "        return GUARD_MISS",
+                "    return FALL_BACK",
+                "",
+            ]
+        )
+
     def _bind_names(self, depth: str) -> list[str]:
         count = sum(isinstance(ref.key, int) for ref in self.reach.arguments)
         lines = [f"{depth}{''.join(f'x{n}, ' for n in range(count))}= a"] if count else []
         symbols = self.shape_env.symbols
         names = self.reach.definitions(" ".join(symbols.values()), set())
         return lines + [f"{depth}{name} = {at}" for name, at in (*names, *symbols.items())]
+
+
+def _is_of_arguments(guard: Guard) -> bool:
+    """Return whether a guard looks at arguments and modes only, into no other object."""
+    return not (_LOOKS_INTO_CONSTANT.search(guard.code) or guard.text.startswith("attribute "))
 
 
 def _definition(name: str, at: str) -> Guard:

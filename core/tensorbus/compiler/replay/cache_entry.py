@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from ...devices.device import Device
 from ...tracing.sym_int import ShapeEnv
 from ..guards.guard import Guard, failing_guards
 from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.multi_device import MultiDeviceProgram
 from ..programs.program_cache import ShapeSpecializations
+from .eager_comparison import EagerComparison
 
 T = TypeVar("T")
 
@@ -30,7 +32,9 @@ class CacheEntry:
     """A captured call.
 
     ``run(args, kwargs)``, generated code, first checks the guards: see ``guard_codegen.emit_head``. It
-    returns the call's result, ``GUARD_MISS`` or ``FALL_BACK``.
+    returns the call's result, ``GUARD_MISS`` or ``FALL_BACK``. ``eager_head`` is the source of a function
+    that checks only arguments, modes and the mutation counter, for calls that Python runs anyway.
+    ``has_history``: results may be differentiated. ``comparison`` compares calls with Python's.
     """
 
     run: Any
@@ -39,9 +43,60 @@ class CacheEntry:
     source: str
     scope: dict[str, Any]
     shape_env: ShapeEnv
+    eager_head: str
+    has_history: bool
+    comparison: EagerComparison | None = None
+
+    def compare(self, devices: Sequence[Device], decided: Callable[[bool], object]) -> None:
+        """Let some of the next calls go Python's way and time both; ``decided`` is told if Python wins."""
+        replay = self.run
+
+        def decide(eager_wins: bool) -> None:
+            self.run = self._left_to_python() if eager_wins else replay
+            decided(eager_wins)
+
+        comparison = self.comparison = EagerComparison(devices, self.has_history, decide)
+        after_eager = False
+
+        def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            nonlocal after_eager
+            is_eager = comparison.begin()
+            if is_eager is None:
+                return self.run(args, kwargs) if self.run is not run else replay(args, kwargs)
+            if is_eager:
+                if self.first_failing_guard(args, kwargs) is None:
+                    after_eager = True
+                    return FALL_BACK
+                comparison.abandon()
+                return GUARD_MISS
+            try:
+                comparison.start()
+                result = replay(args, kwargs)
+            except BaseException:
+                comparison.abandon()
+                raise
+            if result is GUARD_MISS:
+                comparison.abandon()
+                if after_eager:
+                    comparison.keep_program()
+            elif result is not FALL_BACK:
+                comparison.finish()
+                after_eager = False
+            return result
+
+        self.run = run
+
+    def _left_to_python(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+        """Return what finds the calls of this entry, as cheaply as may be, for Python to run them."""
+        scope = {**self.scope, "holds": lambda a, k: self.first_failing_guard(a, k) is None}
+        exec(compile(self.eager_head, "<eager>", "exec"), scope)
+        left: Callable[[tuple[Any, ...], dict[str, Any]], Any] = scope["left_to_python"]
+        return left
 
     def run_in_python(self, function: Callable[[], T]) -> T:
         """Return ``function()``, which Python runs; how long it takes counts for sizes without a program."""
+        if self.comparison is not None and self.comparison.is_measuring():
+            return self.comparison.run_in_python(function)
         program = self.prepared.program if self.prepared is not None else None
         return program.run(function) if isinstance(program, ShapeSpecializations) else function()
 

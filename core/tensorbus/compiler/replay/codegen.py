@@ -173,7 +173,7 @@ class ReplayCodegen:
             body += [*self.prologue.writes, *self.output.lines, *history, *effects]
         else:
             body += [*self.prologue.writes, *self.output.lines, *effects]
-        return self._compile_entry(body, answer, ready)
+        return self._compile_entry(body, answer, ready, any("attach_node(" in line for line in history))
 
     def _check(self) -> None:
         tracer, observer = self.tracer, self.observer
@@ -400,7 +400,9 @@ class ReplayCodegen:
             if type(tracked.obj._value) is LazyValue and id(tracked.before.state.value) in numbers
         }
 
-    def _compile_entry(self, body: Sequence[str], answer: str, ready: PreparedRun | None) -> CacheEntry:
+    def _compile_entry(
+        self, body: Sequence[str], answer: str, ready: PreparedRun | None, has_history: bool
+    ) -> CacheEntry:
         lines = [f"    {line}" for line in body]
         self.guards.define_names("\n".join([*lines, answer]))
         source = "\n".join([*self.guards.emit_head(), *lines, f"    return {answer}"]) + "\n"
@@ -436,6 +438,8 @@ class ReplayCodegen:
             source=source + on_mutation,
             scope=scope,
             shape_env=self.tracer.shape_env,
+            eager_head=self.guards.emit_eager_head(),
+            has_history=has_history,
         )
 
 
