@@ -132,6 +132,22 @@ def test_each_backend_is_the_formula(device: str, name: str, backend: str) -> No
             )  # fmt: skip
 
 
+@pytest.mark.full
+def test_tiles_of_float64(device: str) -> None:
+    """Large enough for a kernel to be generated; heads that share keys, and a width of no whole vectors."""
+    shapes = (1, 4, 260, 21), (1, 2, 260, 21), (1, 2, 260, 13)
+    leaves = [
+        tb.asarray(drawn(n, s).astype("f8"), device=device).requires_grad_() for n, s in enumerate(shapes)
+    ]
+    results = []
+    for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
+        with sdpa_kernel(backend):
+            out = F.scaled_dot_product_attention(*leaves, is_causal=True, enable_gqa=True)
+            results.append([out, *tb.grad(out.sum(), leaves)])
+    for exact_one, by_tiles in zip(*results, strict=True):
+        np.testing.assert_allclose(by_tiles.tolist(), exact_one.tolist(), rtol=1e-11, atol=1e-11)
+
+
 def test_a_compiled_call_follows_the_backends_that_are_allowed(device: str) -> None:
     """What was compiled under one choice is not taken under another; a causal mask is known by its sizes."""
     x, keys = (tb.asarray(drawn(n, (1, 2, n, 4)), device=device) for n in (5, 8))

@@ -12,6 +12,7 @@ from tensorbus.backend_api import Helper
 
 _TYPES: Final = """\
 typedef float tb_float_{n} __attribute__((vector_size({long}), aligned(4), may_alias));
+typedef double tb_double_{half} __attribute__((vector_size({long}), aligned(8), may_alias));
 typedef int32_t tb_places_{n} __attribute__((vector_size({long})));
 typedef int16_t tb_halves_{n} __attribute__((vector_size({short}), aligned(2), may_alias));"""
 _AFTER: Final = """\
@@ -66,7 +67,7 @@ static inline tb_halves_16 tb_upper_16(tb_places_16 x) {
 def types(lanes: int) -> str:
     """Return what stands before vectors of up to ``lanes``: 8, 16, or 0 for running sums alone."""
     every = [n for n in _INSTRUCTIONS if n <= lanes]
-    named = [_TYPES.format(n=n, long=4 * n, short=2 * n) for n in every or [8]]
+    named = [_TYPES.format(n=n, half=n // 2, long=4 * n, short=2 * n) for n in every or [8]]
     return "\n".join([*named, _AFTER, *(_INSTRUCTIONS[n] for n in every)])
 
 
