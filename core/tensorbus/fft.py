@@ -79,10 +79,11 @@ def _many(name: str, x: Any, s: Any, axes: Any) -> list[tuple[int, int | None]]:
     return list(zip(places, lengths, strict=True))
 
 
-def _along(name: str, x: Any, n: int | None, axis: int, norm: str | None, inverse: bool) -> Any:
+def _along(name: str, x: Any, n: int | None, axis: int, norm: str | None, inverse: bool) -> Tensor:
     norm = _check_norm(name, norm)
     place, length = _one(name, x, n, axis)
-    return transform(_resized(x, place, length), axis=place, inverse=inverse, norm=norm)
+    spectrum: Tensor = transform(_resized(x, place, length), axis=place, inverse=inverse, norm=norm)
+    return spectrum
 
 
 @with_form
@@ -96,7 +97,7 @@ def fft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = "
     >>> tb.fft.fft(tb.asarray([1.0 + 0j, 2.0, 3.0, 4.0])).tolist()
     [(10+0j), (-2+2j), (-2+0j), (-2-2j)]
     """
-    return _along("fft", x, n, axis, norm, inverse=False)  # type: ignore[no-any-return]
+    return _along("fft", x, n, axis, norm, inverse=False)
 
 
 @with_form
@@ -107,7 +108,7 @@ def ifft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = 
     >>> tb.fft.ifft(tb.fft.fft(tb.asarray([1.0 + 0j, 2.0]))).tolist()
     [(1+0j), (2+0j)]
     """
-    return _along("ifft", x, n, axis, norm, inverse=True)  # type: ignore[no-any-return]
+    return _along("ifft", x, n, axis, norm, inverse=True)
 
 
 @with_form
@@ -180,14 +181,16 @@ def irfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None =
     >>> tb.fft.irfft(tb.asarray([3.0 + 0j, -1.0]), n=2).tolist()
     [1.0, 2.0]
     """
-    return _real_from_half("irfft", x, n, axis, norm)  # type: ignore[no-any-return]
+    return _real_from_half("irfft", x, n, axis, norm)
 
 
-def _real_from_half(name: str, x: Any, n: int | None, axis: int, norm: str | None) -> Any:
+def _real_from_half(name: str, x: Any, n: int | None, axis: int, norm: str | None) -> Tensor:
     norm = _check_norm(name, norm)
     place = normalize_axis(name, axis, len(x.shape))
     place, length = _one(name, x, 2 * (x.shape[place] - 1) if n is None else n, axis)
-    return inverse_real_transform(_resized(x, place, length // 2 + 1), n=length, axis=place, norm=norm)
+    half = _resized(x, place, length // 2 + 1)
+    signal: Tensor = inverse_real_transform(half, n=length, axis=place, norm=norm)
+    return signal
 
 
 @with_form
@@ -251,7 +254,7 @@ def hfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None = 
     >>> tb.fft.hfft(tb.asarray([1.0 + 0j, 2.0, 3.0])).tolist()
     [8.0, -2.0, 0.0, -2.0]
     """
-    return _real_from_half("hfft", conj(x), n, axis, ADJOINT_NORM[_check_norm("hfft", norm)])  # type: ignore[no-any-return]
+    return _real_from_half("hfft", conj(x), n, axis, ADJOINT_NORM[_check_norm("hfft", norm)])
 
 
 @with_form
@@ -264,7 +267,8 @@ def ihfft(x: Tensor, /, n: int | None = None, axis: int = -1, norm: str | None =
     """
     adjoint_norm = ADJOINT_NORM[_check_norm("ihfft", norm)]
     place, length = _one("ihfft", x, n, axis)
-    return conj(real_transform(_resized(x, place, length), axis=place, norm=adjoint_norm))  # type: ignore[no-any-return]
+    spectrum: Tensor = conj(real_transform(_resized(x, place, length), axis=place, norm=adjoint_norm))
+    return spectrum
 
 
 def _frequencies(
@@ -307,7 +311,7 @@ def rfftfreq(
     return cast(slice(places, (0,), (n // 2 + 1,), (1,)) if n > 1 else places, kind) / (n * d)
 
 
-def _shift(name: str, x: Any, axes: Any, before: Callable[[int], int]) -> Any:
+def _shift(name: str, x: Any, axes: Any, before: Callable[[int], int]) -> Tensor:
     along_axes = range(len(x.shape)) if axes is None else axes if isinstance(axes, (tuple, list)) else (axes,)
     for axis in (normalize_axis(name, a, len(x.shape)) for a in along_axes):
         m = x.shape[axis]
@@ -319,7 +323,8 @@ def _shift(name: str, x: Any, axes: Any, before: Callable[[int], int]) -> Any:
         sizes = [(*x.shape[:axis], n, *x.shape[axis + 1 :]) for n in (m - first, first)]
         parts = [slice(x, b, size, (1,) * rank) for b, size in zip((start, (0,) * rank), sizes, strict=True)]
         x = concat(parts, axis=axis)
-    return +x
+    shifted: Tensor = +x
+    return shifted
 
 
 @with_form
@@ -330,10 +335,10 @@ def fftshift(x: Tensor, /, axes: int | Sequence[int] | None = None) -> Tensor:
     >>> tb.fft.fftshift(tb.fft.fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
     """
-    return _shift("fftshift", x, axes, lambda m: (m + 1) // 2)  # type: ignore[no-any-return]
+    return _shift("fftshift", x, axes, lambda m: (m + 1) // 2)
 
 
 @with_form
 def ifftshift(x: Tensor, /, axes: int | Sequence[int] | None = None) -> Tensor:
     """Return the inverse of ``fftshift``: the frequency 0 comes first."""
-    return _shift("ifftshift", x, axes, lambda m: m // 2)  # type: ignore[no-any-return]
+    return _shift("ifftshift", x, axes, lambda m: m // 2)

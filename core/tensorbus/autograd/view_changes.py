@@ -334,7 +334,8 @@ def _blank(chain: list[Link], like: Tensor) -> Tensor:
     for at in chain:
         operands = getattr(at[2], "operands", None)
         dtype = operands[0].dtype if operands else dtype
-    return table.function("full")(chain[-1][1], 0, dtype=dtype, device=like.device)  # type: ignore[no-any-return]
+    zeros: Tensor = table.function("full")(chain[-1][1], 0, dtype=dtype, device=like.device)
+    return zeros
 
 
 def assign(pairs: Sequence[tuple[Tensor, Any]]) -> None:

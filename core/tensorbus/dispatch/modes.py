@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from ..backend_interface.protocols import Call
 from ..devices.device import Device
 from ..ops.definition import Op, table
 from ..tracing.active_modes import active_modes, mode_stack
+
+T = TypeVar("T")
 
 
 class Mode:
@@ -258,12 +260,14 @@ def wraps(device: Device | None, other: Device) -> bool:
     return device is not None
 
 
-def lift_to(x: Any, device: Device) -> Any:
+def lift_to(x: T, device: Device) -> T:
     """Return a tensor from outside as one of ``device``, which wraps its own."""
-    if x.device == device:
-        return x
-    inner = inner_device(device)
-    return x if inner is None else value_modes[device.type].lift(lift_to(x, inner), device)
+    tensor: Any = x
+    inner = None if tensor.device == device else inner_device(device)
+    if inner is not None:
+        tensor = value_modes[device.type].lift(lift_to(tensor, inner), device)
+    lifted: T = tensor
+    return lifted
 
 
 def lift_lazy(operands: Sequence[Any]) -> Sequence[Any]:

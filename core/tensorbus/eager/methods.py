@@ -167,7 +167,8 @@ def comparison_function(name: str) -> Callable[[Any, Any], Tensor]:
             return creation.full(x.shape, holds(0, y), dtype=bool_, device=x.device)
         if type(x) is int and isinstance(y, Tensor) and not _fits(x, y.dtype):
             return creation.full(y.shape, holds(x, 0), dtype=bool_, device=y.device)
-        return function(x, y)  # type: ignore[no-any-return]
+        result: Tensor = function(x, y)
+        return result
 
     return compare
 
@@ -196,7 +197,8 @@ def where(self: Tensor, condition: Any, other: Any, /) -> Tensor:
     >>> x.where(x > 0, 0.0).tolist()
     [0.0, 2.0]
     """
-    return table.function("where")(condition, self, other)  # type: ignore[no-any-return]
+    chosen: Tensor = table.function("where")(condition, self, other)
+    return chosen
 
 
 def _product(self: Tensor, other: Any) -> Any:

@@ -207,7 +207,8 @@ def item(self: Tensor) -> bool | int | float | complex:
     if self.size != 1:
         raise ShapeError(f"only a one-element tensor is a Python scalar, this one has shape {self.shape}.")
     only = reshape(wrap(self._value, self._vtype), ()) if self.shape else self
-    return only.tolist()  # type: ignore[no-any-return]
+    number: bool | int | float | complex = only.tolist()
+    return number
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:

@@ -80,7 +80,7 @@ def asarray(
     where = device_of(device)
     inner = inner_device(where)
     if inner is not None:
-        return lift_to(asarray(obj, dtype=dtype, device=inner, copy=copy), where)  # type: ignore[no-any-return]
+        return lift_to(asarray(obj, dtype=dtype, device=inner, copy=copy), where)
     if active_modes and (symbolic := _moving(obj, want, where)) is not None:
         return symbolic
     keeps = want is None and hasattr(obj, "__array_interface__")  # NumPy's float64 is a float, with a dtype
@@ -127,7 +127,7 @@ def as_assigned_value(value: Any, x: Tensor) -> Tensor:
     """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
     if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
         out = _from_sequence(value, x.dtype, base_device(x.device), fit=True)
-        return lift_to(out, x.device)  # type: ignore[no-any-return]
+        return lift_to(out, x.device)
     return asarray(value, dtype=x.dtype, device=x.device)
 
 

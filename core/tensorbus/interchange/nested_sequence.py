@@ -47,8 +47,10 @@ def _common(kinds: set[type], known: set[DType], flat: list[Scalar]) -> DType:
 
 def _number(x: Any, known: set[DType]) -> Scalar:
     x = plain(x)
+    number: Scalar
     if type(x) in _WEAK:
-        return x  # type: ignore[no-any-return]
+        number = x
+        return number
     if hasattr(x, "item") and getattr(x, "shape", None) == ():
         _note(x, known)
         x = x.item()
@@ -56,7 +58,8 @@ def _number(x: Any, known: set[DType]) -> Scalar:
         raise DtypeError(
             f"asarray: {type(x).__name__} is no number; tensors hold bools, ints, floats, complex."
         )
-    return x  # type: ignore[no-any-return]
+    number = x
+    return number
 
 
 def _note(x: Any, known: set[DType]) -> None:

@@ -200,7 +200,7 @@ def transferred(x: Tensor, there: Device) -> Tensor:
 def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     inner = inner_device(there)
     if inner is not None:
-        return lift_to(to(x, inner), there)  # type: ignore[no-any-return]
+        return lift_to(to(x, inner), there)
     mode = value_modes.get(x.device.type)
     if mode is not None and mode.parts(x._value):
         value = mode.map_parts(x._value, lambda part: to(part, there, non_blocking=non_blocking))

@@ -138,7 +138,7 @@ class Extension:
 
     def runtime(self, device_type: str) -> Runtime:
         """Call ``tensorbus_device``. Raises ``PluginError`` where the result is not a runtime."""
-        runtime = self._call("tensorbus_device", device_type=device_type)
+        runtime: Runtime | None = self._call("tensorbus_device", device_type=device_type)
         if runtime is None:
             raise PluginError(
                 f"{self.owner} gives no runtime for {device_type!r}: {self.module_name} must have a function"
@@ -150,7 +150,7 @@ class Extension:
                 f"the runtime of {device_type!r} from {self.owner}, {type(runtime).__qualname__!r}, lacks"
                 f" {', '.join(missing)}(). A runtime has: {', '.join(_runtime_functions())}."
             )
-        return runtime  # type: ignore[no-any-return]
+        return runtime
 
     def kernels(self, device_type: str) -> list[KernelTable]:
         """Call ``tensorbus_kernels``. Raises ``PluginError`` where the result is no table of kernels."""
@@ -161,13 +161,13 @@ class Extension:
 
     def lowering(self, device_type: str) -> Lowering | None:
         """Call ``tensorbus_lowering``; None where there is none. Raises ``PluginError`` for anything else."""
-        lowering = self._call("tensorbus_lowering", device_type=device_type)
+        lowering: Lowering | None = self._call("tensorbus_lowering", device_type=device_type)
         if lowering is not None and not callable(getattr(lowering, "compile", None)):
             raise PluginError(
                 f"tensorbus_lowering of {self.owner} returned {type(lowering).__qualname__!r}; it must return"
                 f" an object with a method compile(order)."
             )
-        return lowering  # type: ignore[no-any-return]
+        return lowering
 
     def ops(self) -> list[object]:
         """Call ``tensorbus_ops``, once, and return the ops; what adds them to the table checks each.
@@ -187,24 +187,24 @@ class Extension:
 
     def communicator(self) -> CommunicatorFactory:
         """Call ``tensorbus_communicator``. Raises ``PluginError`` where the result makes no communicators."""
-        factory = self._call("tensorbus_communicator", name=self.name)
+        factory: CommunicatorFactory = self._call("tensorbus_communicator", name=self.name)
         if not callable(getattr(factory, "connect", None)) or not callable(getattr(factory, "verdict", None)):
             raise PluginError(
                 f"tensorbus_communicator of {self.owner} returned {type(factory).__qualname__!r} for"
                 f" {self.name!r}; it must return an object with methods verdict(device_type, rendezvous) and"
                 f" connect(rendezvous)."
             )
-        return factory  # type: ignore[no-any-return]
+        return factory
 
     def store(self) -> StoreFactory:
         """Call ``tensorbus_store``. Raises ``PluginError`` where the result opens no stores."""
-        factory = self._call("tensorbus_store", scheme=self.name)
+        factory: StoreFactory = self._call("tensorbus_store", scheme=self.name)
         if not callable(getattr(factory, "open", None)):
             raise PluginError(
                 f"tensorbus_store of {self.owner} returned {type(factory).__qualname__!r} for {self.name!r};"
                 f" it must return an object with a method open(url, serve, timeout)."
             )
-        return factory  # type: ignore[no-any-return]
+        return factory
 
     def _call(self, hook: str, **arguments: object) -> Any:
         assert self._hooks is not None, "load() comes first"

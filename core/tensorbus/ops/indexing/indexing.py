@@ -325,9 +325,11 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     [[2, 1], [4, 3]]
     """
     if active_modes and (active := active_tracer()) is not None and active.is_varying_key(item):
-        element = active.indexed(getitem, x, item)
+        element: Tensor = active.indexed(getitem, x, item)
         by_tensor = any(hasattr(one, "dtype") or isinstance(one, (bool, list)) for one in _parts(item))
-        return element if by_tensor else table.link_by_key(element, x, item, getitem, setitem)  # type: ignore[no-any-return]
+        if not by_tensor:
+            element = table.link_by_key(element, x, item, getitem, setitem)
+        return element
     # What is open is equal to other lengths on a condition: no key of a memo.
     known = basic(x, item)
     if known is not None:
@@ -428,7 +430,8 @@ def _spread(x: Tensor, value: Any, target: Shape) -> Any:
 def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     """Return ``x`` with ``x[item]`` replaced by ``value``, which broadcasts; ``x`` itself stays as it is."""
     if active_modes and (active := active_tracer()) is not None and active.is_varying_key(item):
-        return active.indexed(setitem, x, item, value)  # type: ignore[no-any-return]
+        changed: Tensor = active.indexed(setitem, x, item, value)
+        return changed
     whole, item = _lift(x, item)
     if whole is not x:
         return reshape(setitem(whole, item, value), x.shape)

@@ -172,13 +172,15 @@ def lu_solve(
         )
     if not left:  # x @ a = b is the adjoint of a.H @ x.H = b.H
         turned = lu_solve(packed, permutation, of_adjoint(b), adjoint=not adjoint)
-        return of_adjoint(turned)  # type: ignore[no-any-return]
+        solution: Tensor = of_adjoint(turned)
+        return solution
     lead = broadcast_shapes(permutation.shape[:-1], b.shape[:-2])
     order = broadcast_to(permutation, (*lead, permutation.shape[-1]))
     sides = broadcast_to(b, (*lead, *b.shape[-2:]))
     if adjoint:
         packed = of_adjoint(packed)
         inner = triangular(packed, triangular(packed, sides, upper=False), upper=True, unit_diagonal=True)
-        return _put_rows(inner, order)  # type: ignore[no-any-return]
+        rows: Tensor = _put_rows(inner, order)
+        return rows
     sides = _take_rows(sides, order)
     return triangular(packed, triangular(packed, sides, upper=False, unit_diagonal=True), upper=True)

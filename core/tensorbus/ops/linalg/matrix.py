@@ -149,7 +149,8 @@ def diagonal(x: Tensor, /, *, offset: int = 0, axis1: int = -2, axis2: int = -1)
     [2]
     """
     check_matrix("diagonal", x.shape)
-    return movement_diagonal.diagonal(x, offset, axis1, axis2)  # type: ignore[no-any-return]
+    elements: Tensor = movement_diagonal.diagonal(x, offset, axis1, axis2)
+    return elements
 
 
 @with_form
@@ -181,7 +182,8 @@ def outer(x: Tensor, y: Tensor, /) -> Tensor:
             f"outer: two vectors are needed, got shapes {x.shape} and {y.shape}; for stacks, multiply"
             f" x[..., None] by y[..., None, :]."
         )
-    return as_column(x) * as_row(y)  # type: ignore[no-any-return]
+    products: Tensor = as_column(x) * as_row(y)
+    return products
 
 
 @with_form
@@ -196,7 +198,8 @@ def cross(x: Tensor, y: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     check_vectors("cross", x.shape, y.shape, axis, 3)
     first, second = _turned(x, axis, 1), _turned(y, axis, 2)
-    return first * second - _turned(x, axis, 2) * _turned(y, axis, 1)  # type: ignore[no-any-return]
+    product: Tensor = first * second - _turned(x, axis, 2) * _turned(y, axis, 1)
+    return product
 
 
 def _turned(x: Any, axis: int, by: int) -> Any:

@@ -159,7 +159,8 @@ def solve_triangular(
     turned = triangular(
         matrix_transpose(a), matrix_transpose(b), upper=not upper, unit_diagonal=unitriangular
     )
-    return matrix_transpose(turned)  # type: ignore[no-any-return]
+    solution: Tensor = matrix_transpose(turned)
+    return solution
 
 
 def _half_diagonal(x: Any) -> Any:
