@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus.func import Mode
+from tensorbus.nn.attention import SDPBackend, sdpa_kernel
 
 WIDTH, HEADS, LAYERS = 8, 2, 2
 LENGTHS = {"few scores": (3, 5), "tiles": (2, 370)}
@@ -130,3 +131,23 @@ def test_where_padding_is_computed(device: str) -> None:
     meta = encoder("meta", batch_first=True)
     with tb.no_grad():
         assert meta(x.to("meta"), src_key_padding_mask=padding.to("meta")).shape == x.shape
+
+
+@pytest.mark.full
+def test_blocks_of_keys_that_are_padding_are_left_out(device: str) -> None:
+    """Of ``MultiheadAttention``, with its gradient: keys of other lengths, one sequence all padding."""
+    tb.manual_seed(1)
+    module = tb.nn.MultiheadAttention(16, 4, batch_first=True, device=device)
+    x, keys = tb.random.normal((3, 100, 16), device=device), tb.random.normal((3, 230, 16), device=device)
+    padding = tb.arange(230, device=device)[None] >= tb.asarray([[230], [70], [0]], device=device)
+    mask = tb.random.normal((12, 100, 230), device=device)
+    for scores in (None, mask > 1, mask):
+        for each in (padding, tb.where(padding, float("-inf"), 0.5)):
+            results = []
+            for backends in ([*SDPBackend][1:], SDPBackend.MATH):
+                leaf = x.detach().requires_grad_()
+                with sdpa_kernel(backends):
+                    out, _ = module(leaf, keys, keys, each, need_weights=False, attn_mask=scores)
+                results.append((out, *tb.grad((out * out).sum(), [leaf])))
+            for ours, right in zip(*results, strict=True):
+                assert tb.max(tb.abs(ours - right)) < 1e-5

@@ -128,10 +128,19 @@ class SdpaCall(NamedTuple):
     @property
     def scores(self) -> int:
         """How many scores there are; of open lengths, how many there were at the capture."""
-        count = 1
-        for n in (*self.out.shape[:-1], self.specs[1].shape[-2]):
-            count *= getattr(n, "hint", n)
-        return count
+        return _count(self.out.shape, self.specs[1].shape)
+
+
+def _count(query: Sequence[Any], key: Sequence[Any]) -> int:
+    count = 1
+    for n in (*query[:-1], key[-2]):
+        count *= getattr(n, "hint", n)
+    return count
+
+
+def has_many_scores(query: Sequence[Any], key: Sequence[Any]) -> bool:
+    """Return whether it is worth knowing which scores are not needed, of operands of these shapes."""
+    return _count(query, key) >= _FEWEST_SCORES and not has_few_queries(query)
 
 
 def choose_backend(call: SdpaCall) -> SDPBackend:

@@ -108,10 +108,11 @@ def _causal_states(length: int, source: int, diagonal: int, like: Tensor) -> Ten
     return states
 
 
-def padding_blocks(keep: Tensor) -> BlockMask:
-    """Return the blocks of a batch's attention to itself; those are empty that are padding on either side.
+def padding_blocks(keep: Tensor, queries: int | None = None) -> BlockMask:
+    """Return the blocks of attention to keys of which ``keep``, bool, ``(batch, length)``, are no padding.
 
-    ``keep``, bool, ``(batch, length)``, says what is no padding. What a partial block counts is said by the
+    Those are empty that are padding alone. There are as many ``queries``, or the batch attends to itself, so
+    that blocks of queries that are padding are empty as well. What a partial block counts is said by the
     mask that goes with it.
     """
     batch, length = keep.shape
@@ -120,9 +121,11 @@ def padding_blocks(keep: Tensor) -> BlockMask:
     count = (length + more) // BLOCK
     blocks = reshape(padded, (batch, count, BLOCK))
     some = cast(reduction.any(blocks, axis=2), dt.uint8)
-    both = some + cast(reduction.all(blocks, axis=2), dt.uint8)
-    states = reshape(some, (batch, 1, count, 1)) * reshape(both, (batch, 1, 1, count))
-    return BlockMask(states, (length, length), BLOCK)
+    both = reshape(some + cast(reduction.all(blocks, axis=2), dt.uint8), (batch, 1, 1, count))
+    if queries is not None:
+        rows = -(-queries // BLOCK)
+        return BlockMask(broadcast_to(both, (batch, 1, rows, count)), (queries, length), BLOCK)
+    return BlockMask(reshape(some, (batch, 1, count, 1)) * both, (length, length), BLOCK)
 
 
 def _is_walked(like: Tensor) -> bool:

@@ -12,6 +12,7 @@ from ...errors import ArgumentError, ShapeError
 from ...ops.call_errors import flags, with_form
 from ...ops.creation.creation import zeros
 from ...ops.definition import Spec
+from ...ops.elementwise.comparison import not_equal
 from ...ops.elementwise.where_cast import narrowed, where, widened
 from ...ops.matmul.linear import linear
 from ...ops.matmul.matmul import product
@@ -22,8 +23,15 @@ from ...ops.reduction.reduction import mean
 from ...tensor.tensor import Tensor
 from ..attention.bias import CausalBias, CausalVariant
 from ..attention.block_mask import BlockMask
-from ..attention.sdpa_backends import SdpaCall, SDPBackend, choose_backend, is_restricted, notify_backend
-from ..attention.tiles import attend_by_tiles, diagonal_of
+from ..attention.sdpa_backends import (
+    SdpaCall,
+    SDPBackend,
+    choose_backend,
+    has_many_scores,
+    is_restricted,
+    notify_backend,
+)
+from ..attention.tiles import attend_by_tiles, diagonal_of, padding_blocks
 from .dropout import dropout
 
 
@@ -163,7 +171,10 @@ def multi_head_attention_forward(
     q, k, v = (_by_head(x, num_heads) for x in (q, k, v))
     drop = dropout_p if training else 0.0
     if not need_weights:
-        out = scaled_dot_product_attention(q, k, v, mask, drop)
+        blocks = None
+        if key_padding_mask is not None and not (extra or drop) and has_many_scores(q.shape, k.shape):
+            blocks = padding_blocks(seen_keys(key_padding_mask), length)
+        out = _attend(q, k, v, mask, drop, False, None, False, blocks)
         shares = None
     else:
         factor = 1 / math.sqrt(width // num_heads)
@@ -197,6 +208,18 @@ def _by_head(x: Tensor, heads: int) -> Tensor:
     """Turn ``(length, batch, width)`` into ``(batch, heads, length, width / heads)``."""
     length, batch, width = x.shape
     return permute_dims(reshape(x, (length, batch, heads, width // heads)), (1, 2, 0, 3))
+
+
+def seen_keys(padding: Tensor) -> Tensor:
+    """Return which places of a batch are no padding, bool, of a mask as modules take it.
+
+    True, or ``-inf`` of one that is added to scores, is padding.
+    """
+    if padding.dtype.is_floating:
+        return not_equal(padding, float("-inf"))
+    ops.check_mask("attention", padding)
+    kept: Tensor = ~padding
+    return kept
 
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:

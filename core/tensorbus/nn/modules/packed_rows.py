@@ -11,30 +11,16 @@ from ...dispatch.modes import base_device, is_guarded, is_value_mode
 from ...dtypes import definition as dt
 from ...ops.creation.creation import zeros
 from ...ops.elementwise.arithmetic import maximum, minimum
-from ...ops.elementwise.comparison import not_equal
 from ...ops.elementwise.where_cast import cast, where
 from ...ops.indexing.gather_scatter import gather
 from ...ops.indexing.nonzero import flatnonzero
 from ...ops.movement.movement import permute_dims, reshape
-from ...ops.nn.attention import check_mask
 from ...ops.reduction.reduction import sum
 from ...ops.reduction.scan import cumulative_sum
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer, untraced
 from ..attention.tiles import padding_blocks
 from ..functional.attention import merged_mask, padded_attention
-
-
-def seen_keys(padding: Tensor) -> Tensor:
-    """Return which places of a batch are no padding, bool, of a mask as modules take it.
-
-    True, or ``-inf`` of one that is added to scores, is padding.
-    """
-    if padding.dtype.is_floating:
-        return not_equal(padding, float("-inf"))
-    check_mask("attention", padding)
-    kept: Tensor = ~padding
-    return kept
 
 
 def encoder_mask(

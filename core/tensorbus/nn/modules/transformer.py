@@ -17,11 +17,12 @@ from ...ops.movement.movement import permute_dims, reshape
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from .. import init
+from ..functional.attention import seen_keys
 from ..hooks import EVERYWHERE
 from ..module import Module
 from .container import ModuleList
 from .normalization import LayerNorm
-from .packed_rows import PackedRows, can_read, encoder_mask, seen_keys
+from .packed_rows import PackedRows, can_read, encoder_mask
 from .transformer_layer import Activation, TransformerDecoderLayer, TransformerEncoderLayer
 
 
