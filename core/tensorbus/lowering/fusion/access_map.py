@@ -65,13 +65,13 @@ def reduced_access(node: Node, access: Access, reduced: tuple[int, ...]) -> Acce
     (x,) = node.inputs
     over = set(node.attrs["axis"])
     if node.attrs["keepdims"]:
-        kept = iter([a for k, a in enumerate(access) if k not in over])
+        remaining = iter([a for k, a in enumerate(access) if k not in over])
     else:
-        kept = iter(access)
+        remaining = iter(access)
     inner = iter(reduced)
     result: list[int | None] = []
     for k, n in enumerate(x.spec.shape):
-        result.append(next(inner, None) if k in over and n != 1 else None if k in over else next(kept))
+        result.append(next(inner, None) if k in over and n != 1 else None if k in over else next(remaining))
     walked_over = sum(1 for k in over if x.spec.shape[k] != 1)
     return tuple(result) if walked_over == len(reduced) else None
 
@@ -89,16 +89,16 @@ def picked(node: Node, access: Access, reduced: Sequence[int] = ()) -> tuple[int
     chosen = [k for k, i in enumerate(indices) if counts(i) is None]
     if len(chosen) != 1 or len(x.spec.shape) != len(indices) or any(i.spec.shape != shape for i in indices):
         return None
-    found: list[int | None] = []
+    axes: list[int | None] = []
     for k, i in enumerate(indices):
         along = counts(i)
         if along is None:
-            found.append(FREE)
-        elif shape[along] != x.spec.shape[k] or access[along] in found:
+            axes.append(FREE)
+        elif shape[along] != x.spec.shape[k] or access[along] in axes:
             return None
         else:
-            found.append(access[along])
-    return chosen[0], tuple(found)
+            axes.append(access[along])
+    return chosen[0], tuple(axes)
 
 
 def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Container[Node]) -> list[Read]:
@@ -106,13 +106,13 @@ def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Con
 
     ``root`` itself is followed. Nodes behind others than elementwise ones have no access.
     """
-    found: dict[Read, None] = {}
+    computed: dict[Read, None] = {}
     stack: list[Read] = [(root, access)]
     while stack:
         read = stack.pop()
-        if read in found:
+        if read in computed:
             continue
-        found[read] = None
+        computed[read] = None
         node, at = read
         if node in stop and node is not root:
             continue
@@ -125,4 +125,4 @@ def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Con
             stack += [*((i, at) for i in reversed(indices)), (x, pick[1])]  # what counts may lie in a buffer
         else:
             stack += [(x, operand_access(node, x, at)) for x in reversed(node.inputs)]
-    return [*found]
+    return [*computed]

@@ -102,33 +102,33 @@ class _Canonical:
 
     def root(self, node: Node, access: Access) -> Node:
         """Return the canonical form of a root: a broadcast, which has no node of its own, needs one here."""
-        made, shape = self.at(node, access), self.shape(access)
-        if made.spec.shape == shape:
-            return made
-        dtype = made.spec.dtype
-        return Node(op="cast", inputs=(made,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
+        canonical_node, shape = self.at(node, access), self.shape(access)
+        if canonical_node.spec.shape == shape:
+            return canonical_node
+        dtype = canonical_node.spec.dtype
+        return Node(op="cast", inputs=(canonical_node,), attrs={"dtype": dtype}, spec=Spec(shape, dtype))
 
     def leaf(self, node: Node, at: Access | None) -> bool:
         """Make the input that stands for a node which is not computed here, where it is none."""
-        found = self.view(node)
+        layout = self.view(node)
         if id(node) in self.scalars or node.op == "constant":
-            made = replace(node) if node.op == "constant" else Node(op="input", spec=node.spec)
+            input_node = replace(node) if node.op == "constant" else Node(op="input", spec=node.spec)
             if id(node) in self.scalars:
-                self.numbers[id(made)] = self.scalars[id(node)]
-        elif found is not None:
-            made = Node(
+                self.numbers[id(input_node)] = self.scalars[id(node)]
+        elif layout is not None:
+            input_node = Node(
                 op="input", spec=Spec(node.spec.shape if at is None else self.shape(at), node.spec.dtype)
             )
             if at is not None:
                 strides = [0] * len(self.domain)
-                for k, s in zip(at, found.strides, strict=True):
+                for k, s in zip(at, layout.strides, strict=True):
                     if k is not None:
                         strides[k] += s
-                found = replace(found, shape=made.spec.shape, strides=tuple(strides))
-            self.leaves[id(made)] = found
+                layout = replace(layout, shape=input_node.spec.shape, strides=tuple(strides))
+            self.leaves[id(input_node)] = layout
         else:
             return False
-        self.done[id(node), at] = made
+        self.done[id(node), at] = input_node
         return True
 
     def operands(self, node: Node, at: Access) -> list[tuple[Node, Access]] | None:
@@ -143,13 +143,13 @@ class _Canonical:
                 return [(x, whole), (indices[pick[0]], at)]
         if not node.inputs and node.op != "full":
             return None
-        found: list[tuple[Node, Access]] = []
+        reached: list[tuple[Node, Access]] = []
         for x in node.inputs:
             below = operand_access(node, x, at)
             if below is None:
                 return None
-            found.append((x, below))
-        return found
+            reached.append((x, below))
+        return reached
 
     def made(self, node: Node, at: Access, inputs: list[Node]) -> Node:
         """Return a node over the domain, of operands over the domain."""
@@ -171,18 +171,18 @@ class _Canonical:
             if (id(each), None) not in self.done and (each is node or not self.leaf(each, None)):
                 inputs = tuple(self.done[id(x), None] for x in each.inputs)
                 self.done[id(each), None] = replace(each, inputs=inputs)
-        made = self.done[id(node), None]
+        aligned = self.done[id(node), None]
         order = sorted((k for k, a in enumerate(at) if a is not None), key=lambda k: at[k] or 0)
         axes = (*(k for k, a in enumerate(at) if a is None), *order)
         if axes != tuple(range(len(axes))):
             turned = Spec(tuple(node.spec.shape[k] for k in axes), node.spec.dtype)
-            made = Node(op="permute_dims", inputs=(made,), attrs={"axes": axes}, spec=turned)
+            aligned = Node(op="permute_dims", inputs=(aligned,), attrs={"axes": axes}, spec=turned)
         shape = self.shape(at)
-        if made.spec.shape != shape:
-            made = Node(
-                op="reshape", inputs=(made,), attrs={"shape": shape}, spec=Spec(shape, node.spec.dtype)
+        if aligned.spec.shape != shape:
+            aligned = Node(
+                op="reshape", inputs=(aligned,), attrs={"shape": shape}, spec=Spec(shape, node.spec.dtype)
             )
-        return made
+        return aligned
 
     def dependencies(self, root: Node) -> list[Node]:
         """Return the nodes that one is computed from in this kernel, operands first."""
@@ -190,8 +190,8 @@ class _Canonical:
 
     def view(self, node: Node) -> Layout | None:
         """Return where a node lies that is not made here."""
-        found = self.where.get(id(node))
-        return None if found is None or found.slot in self.own else found
+        layout = self.where.get(id(node))
+        return None if layout is None or layout.slot in self.own else layout
 
 
 def canonical(
@@ -209,11 +209,11 @@ def canonical(
                 if a is not None:
                     strides[a] = s
             outputs.append(Output(node=nodes[k], slot=stored[k], strides=tuple(strides)))
-    made = DomainKernel(
+    kernel = DomainKernel(
         domain=group.domain, reduced=group.reduced, nodes=tuple(nodes.values()), outputs=tuple(outputs),
         inputs=form.leaves, scalars=form.numbers, sized=sized,
     )  # fmt: skip
-    return collapsed(made)
+    return collapsed(kernel)
 
 
 def collapsed(fused: DomainKernel) -> DomainKernel:
@@ -242,14 +242,14 @@ def collapsed(fused: DomainKernel) -> DomainKernel:
 
     def rule(old: Node, inputs: tuple[Node, ...]) -> Node:
         attrs = {"axis": over, "keepdims": True} if old.op in REDUCTIONS else old.attrs
-        made = replace(old, inputs=inputs, attrs=attrs, spec=Spec(merged(old.spec.shape), old.spec.dtype))
+        new = replace(old, inputs=inputs, attrs=attrs, spec=Spec(merged(old.spec.shape), old.spec.dtype))
         if id(old) in fused.inputs:
-            given = fused.inputs[id(old)]
-            strides = tuple(given.strides[g[-1]] for g in groups)
-            leaves[id(made)] = replace(given, shape=made.spec.shape, strides=strides)
+            layout = fused.inputs[id(old)]
+            strides = tuple(layout.strides[g[-1]] for g in groups)
+            leaves[id(new)] = replace(layout, shape=new.spec.shape, strides=strides)
         if id(old) in fused.scalars:
-            scalars[id(made)] = fused.scalars[id(old)]
-        return made
+            scalars[id(new)] = fused.scalars[id(old)]
+        return new
 
     done = rebuild(graph, rule)
     outputs = tuple(

@@ -70,17 +70,17 @@ def collapse(job: KernelTask) -> KernelTask:
         axes = _join_all(root.inputs[0], job, domain, kinds, row_major(domain))
         operand, moved = _rewrite(root.inputs[0], job, domain, axes)
         axis = next(k for k, g in enumerate(axes.groups) if g == (root.attrs["axis"],))
-        made = replace(
+        new_root = replace(
             root, inputs=(operand,), attrs={"axis": axis}, spec=Spec(axes.shape(domain), root.spec.dtype)
         )
-        return replace(job, root=made, **moved)
+        return replace(job, root=new_root, **moved)
     if root.op in ("pad", "concat", "slice_update") and all(id(x) in job.inputs for x in root.inputs):
         return _collapse_moved(job)
     if _is_plain(root, job, root.spec.shape):
         domain = root.spec.shape
         axes = _join_all(root, job, domain, [0] * len(domain), row_major(domain))
-        made, moved = _rewrite(root, job, domain, axes)
-        return replace(job, root=made, **moved)
+        new_root, moved = _rewrite(root, job, domain, axes)
+        return replace(job, root=new_root, **moved)
     return job
 
 
@@ -106,9 +106,9 @@ def before_reshapes(job: KernelTask) -> KernelTask:
         if id(old) in job.scalars or old.op == "constant":
             return old
         if id(old) in job.inputs:
-            made = Node(op="input", spec=spec)
-            leaves[id(made)] = replace(job.inputs[id(old)], shape=shape, strides=row_major(shape))
-            return made
+            leaf = Node(op="input", spec=spec)
+            leaves[id(leaf)] = replace(job.inputs[id(old)], shape=shape, strides=row_major(shape))
+            return leaf
         if old.op == "reshape":
             return inside[old.inputs[0]]
         if old.op in ("full", "broadcast_to"):
@@ -148,10 +148,10 @@ def _with_reshaped_leaves(graph: Graph, job: KernelTask, leaves: dict[int, Layou
     def rule(old: Node, _: tuple[Node, ...]) -> Node | None:
         if old.op != "reshape" or not _lies_packed(old.inputs[0], job):
             return None
-        made = Node(op="input", spec=old.spec)
-        given = job.inputs[id(old.inputs[0])]
-        leaves[id(made)] = replace(given, shape=old.spec.shape, strides=row_major(old.spec.shape))
-        return made
+        leaf = Node(op="input", spec=old.spec)
+        layout = job.inputs[id(old.inputs[0])]
+        leaves[id(leaf)] = replace(layout, shape=old.spec.shape, strides=row_major(old.spec.shape))
+        return leaf
 
     return rebuild(graph, rule)
 
@@ -163,24 +163,24 @@ def _lies_packed(node: Node, job: KernelTask) -> bool:
 def _collapse_reduction(job: KernelTask) -> KernelTask:
     root, operand = job.root, job.root.inputs[0]
     domain, reduced = operand.spec.shape, set(root.attrs["axis"])
-    kept = [n for k, n in enumerate(domain) if k not in reduced]
-    steps = iter(row_major(tuple(kept)))
+    remaining = [n for k, n in enumerate(domain) if k not in reduced]
+    steps = iter(row_major(tuple(remaining)))
     out = [0 if k in reduced else next(steps) for k in range(len(domain))]
     if not _is_plain(operand, job):
         attrs = {**root.attrs, "keepdims": False}
-        return replace(job, root=replace(root, attrs=attrs, spec=Spec(tuple(kept), root.spec.dtype)))
+        return replace(job, root=replace(root, attrs=attrs, spec=Spec(tuple(remaining), root.spec.dtype)))
     alone = root.op in ("argmax", "argmin")
     kinds = [None if alone and k in reduced else int(k in reduced) for k in range(len(domain))]
     far = [max((abs(s[k]) for s in _strides(operand, job, domain)), default=0) for k in range(len(domain))]
     order = sorted(range(len(domain)), key=lambda k: -far[k]) if 0 not in domain else range(len(domain))
     axes = _join_all(operand, job, domain, kinds, out, order)
-    made, moved = _rewrite(operand, job, domain, axes)
+    new_operand, moved = _rewrite(operand, job, domain, axes)
     shape = axes.shape(domain)
     over = tuple(k for k, g in enumerate(axes.groups) if g[0] in reduced)
     spec = Spec(tuple(n for k, n in enumerate(shape) if k not in over), root.spec.dtype)
     strides = tuple(s for k, s in enumerate(axes.strides(out)) if k not in over)
     return replace(
-        job, root=replace(root, inputs=(made,), attrs={"axis": over, "keepdims": False}, spec=spec),
+        job, root=replace(root, inputs=(new_operand,), attrs={"axis": over, "keepdims": False}, spec=spec),
         strides=strides, **moved,
     )  # fmt: skip
 
@@ -207,17 +207,19 @@ def _collapse_moved(job: KernelTask) -> KernelTask:
     leaves: dict[int, Layout] = {}
     inputs = []
     for x in root.inputs:
-        given = job.inputs[id(x)]
+        layout = job.inputs[id(x)]
         node = Node(op="input", spec=Spec(axes.shape(x.spec.shape), x.spec.dtype))
-        leaves[id(node)] = replace(given, shape=node.spec.shape, strides=axes.strides(given.strides))
+        leaves[id(node)] = replace(layout, shape=node.spec.shape, strides=axes.strides(layout.strides))
         inputs.append(node)
     attrs = {
         key: axes.groups.index((value,)) if key == "axis"
         else tuple(value[g[0]] for g in axes.groups) if isinstance(value, tuple) else value
         for key, value in a.items()
     }  # fmt: skip
-    made = replace(root, inputs=tuple(inputs), attrs=attrs, spec=Spec(axes.shape(domain), root.spec.dtype))
-    return replace(job, root=made, inputs=leaves)
+    new_root = replace(
+        root, inputs=tuple(inputs), attrs=attrs, spec=Spec(axes.shape(domain), root.spec.dtype)
+    )
+    return replace(job, root=new_root, inputs=leaves)
 
 
 def _is_plain(node: Node, job: KernelTask, domain: Shape | None = None) -> bool:
@@ -248,19 +250,19 @@ def _aligned(layout: Layout, domain: Shape) -> Shape:
 
 
 def _strides(node: Node, job: KernelTask, domain: Shape) -> list[Shape]:
-    found, stack, seen = [], [node], set()
+    strides, stack, seen = [], [node], set()
     while stack:
         node = stack.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         if id(node) in job.inputs:
-            found.append(_aligned(job.inputs[id(node)], domain))
+            strides.append(_aligned(job.inputs[id(node)], domain))
         elif node.op == "random_bits":
-            found.append(row_major(domain))
+            strides.append(row_major(domain))
         else:
             stack.extend(node.inputs)
-    return found
+    return strides
 
 
 def _join_all(
@@ -287,14 +289,14 @@ def _rewrite(node: Node, job: KernelTask, domain: Shape, axes: _Axes) -> tuple[N
             leaves[id(state)] = job.inputs[id(old.inputs[0])]
             return replace(old, inputs=(state,), attrs={"shape": shape}, spec=spec)
         if id(old) in job.inputs:
-            given = job.inputs[id(old)]
-            made = Node(op="input", spec=spec)
-            leaves[id(made)] = replace(given, shape=shape, strides=axes.strides(_aligned(given, domain)))
-            return made
+            layout = job.inputs[id(old)]
+            leaf = Node(op="input", spec=spec)
+            leaves[id(leaf)] = replace(layout, shape=shape, strides=axes.strides(_aligned(layout, domain)))
+            return leaf
         if id(old) in job.scalars:
-            made = Node(op="input", spec=old.spec)
-            scalars[id(made)] = job.scalars[id(old)]
-            return made
+            leaf = Node(op="input", spec=old.spec)
+            scalars[id(leaf)] = job.scalars[id(old)]
+            return leaf
         if old.op == "constant":
             return old
         if old.op == "broadcast_to":
@@ -303,8 +305,8 @@ def _rewrite(node: Node, job: KernelTask, domain: Shape, axes: _Axes) -> tuple[N
             return replace(old, attrs={**old.attrs, "shape": shape}, spec=spec)
         return replace(old, inputs=inputs, spec=spec)
 
-    found = rebuild(nodes, rule, dict(states))[node]
-    if found.spec.shape != shape:  # a number alone
+    rewritten = rebuild(nodes, rule, dict(states))[node]
+    if rewritten.spec.shape != shape:  # a number alone
         spec = Spec(shape, node.spec.dtype)
-        found = Node(op="broadcast_to", inputs=(found,), attrs={"shape": shape}, spec=spec)
-    return found, {"inputs": leaves, "scalars": scalars}
+        rewritten = Node(op="broadcast_to", inputs=(rewritten,), attrs={"shape": shape}, spec=spec)
+    return rewritten, {"inputs": leaves, "scalars": scalars}

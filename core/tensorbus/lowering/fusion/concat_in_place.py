@@ -25,14 +25,14 @@ class Join:
         """Return where the whole lies in a slot, and each part, by id; None where a part is no view of it."""
         whole = ordered(slot, self.whole.spec.shape, self.order)
         axis, begin = self.whole.attrs["axis"], 0
-        found = {id(self.whole): whole}
+        by_id = {id(self.whole): whole}
         for operand, part in zip(self.whole.inputs, self.parts, strict=True):
             strides = reshape_strides(operand.spec.shape, whole.strides, part.spec.shape)
             if strides is None or strides[-1] != 1:
                 return None
-            found[id(part)] = Layout(slot, part.spec.shape, strides, begin * whole.strides[axis])
+            by_id[id(part)] = Layout(slot, part.spec.shape, strides, begin * whole.strides[axis])
             begin += operand.spec.shape[axis]
-        return found
+        return by_id
 
 
 def joins(nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node]) -> dict[int, Join]:
@@ -47,14 +47,14 @@ def joins(nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node
     for node in nodes:
         for x in node.inputs:
             users.setdefault(x, []).append(node)
-    found: dict[int, Join] = {}
+    by_part: dict[int, Join] = {}
     for whole in wholes:
         parts = [_result(x, users, calls) for x in whole.inputs]
         if whole in shown or any(x is None or x in shown for x in parts):
             continue
-        made = Join(whole, tuple(x for x in parts if x is not None), _order(whole, users))
-        found |= {id(x): made for x in made.parts}
-    return found
+        join = Join(whole, tuple(x for x in parts if x is not None), _order(whole, users))
+        by_part |= {id(x): join for x in join.parts}
+    return by_part
 
 
 def _result(node: Node, users: Mapping[Node, Sequence[Node]], calls: Collection[Node]) -> Node | None:

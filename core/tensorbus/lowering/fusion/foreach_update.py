@@ -14,11 +14,11 @@ from .fusion_groups import FusionGroup, StoredValue
 
 def fused_updates(nodes: Sequence[Node]) -> dict[int, list[Node]]:
     """Return the fused updates of a graph by their ids, each with the nodes of its results."""
-    found: dict[int, list[Node]] = {id(node): [] for node in nodes if INSIDE in node.attrs}
-    for node in nodes if found else ():
-        if node.op == "result" and id(node.inputs[0]) in found:
-            found[id(node.inputs[0])].append(node)
-    return found
+    results: dict[int, list[Node]] = {id(node): [] for node in nodes if INSIDE in node.attrs}
+    for node in nodes if results else ():
+        if node.op == "result" and id(node.inputs[0]) in results:
+            results[id(node.inputs[0])].append(node)
+    return results
 
 
 def opened(group: FusionGroup, parts: Sequence[Node]) -> dict[Node, StoredValue]:
@@ -30,13 +30,13 @@ def opened(group: FusionGroup, parts: Sequence[Node]) -> dict[Node, StoredValue]
         body, lambda node, inputs: replace(node, inputs=inputs, recompute_tag=tag),
         dict(zip(body.inputs, update.inputs, strict=True)),
     )  # fmt: skip
-    found: dict[Node, StoredValue] = {}
+    roots: dict[Node, StoredValue] = {}
     for part in parts:
-        made = done[body.outputs[part.attrs["index"]]]
-        if made in update.inputs or any(made is root.node for root in found.values()):  # then it is a copy
-            made = Node(op="cast", inputs=(made,), attrs={"dtype": made.spec.dtype}, spec=made.spec)
-        found[part] = StoredValue(node=made, order=place, access=own_access(made.spec.shape), reads=())
-    return found
+        value = done[body.outputs[part.attrs["index"]]]
+        if value in update.inputs or any(value is root.node for root in roots.values()):  # then it is a copy
+            value = Node(op="cast", inputs=(value,), attrs={"dtype": value.spec.dtype}, spec=value.spec)
+        roots[part] = StoredValue(node=value, order=place, access=own_access(value.spec.shape), reads=())
+    return roots
 
 
 def group_of(group: FusionGroup, roots: Sequence[StoredValue]) -> FusionGroup:

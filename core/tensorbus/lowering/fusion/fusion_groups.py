@@ -121,18 +121,18 @@ class GroupBuilder:
         return number
 
     def _needs(self, group: FusionGroup) -> set[int]:
-        found = {self._find(k) for k in group.needs}
-        found.discard(group.number)
-        group.needs = found
-        return found
+        needs = {self._find(k) for k in group.needs}
+        needs.discard(group.number)
+        group.needs = needs
+        return needs
 
     def _add(self, node: Node, place: int) -> None:
         group = self._alone(node, place)
         self._live[group.number] = group
         self._count += 1
         self._of[id(node)] = group.number
-        given = [n for n, _ in group.roots[id(node)].reads]
-        group.needs = {self._find(self._of[id(n)]) for n in given if id(n) in self._of}
+        operands = [n for n, _ in group.roots[id(node)].reads]
+        group.needs = {self._find(self._of[id(n)]) for n in operands if id(n) in self._of}
         for k in group.needs:
             group.before |= self._live[k].before | 1 << k
         if group.open:
@@ -142,7 +142,7 @@ class GroupBuilder:
                     group = self._join(other, group)
             near = {
                 self._find(k)
-                for n in given
+                for n in operands
                 for k in self._readers.get(id(n), ())[-self.target.heuristics.fusion_recent_readers :]
             }
             for k in sorted(near - {group.number}, reverse=True):
@@ -150,7 +150,7 @@ class GroupBuilder:
                 waits = self._would_delay(other, group) or self._would_delay(group, other)
                 if not waits and other.domain == group.domain and self._shares(other, group):
                     group = self._join(other, group)
-        for n in given:
+        for n in operands:
             if prod(n.spec.shape) > 1:
                 self._readers.setdefault(id(n), []).append(group.number)
 
@@ -178,9 +178,9 @@ class GroupBuilder:
             whole, over = own_access(shape), set(node.attrs["axis"])
             reduced = tuple(a for k, a in enumerate(whole) if k in over and a is not None)
             closed = not reduced
-            kept = [None if k in over else a for k, a in enumerate(whole)]
+            remaining = [None if k in over else a for k, a in enumerate(whole)]
             access = tuple(
-                kept if node.attrs["keepdims"] else [a for k, a in enumerate(kept) if k not in over]
+                remaining if node.attrs["keepdims"] else [a for k, a in enumerate(remaining) if k not in over]
             )
         body = reads(node, access, reduced, self._stop)
         stops = tuple([(n, None if closed else at) for n, at in body if n in self._stop and n is not node])
@@ -211,23 +211,23 @@ class GroupBuilder:
         """Return ``group`` joined to another, or as it is where they do not fit."""
         a, b = (other, group) if other.number < group.number else (group, other)
         apart = not other.open or a is b or self._between(a, b) or self._keeps_products(a, b)
-        made = None if apart else join(a, b, self.target)
-        if made is None:
+        joint = None if apart else join(a, b, self.target)
+        if joint is None:
             return group
         self._moved[b.number] = a.number
-        made.needs = a.needs | b.needs
+        joint.needs = a.needs | b.needs
         mine = 1 << a.number | 1 << b.number
-        made.before = (a.before | b.before) & ~mine
+        joint.before = (a.before | b.before) & ~mine
         del self._live[b.number]
-        self._live[a.number] = made
+        self._live[a.number] = joint
         for root in b.roots:
             self._of[root] = a.number
-        if b.number == self._count - 1 and not made.before & ~a.before:
-            return made  # nobody needs the latest group yet, and what needs the other one waits for no more
+        if b.number == self._count - 1 and not joint.before & ~a.before:
+            return joint  # nobody needs the latest group yet, and what needs the other one waits for no more
         for g in self._live.values():  # earlier ones as well: what was joined to them may need either
             if g.before & mine:
-                g.before = (g.before | made.before | 1 << a.number) & ~(1 << b.number)
-        return made
+                g.before = (g.before | joint.before | 1 << a.number) & ~(1 << b.number)
+        return joint
 
     def _keeps_products(self, a: FusionGroup, b: FusionGroup) -> bool:
         """Return whether a kernel of both would wait for more large products than one is to add up."""
@@ -254,10 +254,10 @@ def join(a: FusionGroup, b: FusionGroup, target: Target) -> FusionGroup | None:
     if a.size + b.size > target.heuristics.kernel_max_ops or not _keeps_recompute_order(a, b):
         return None
     met = _pairs(a, b)
-    found = _common(a, b, *met) if met is not None else None
-    if found is None:
+    common = _common(a, b, *met) if met is not None else None
+    if common is None:
         return None
-    domain, to_a, to_b = found
+    domain, to_a, to_b = common
     for group, to in ((a, to_a), (b, to_b)):
         over = [to[k] for k in group.reduced]
         if over != sorted(over):  # what is summed has its axes in the order of the domain's
@@ -274,8 +274,8 @@ def join(a: FusionGroup, b: FusionGroup, target: Target) -> FusionGroup | None:
                 return None
             roots[key] = _moved(root, to, joint[0] if near and joint else FREE)
     roots = dict(sorted(roots.items(), key=lambda item: item[1].order))
-    made = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
-    return made if _holds(made, target) and _fits(made, target) else None
+    joined = replace(a, domain=domain, reduced=joint, roots=roots, size=a.size + b.size)
+    return joined if _holds(joined, target) and _fits(joined, target) else None
 
 
 def _chooses_in_rows(root: StoredValue, to: Mapping[int, int], reduced: Sequence[int], domain: Shape) -> bool:
@@ -306,13 +306,13 @@ def _pairs(a: FusionGroup, b: FusionGroup) -> tuple[dict[int, int], bool] | None
     for x, y, reduced_axes_last in ((a, b, False), (b, a, True)):
         for root in y.roots.values():
             for node, at in root.reads:
-                made = x.roots.get(id(node))
-                if made is None:
+                writer = x.roots.get(id(node))
+                if writer is None:
                     continue
                 if at is None:
                     return None
                 linked = True
-                for k, own in zip(at, made.access, strict=True):
+                for k, own in zip(at, writer.access, strict=True):
                     if (k is None) != (own is None):
                         return None
                     if k is None or own is None or k == FREE:
@@ -349,8 +349,8 @@ def _moved(root: StoredValue, to: Mapping[int, int], free: int) -> StoredValue:
     if all(k == v for k, v in to.items()) and not any(at is not None and FREE in at for _, at in root.reads):
         return root
 
-    given = tuple([(n, None if at is None else over(at)) for n, at in root.reads])
-    return root._replace(access=over(root.access), reads=given)
+    moved_reads = tuple([(n, None if at is None else over(at)) for n, at in root.reads])
+    return root._replace(access=over(root.access), reads=moved_reads)
 
 
 def _holds(group: FusionGroup, target: Target) -> bool:
@@ -362,10 +362,10 @@ def _holds(group: FusionGroup, target: Target) -> bool:
         if not outer <= mine or (mine & over) not in (set(), over):
             return False
         for node, at in root.reads:
-            made = group.roots.get(id(node))
-            if made is None:
+            writer = group.roots.get(id(node))
+            if writer is None:
                 leaves.add(id(node))
-            elif at != made.access:
+            elif at != writer.access:
                 return False
     return len(leaves) + len(group.roots) <= target.heuristics.fusion_max_buffers
 

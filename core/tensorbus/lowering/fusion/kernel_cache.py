@@ -109,38 +109,38 @@ class KernelKeys:
 
     def _named(self, node: Node) -> Any:
         """Return attributes in a form that hashes; equal ones are often one object."""
-        found = self._attrs.get(id(node.attrs))
-        if found is None:
-            found = self._attrs[id(node.attrs)] = _hashable(node.attrs)
-        return found
+        key = self._attrs.get(id(node.attrs))
+        if key is None:
+            key = self._attrs[id(node.attrs)] = _hashable(node.attrs)
+        return key
 
 
 def _hashable(attrs: Mapping[str, Any]) -> Any:
-    found = frozen(attrs)
+    key = frozen(attrs)
     try:
-        hash(found)
+        hash(key)
     except TypeError:
         return object()
-    return found
+    return key
 
 
-def lookup(found: KernelKey, steps: LaunchList) -> bool:
+def lookup(key: KernelKey, steps: LaunchList) -> bool:
     """Append the steps of a group of this name; return whether they are known."""
     with _lock:
-        known = _known.get(found.name)
+        known = _known.get(key.name)
         if known is None:
             return False
-        _known.move_to_end(found.name)
-    places = [*found.slots, *[steps.temporary(size, dtype) for size, dtype in known.temporaries]]
-    steps.items += [_with(step, places, found.operands) for step in known.steps]
+        _known.move_to_end(key.name)
+    places = [*key.slots, *[steps.temporary(size, dtype) for size, dtype in known.temporaries]]
+    steps.items += [_with(step, places, key.operands) for step in known.steps]
     return True
 
 
-def insert(found: KernelKey, steps: LaunchList, before: int, first: int) -> None:
+def insert(key: KernelKey, steps: LaunchList, before: int, first: int) -> None:
     """Keep the steps from number ``before`` on as those of the group; slots from ``first`` on are new."""
     fresh = [slot for slot in steps.sizes if slot >= first]
-    places = {slot: k for k, slot in enumerate([*found.slots, *fresh])}
-    operands = {operand: k for k, operand in enumerate(found.operands)}
+    places = {slot: k for k, slot in enumerate([*key.slots, *fresh])}
+    operands = {operand: k for k, operand in enumerate(key.operands)}
     try:
         known = [
             _with(step, places, operands) for step in steps.items[before:] if isinstance(step, KernelLaunch)
@@ -149,7 +149,7 @@ def insert(found: KernelKey, steps: LaunchList, before: int, first: int) -> None
         return
     schedule = _Schedule(steps=tuple(known), temporaries=tuple(steps.sizes[s] for s in fresh))
     with _lock:
-        _known[found.name] = schedule
+        _known[key.name] = schedule
         while len(_known) > steps.target.heuristics.known_schedules:
             _known.popitem(last=False)
 

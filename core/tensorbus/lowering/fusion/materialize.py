@@ -72,26 +72,26 @@ def fused_operands(
     if not products:
         return set()
     uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
-    found = [node.inputs[1] for node in products] if packs else []
+    candidates = [node.inputs[1] for node in products] if packs else []
     few = [n.inputs[0] for n in products if n.spec.shape[-1] <= limits.matmul_computed_max_columns]
-    found += [x for x in few if _is_cheap(x, calls, limits)]
-    return {x for x in found if x.op in ELEMENTWISE and uses[x] == 1}
+    candidates += [x for x in few if _is_cheap(x, calls, limits)]
+    return {x for x in candidates if x.op in ELEMENTWISE and uses[x] == 1}
 
 
 def _is_cheap(node: Node, calls: Collection[Node], limits: Heuristics) -> bool:
     """Return whether a few simple ops make a value of what lies in buffers."""
-    found = {node: None}
+    visited = {node: None}
     left = [node]
     while left:
         for x in left.pop().inputs:
-            made = x.op in SCHEDULED or x.op in ("input", "constant", "result") or x in calls
-            if made or x in found:
+            is_stored = x.op in SCHEDULED or x.op in ("input", "constant", "result") or x in calls
+            if is_stored or x in visited:
                 continue
-            found[x] = None
+            visited[x] = None
             left.append(x)
-            if len(found) > limits.fuse_cheap_ops:
+            if len(visited) > limits.fuse_cheap_ops:
                 return False
-    return all(x.op in _VIEWS or (x.op in ELEMENTWISE and not calls_function(x.op)) for x in found)
+    return all(x.op in _VIEWS or (x.op in ELEMENTWISE and not calls_function(x.op)) for x in visited)
 
 
 def choose_buffers(
@@ -111,18 +111,18 @@ def choose_buffers(
     wanted |= _partial_sums(graph, nodes, calls, limits) if whole else _NONE
     for node in nodes:
         op = node.op
-        made = op in SCHEDULED or op == "result" or node in calls or INSIDE in node.attrs
+        is_scheduled = op in SCHEDULED or op == "result" or node in calls or INSIDE in node.attrs
         own = _own_cost(op, limits)
-        if made or op == "input":
+        if is_scheduled or op == "input":
             cost[node] = own
-            size[node] = 0 if made else 1
+            size[node] = 0 if is_scheduled else 1
             reads[node] = frozenset((node,)) if sizes[node] > 1 else _NONE
             continue
-        given = node.inputs
-        before = sum([0 if _recompute_is_expensive(node, x, cost, limits) else cost[x] for x in given])
+        operands = node.inputs
+        before = sum([0 if _recompute_is_expensive(node, x, cost, limits) else cost[x] for x in operands])
         cost[node] = min(own + before, _TOP)
-        size[node] = 1 + sum([size[x] for x in given])
-        reads[node] = reads[given[0]] if len(given) == 1 else _NONE.union(*[reads[x] for x in given])
+        size[node] = 1 + sum([size[x] for x in operands])
+        reads[node] = reads[operands[0]] if len(operands) == 1 else _NONE.union(*[reads[x] for x in operands])
         if size[node] > limits.kernel_max_ops and op in ELEMENTWISE:
             wanted.add(node)
             size[node] = 0
@@ -178,21 +178,21 @@ def _parts(nodes: Sequence[Node], calls: Collection[Node], most: int) -> set[Nod
 
     A node has fewer operands than that: see ``joins.short``.
     """
-    found: set[Node] = set()
+    buffered: set[Node] = set()
     needs: dict[Node, frozenset[Node]] = {}
     for node in nodes:
-        given = {x: needs[x] for x in node.inputs}
-        while len(whole := _NONE.union(*given.values())) > most:
-            x = max(given, key=lambda x: len(given[x]))
-            if len(given[x]) == 1:
+        operand_needs = {x: needs[x] for x in node.inputs}
+        while len(whole := _NONE.union(*operand_needs.values())) > most:
+            x = max(operand_needs, key=lambda x: len(operand_needs[x]))
+            if len(operand_needs[x]) == 1:
                 break
-            found.add(x)
-            given[x] = needs[x] = frozenset((x,))
+            buffered.add(x)
+            operand_needs[x] = needs[x] = frozenset((x,))
         alone = (
             node.op in SCHEDULED or node.op in ("input", "result") or node in calls or INSIDE in node.attrs
         )
         needs[node] = frozenset((node,)) if alone else whole
-    return found
+    return buffered
 
 
 def large_products(
@@ -214,7 +214,7 @@ def _partial_sums(
     """Return what gets a buffer so that no kernel waits for many large products that it alone reads."""
     uses = Counter([*graph.outputs, *(x for node in nodes for x in node.inputs)])
     products = large_products(nodes, calls, uses, limits)
-    found: set[Node] = set()
+    buffered: set[Node] = set()
     held: dict[Node, frozenset[Node]] = {}
     for node in nodes:
         if node in products:
@@ -225,12 +225,12 @@ def _partial_sums(
                 x = max(parts, key=lambda x: len(parts[x]))
                 if len(parts[x]) == 1:
                     break
-                found.add(_base(x))
+                buffered.add(_base(x))
                 parts[x] = frozenset((x,))
             held[node] = whole
         else:
             held[node] = _NONE
-    return found
+    return buffered
 
 
 def _recompute_is_expensive(node: Node, x: Node, cost: Mapping[Node, int], limits: Heuristics) -> bool:
@@ -257,12 +257,12 @@ def _is_made_of_rows(node: Node, limits: Heuristics) -> bool:
     """
     if node.op != "gather" or (pick := picked(node, own_access(node.spec.shape))) is None:
         return False
-    found = [node.inputs[0]]
-    for x in found:
+    stack = [node.inputs[0]]
+    for x in stack:
         if x.op in REDUCTIONS:
             return pick[0] in x.attrs["axis"]
-        if len(found) <= limits.fuse_cheap_ops and x.op in ELEMENTWISE:
-            found += x.inputs
+        if len(stack) <= limits.fuse_cheap_ops and x.op in ELEMENTWISE:
+            stack += x.inputs
     return False
 
 
@@ -283,25 +283,25 @@ def _split_sources(nodes: Sequence[Node], calls: Collection[Node]) -> dict[Node,
 
 def _is_short(x: Node, limits: Heuristics) -> bool:
     """Return whether a few ops make a node of inputs."""
-    found = [x]
-    for node in found:
-        if node.op in SCHEDULED or len(found) > limits.fuse_cheap_ops:
+    stack = [x]
+    for node in stack:
+        if node.op in SCHEDULED or len(stack) > limits.fuse_cheap_ops:
             return False
-        found += [y for y in node.inputs if y.op not in ("input", "constant")]
+        stack += [y for y in node.inputs if y.op not in ("input", "constant")]
     return True
 
 
 def _row_of(node: Node, x: Node) -> int:
     """Return how many elements of ``node``, side by side, need the same one of ``x``."""
-    found = 1
+    elements = 1
     if node.op not in ELEMENTWISE and node.op != "broadcast_to":
-        return found
+        return elements
     lead = len(node.spec.shape) - len(x.spec.shape)
     for k in reversed(range(len(node.spec.shape))):
         if k >= lead and x.spec.shape[k - lead] != 1:
             break
-        found *= node.spec.shape[k]
-    return found
+        elements *= node.spec.shape[k]
+    return elements
 
 
 def _base(node: Node) -> Node:

@@ -151,14 +151,14 @@ def _wanted(asked: LoweringInput) -> set[int]:
 
 def read_by_calls(calls: Collection[Node]) -> set[int]:
     """Return the ids of what calls read, also behind views of it."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for call in calls:
         for node in call.inputs:
-            found.add(id(node))
+            ids.add(id(node))
             while node.op in ("reshape", "permute_dims"):
                 node = node.inputs[0]
-                found.add(id(node))
-    return found
+                ids.add(id(node))
+    return ids
 
 
 def _new_buffer(

@@ -43,13 +43,13 @@ def rematerialized(
                     users.append(group)
     viewed = {id(n.inputs[0]) for n in nodes if n.inputs and id(n) in where and id(n) not in made}
     stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
-    kept = elsewhere | viewed | {*shown}
-    found: set[int] = set()
+    stored = elsewhere | viewed | {*shown}
+    recomputed: set[int] = set()
     inside: dict[int, set[Node]] = {}
     for group in groups:
         for key, root in group.roots.items():
             users, size = readers.get(key, []), prod(root.node.spec.shape)
-            if not users or key in kept or size < limits.recompute_min_elements:
+            if not users or key in stored or size < limits.recompute_min_elements:
                 continue
             stop.discard(root.node)
             cone = reads(root.node, root.access, group.reduced, stop)
@@ -68,11 +68,11 @@ def rematerialized(
             ):
                 stop.add(root.node)
                 continue
-            found.add(key)
-            kept |= {id(n) for n in leaves}
+            recomputed.add(key)
+            stored |= {id(n) for n in leaves}
             for user in users:
                 inside.setdefault(user.number, set()).update(body)
-    return found
+    return recomputed
 
 
 def _cost(body: Collection[Node], target: Target) -> int:

@@ -63,18 +63,18 @@ class Knowledge:
         if low == high:
             return Sum((), int(low))
         self._ranges.append((low, high))
-        made = Sum(((len(self._ranges) - 1, 1),))
+        new = Sum(((len(self._ranges) - 1, 1),))
         if key is not None:
-            self._known[key] = made
+            self._known[key] = new
         if any(map(self.is_of_data, of)):
             self._of_data.add(len(self._ranges) - 1)
-        return made
+        return new
 
     def of_data(self, low: float, high: float) -> Sum:
         """Return an unknown that follows from what a program computes, not from lengths."""
-        made = self.unknown(low, high)
-        self._of_data |= {k for k, _ in made.terms}
-        return made
+        unknown = self.unknown(low, high)
+        self._of_data |= {k for k, _ in unknown.terms}
+        return unknown
 
     def is_of_data(self, x: Sum) -> bool:
         """Return whether such unknowns bear on ``x``."""
@@ -83,14 +83,14 @@ class Knowledge:
     def smaller(self, a: Sum, b: Sum) -> Sum:
         """Return the smaller of two sums."""
         low, high = (min(self.least(a), self.least(b)), min(self.most(a), self.most(b)))
-        made = self.unknown(low, high, ("smaller", a, b), (a, b))
-        return self._one_of(made, (a, b), 1)
+        minimum = self.unknown(low, high, ("smaller", a, b), (a, b))
+        return self._one_of(minimum, (a, b), 1)
 
     def larger(self, a: Sum, b: Sum) -> Sum:
         """Return the larger of two sums."""
         low, high = (max(self.least(a), self.least(b)), max(self.most(a), self.most(b)))
-        made = self.unknown(low, high, ("larger", a, b), (a, b))
-        return self._one_of(made, (a, b), -1)
+        maximum = self.unknown(low, high, ("larger", a, b), (a, b))
+        return self._one_of(maximum, (a, b), -1)
 
     def _one_of(self, made: Sum, choice: tuple[Sum, Sum], sign: int) -> Sum:
         for k, _ in made.terms:
@@ -149,14 +149,14 @@ class Knowledge:
         for _ in range(_DEPTH):
             following: list[tuple[Sum, int]] = []
             for part, scale in level:
-                for made, times in self._instead(part):
-                    if made in seen:
+                for replacement, times in self._instead(part):
+                    if replacement in seen:
                         continue
-                    seen.add(made)
-                    best = min(best, self._reach(made) // (scale * times))
+                    seen.add(replacement)
+                    best = min(best, self._reach(replacement) // (scale * times))
                     if best <= enough or len(seen) > _STEPS:
                         return best
-                    following.append((made, scale * times))
+                    following.append((replacement, scale * times))
             level = following
         return best
 

@@ -43,23 +43,23 @@ class Symbols:
 
     def _of(self, node: Node) -> list[int]:
         shape, a = node.spec.shape, node.attrs
-        given = [(x.spec.shape, self._axes[id(x)]) for x in node.inputs]
-        if not given:
+        operands = [(x.spec.shape, self._axes[id(x)]) for x in node.inputs]
+        if not operands:
             return [self._new() for _ in shape]
-        x_shape, x_axes = given[0]
+        x_shape, x_axes = operands[0]
         match node.op:
             case "permute_dims":
                 return [x_axes[k] for k in a["axes"]]
             case "reshape":
                 return self._reshape(x_shape, x_axes, shape)
             case "slice":
-                kept = [n == m and t == 1 for n, m, t in zip(x_shape, a["size"], a["step"], strict=True)]
-                return [s if keep else self._new() for s, keep in zip(x_axes, kept, strict=True)]
+                whole = [n == m and t == 1 for n, m, t in zip(x_shape, a["size"], a["step"], strict=True)]
+                return [s if keep else self._new() for s, keep in zip(x_axes, whole, strict=True)]
             case "pad":
                 grown = [low + high for low, high in zip(a["low"], a["high"], strict=True)]
                 return [self._new() if g else s for s, g in zip(x_axes, grown, strict=True)]
             case "concat":
-                for _, axes in given[1:]:
+                for _, axes in operands[1:]:
                     for k, s in enumerate(axes):
                         if k != a["axis"]:
                             self._union(s, x_axes[k])
@@ -74,34 +74,34 @@ class Symbols:
                     return [self._new() if k in a["axis"] else s for k, s in enumerate(x_axes)]
                 return [s for k, s in enumerate(x_axes) if k not in a["axis"]]
             case "matmul":
-                return [*self._batch(given, shape[:-2], 2), x_axes[-2], given[1][1][-1]]
+                return [*self._batch(operands, shape[:-2], 2), x_axes[-2], operands[1][1][-1]]
             case "gather":
-                return self._batch(given[1:], given[1][0], 0) + x_axes[len(given) - 1 :]
+                return self._batch(operands[1:], operands[1][0], 0) + x_axes[len(operands) - 1 :]
             case "slice_update":
-                for k, s in enumerate(given[1][1]):
-                    if given[1][0][k] == x_shape[k]:
+                for k, s in enumerate(operands[1][1]):
+                    if operands[1][0][k] == x_shape[k]:
                         self._union(s, x_axes[k])
                 return x_axes
             case op if op in _SAME:
                 return x_axes
             case _:
-                return self._batch(given, shape, 0)
+                return self._batch(operands, shape, 0)
 
     def _batch(
-        self, given: list[tuple[tuple[int, ...], list[int]]], shape: tuple[int, ...], drop: int
+        self, operands: list[tuple[tuple[int, ...], list[int]]], shape: tuple[int, ...], drop: int
     ) -> list[int]:
         """Unite axes that broadcast together: those of length 1 apart."""
         result = []
         for k in range(-len(shape), 0):
-            found = None
-            for x_shape, axes in given:
+            symbol = None
+            for x_shape, axes in operands:
                 at = k - drop
-                if len(axes) >= -at and x_shape[at] == shape[k] and (shape[k] != 1 or len(given) == 1):
-                    if found is None:
-                        found = axes[at]
+                if len(axes) >= -at and x_shape[at] == shape[k] and (shape[k] != 1 or len(operands) == 1):
+                    if symbol is None:
+                        symbol = axes[at]
                     else:
-                        self._union(axes[at], found)
-            result.append(self._new() if found is None else found)
+                        self._union(axes[at], symbol)
+            result.append(self._new() if symbol is None else symbol)
         return result
 
     def _reshape(self, old: tuple[int, ...], axes: list[int], new: tuple[int, ...]) -> list[int]:

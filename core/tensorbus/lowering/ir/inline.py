@@ -209,8 +209,8 @@ class Inliner:
     def _given(self, operand: int) -> str:
         """Return the name of a Python scalar: its number among the kernel's, whichever operand it is."""
         lates = [(role, v) for role, (_, v) in self.builder.params.items() if isinstance(v, RuntimeArg)]
-        given = {v.operand: role for role, v in lates if v.what == "scalar"}
-        return given.get(operand, f"a{len(given)}")
+        roles = {v.operand: role for role, v in lates if v.what == "scalar"}
+        return roles.get(operand, f"a{len(roles)}")
 
     def _operand(self, x: Node, user: Node, index: Index) -> Expr:
         lead = len(user.spec.shape) - len(x.spec.shape)
@@ -296,21 +296,21 @@ class Inliner:
 
     def _concat(self, node: Node, index: Index) -> Expr:
         axis = node.attrs["axis"]
-        given = [x for x in node.inputs if x.spec.shape[axis]]
+        operands = [x for x in node.inputs if x.spec.shape[axis]]
         ends, total = [], 0
-        for x in given:
+        for x in operands:
             total += x.spec.shape[axis]
             ends.append(total)
         result: Expr = literal(0, node.spec.dtype)
-        for k in range(len(given) - 1, -1, -1):
+        for k in range(len(operands) - 1, -1, -1):
             start = self._size(node, f"from{k}", ends[k - 1]) if k else ix.ZERO
             at = (*index[:axis], ix.subtract(index[axis], start), *index[axis + 1 :])
-            if k == len(given) - 1 and len(given) == 1:
-                return self.value(given[k], at)
+            if k == len(operands) - 1 and len(operands) == 1:
+                return self.value(operands[k], at)
             inside = ix.less(index[axis], self._size(node, f"from{k + 1}", ends[k]))
             if k:
                 inside = ix.both([Apply("less_equal", (start, index[axis]), bool_), inside])
-            result = self.predicated(node, result, inside, lambda x=given[k], at=at: self.value(x, at))  # type: ignore[misc]
+            result = self.predicated(node, result, inside, lambda x=operands[k], at=at: self.value(x, at))  # type: ignore[misc]
             if k % _MAX_NESTED == 0 and not isinstance(result, Var | Const):
                 result = self.builder.let(result)
         return result
@@ -435,8 +435,8 @@ def counts(node: Node) -> int | None:
             if along is None or x.spec.shape[along] == 1:
                 return None
             if node.op == "broadcast_to":
-                found = along + len(node.spec.shape) - len(x.spec.shape)
-                return found if node.spec.shape[found] == x.spec.shape[along] else None
+                axis = along + len(node.spec.shape) - len(x.spec.shape)
+                return axis if node.spec.shape[axis] == x.spec.shape[along] else None
             long = [k for k, n in enumerate(node.spec.shape) if n != 1]
             return long[0] if len(long) == 1 and sum(n != 1 for n in x.spec.shape) == 1 else None
         case _:

@@ -151,9 +151,9 @@ class LaunchList:
         if 0 in launch.grid:
             return
         named = {**slots, ERRORS: ERROR_SLOT, COUNTS: COUNTS_SLOT}
-        given = tuple(named[b.name] for b in launch.kernel.buffers)
+        own_slots = tuple(named[b.name] for b in launch.kernel.buffers)
         self.items.append(
-            KernelLaunch(launch=launch, slots=given, aligned_reads=aligned_reads, pointwise=pointwise)
+            KernelLaunch(launch=launch, slots=own_slots, aligned_reads=aligned_reads, pointwise=pointwise)
         )
 
 

@@ -70,21 +70,21 @@ def view(node: Node, x: Layout) -> Layout | None:
         turned = tuple([x.strides[k] for k in axes])
         return Layout(x.slot, tuple([x.shape[k] for k in axes]), turned, x.offset, x.late)
     if node.op == "reshape":
-        found = reshape_strides(x.shape, x.strides, tuple(a["shape"]))
-        return None if found is None else Layout(x.slot, tuple(a["shape"]), found, x.offset, x.late)
-    given = StridedArray(None, x.shape, x.strides, x.offset, node.spec.dtype)
+        strides = reshape_strides(x.shape, x.strides, tuple(a["shape"]))
+        return None if strides is None else Layout(x.slot, tuple(a["shape"]), strides, x.offset, x.late)
+    source = StridedArray(None, x.shape, x.strides, x.offset, node.spec.dtype)
     match node.op:
         case "broadcast_to":
-            made = strided_array.broadcast_to(given, a["shape"])
+            strided = strided_array.broadcast_to(source, a["shape"])
         case "slice":
-            made = strided_array.slice_(given, a["start"], a["size"], a["step"])
+            strided = strided_array.slice_(source, a["start"], a["size"], a["step"])
         case "flip":
-            made = strided_array.flip(given, a["axis"])
+            strided = strided_array.flip(source, a["axis"])
         case "windows":
-            made = strided_array.windows(given, a["size"], a["stride"], a["dilation"])
+            strided = strided_array.windows(source, a["size"], a["stride"], a["dilation"])
         case _:
             return None
-    return Layout(x.slot, made.shape, made.strides, made.offset, x.late)
+    return Layout(x.slot, strided.shape, strided.strides, strided.offset, x.late)
 
 
 @lru_cache(1 << 12)

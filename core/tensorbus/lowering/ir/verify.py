@@ -160,15 +160,16 @@ class _Checker:
                     self.need(a.lanes == e.lanes, f"lanes of {expr_text(e)}")
                 kinds = {a.dtype for a in e.args}
                 self.need(len(kinds) <= 1, f"operands of {e.op} have {[str(k) for k in kinds]}")
-                given = next(iter(kinds), e.dtype)
-                expected = bool_ if e.op in COMPARES | LOGICAL else real_of(given) if e.op in PARTS else given
+                actual = next(iter(kinds), e.dtype)
+                of_parts = real_of(actual) if e.op in PARTS else actual
+                expected = bool_ if e.op in COMPARES | LOGICAL else of_parts
                 if e.op == "bits":
-                    self.need(given.is_floating and e.dtype.kind == "uint", f"bits of {given} as {e.dtype}")
+                    self.need(actual.is_floating and e.dtype.kind == "uint", f"bits of {actual} as {e.dtype}")
                     expected = e.dtype
                 if e.op == "complex":
                     self.need(e.dtype.is_complex, f"complex gives no {e.dtype}")
-                    expected, given = e.dtype, real_of(e.dtype)
-                    self.need(kinds == {given}, f"the parts of {e.dtype} are {[str(k) for k in kinds]}")
+                    expected, actual = e.dtype, real_of(e.dtype)
+                    self.need(kinds == {actual}, f"the parts of {e.dtype} are {[str(k) for k in kinds]}")
                 if e.op == "ramp":
                     self.need(e.dtype.is_floating and e.lanes > 1, "ramp gives floats in lanes")
                 self.need(e.dtype is expected, f"{e.op} gives {expected}, not {e.dtype}")

@@ -195,8 +195,10 @@ class _Checker:
                 return self._either(e)
             case Apply(args=(a, b)) if e.lanes == 1 and _is_whole(a.dtype):
                 x, y = self.value(a), self.value(b)
-                made = self._applied(e.op, x, y)
-                return known.unknown(*_limits(e.dtype), of=(x, y)) if made is None else self._fitting(made, e)
+                total = self._applied(e.op, x, y)
+                return (
+                    known.unknown(*_limits(e.dtype), of=(x, y)) if total is None else self._fitting(total, e)
+                )
             case _:
                 return self._unknown(e)
 
@@ -240,11 +242,11 @@ class _Checker:
                     high = max(high, self.known.most(parts[-1]))
         return self.known.unknown(low, high, of=parts)
 
-    def _fitting(self, made: Sum, e: Expr) -> Sum:
+    def _fitting(self, value: Sum, e: Expr) -> Sum:
         """Return a number that was computed in the dtype of ``e``: where it may wrap around, any."""
         low, high = _limits(e.dtype)
-        fits = self.known.least(made, low) >= low and self.known.most(made, high) <= high
-        return made if fits else self.known.unknown(low, high, of=(made,))
+        fits = self.known.least(value, low) >= low and self.known.most(value, high) <= high
+        return value if fits else self.known.unknown(low, high, of=(value,))
 
     def _unknown(self, e: Expr, key: object = None) -> Sum:
         low, high = (0, 1) if isinstance(e, Cast) and e.arg.dtype is bool_ else _limits(e.dtype)

@@ -15,18 +15,18 @@ def limit_concat_operands(graph: Graph, limit: int) -> Graph:
         return graph
 
     def rule(node: Node, _: Node) -> Node | None:
-        given = node.inputs
-        while node.op == "concat" and len(given) > limit:
-            given = tuple([_concat(node, given[k : k + limit]) for k in range(0, len(given), limit)])
-        return node.of(given) if given is not node.inputs else None
+        operands = node.inputs
+        while node.op == "concat" and len(operands) > limit:
+            operands = tuple([_concat(node, operands[k : k + limit]) for k in range(0, len(operands), limit)])
+        return node.of(operands) if operands is not node.inputs else None
 
     return rewrite(graph, rule)
 
 
-def _concat(node: Node, given: tuple[Node, ...]) -> Node:
+def _concat(node: Node, operands: tuple[Node, ...]) -> Node:
     """Return the concatenation of some operands of ``node``."""
-    if len(given) == 1:
-        return given[0]
+    if len(operands) == 1:
+        return operands[0]
     axis, shape = node.attrs["axis"], list(node.spec.shape)
-    shape[axis] = sum(x.spec.shape[axis] for x in given)
-    return replace(node, inputs=given, spec=Spec(tuple(shape), node.spec.dtype))
+    shape[axis] = sum(x.spec.shape[axis] for x in operands)
+    return replace(node, inputs=operands, spec=Spec(tuple(shape), node.spec.dtype))

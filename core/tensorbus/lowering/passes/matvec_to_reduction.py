@@ -107,14 +107,14 @@ def _sum(product: Node, axis: int) -> Node:
         x = _new("reshape", x.spec.dtype, (*x.spec.shape[:-2], terms, 1), x)
     x, y = _as(x, dtype), _as(y, dtype)
     inner = {-1: (max(rows, columns), terms), -2: (terms, columns), OUTER: (rows, columns)}[axis]
-    made = _new("multiply", dtype, (*batch, *inner), x, y)
+    result = _new("multiply", dtype, (*batch, *inner), x, y)
     if axis == -1 and columns > 1:
-        made = _new("sum", dtype, (*batch, columns), made, axis=(rank - 1,), keepdims=False)
+        result = _new("sum", dtype, (*batch, columns), result, axis=(rank - 1,), keepdims=False)
     elif axis != OUTER:
-        made = _new("sum", dtype, product.spec.shape, made, axis=(rank + axis,), keepdims=True)
-    made = _as(made, product.spec.dtype)
-    same = made.spec.shape == product.spec.shape
-    return made if same else _new("reshape", made.spec.dtype, product.spec.shape, made)
+        result = _new("sum", dtype, product.spec.shape, result, axis=(rank + axis,), keepdims=True)
+    result = _as(result, product.spec.dtype)
+    same = result.spec.shape == product.spec.shape
+    return result if same else _new("reshape", result.spec.dtype, product.spec.shape, result)
 
 
 def _as(x: Node, dtype: DType) -> Node:

@@ -33,8 +33,8 @@ def split_reductions(graph: Graph, target: Target, scatters_rows: Callable[[Node
         return graph
 
     def rule(node: Node, _: Node) -> Node | None:
-        found = _rule(node, target, scatters_rows)
-        return found(node) if found else None
+        parts = _rule(node, target, scatters_rows)
+        return parts(node) if parts else None
 
     return rewrite(graph, rule)
 
@@ -82,8 +82,8 @@ def _is_around(node: Node, limits: Heuristics) -> bool:
 def _last(node: Node) -> tuple[int, ...]:
     """Return the reduced axes that no kept one stands behind; those of length 1 stand nowhere."""
     shape = node.inputs[0].spec.shape
-    kept = [k for k, n in enumerate(shape) if n != 1 and k not in node.attrs["axis"]]
-    return tuple(k for k in node.attrs["axis"] if k > max(kept, default=-1))
+    remaining = [k for k, n in enumerate(shape) if n != 1 and k not in node.attrs["axis"]]
+    return tuple(k for k in node.attrs["axis"] if k > max(remaining, default=-1))
 
 
 def _flat(node: Node) -> Node:
@@ -99,8 +99,8 @@ def _merged(node: Node) -> int:
     (x,) = node.inputs
     if x.op != "reshape" or x.inputs[0].op != "windows" or node.attrs["axis"] != (len(x.spec.shape) - 1,):
         return 0
-    shape, kept = x.inputs[0].spec.shape, x.spec.shape[:-1]
-    return len(shape) - len(kept) if shape[: len(kept)] == kept else 0
+    shape, remaining = x.inputs[0].spec.shape, x.spec.shape[:-1]
+    return len(shape) - len(remaining) if shape[: len(remaining)] == remaining else 0
 
 
 def _apart(node: Node) -> Node:
@@ -108,8 +108,8 @@ def _apart(node: Node) -> Node:
     x, count = node.inputs[0].inputs[0], _merged(node)
     rank = len(x.spec.shape)
     left, over = x.spec.shape[: rank - count], tuple(range(rank - count, rank))
-    made = _new(node, node.op, x, spec=Spec(left, node.spec.dtype), axis=over, keepdims=False)
-    return made if left == node.spec.shape else reshaped(made, node.spec.shape)
+    reduced = _new(node, node.op, x, spec=Spec(left, node.spec.dtype), axis=over, keepdims=False)
+    return reduced if left == node.spec.shape else reshaped(reduced, node.spec.shape)
 
 
 def _cut(x: Node, limits: Heuristics) -> Node | None:
@@ -147,15 +147,15 @@ def _twice(node: Node, x: Node, first: tuple[int, ...], limits: Heuristics) -> N
     over = tuple(range(len(shape))) if _is_whole(node) else node.attrs["axis"]
     left = tuple(n for k, n in enumerate(shape) if k not in first)
     part = _new(node, node.op, x, spec=Spec(left, dtype), axis=first, keepdims=False)
-    kept = [k for k in range(len(shape)) if k not in first]
-    rest = tuple(kept.index(k) for k in over if k not in first)
+    remaining = [k for k in range(len(shape)) if k not in first]
+    rest = tuple(remaining.index(k) for k in over if k not in first)
     small = tuple(n for k, n in enumerate(shape) if k not in over)
-    made = _new(node, node.op, part, spec=Spec(small, dtype), axis=rest, keepdims=False)
-    rule = _reduced(made, limits)
-    made = rule(made) if rule else made
+    result = _new(node, node.op, part, spec=Spec(small, dtype), axis=rest, keepdims=False)
+    rule = _reduced(result, limits)
+    result = rule(result) if rule else result
     if dtype is not node.spec.dtype:
-        made = _new(node, "cast", made, spec=Spec(small, node.spec.dtype), dtype=node.spec.dtype)
-    return made if small == node.spec.shape else reshaped(made, node.spec.shape)
+        result = _new(node, "cast", result, spec=Spec(small, node.spec.dtype), dtype=node.spec.dtype)
+    return result if small == node.spec.shape else reshaped(result, node.spec.shape)
 
 
 def _places(node: Node, limits: Heuristics) -> Node:
@@ -185,8 +185,8 @@ def _places(node: Node, limits: Heuristics) -> Node:
         lost = each("isnan", best, dtype=bool_), _new(node, "isnan", top, spec=Spec((), bool_))
         hit = each("logical_or", hit, each("logical_and", *lost, dtype=bool_), dtype=bool_)
     none = _new(node, "constant", spec=Spec((), int64), value=count)
-    found = over("min", each("where", hit, place, none, dtype=int64), int64)
-    return found if node.spec.shape == () else reshaped(found, node.spec.shape)
+    places = over("min", each("where", hit, place, none, dtype=int64), int64)
+    return places if node.spec.shape == () else reshaped(places, node.spec.shape)
 
 
 def _new(node: Node, op: str, *inputs: Node, spec: Spec, **attrs: Any) -> Node:

@@ -32,8 +32,8 @@ def early(
         for s in written:
             writers.setdefault(s, []).append(k)
 
-    def nbytes(found: Collection[int]) -> int:
-        return sum(sizes[s][0] * sizes[s][1].itemsize for s in found if s in sizes)
+    def nbytes(slots: Collection[int]) -> int:
+        return sum(sizes[s][0] * sizes[s][1].itemsize for s in slots if s in sizes)
 
     def is_alone(k: int) -> bool:
         return all(len(writers.get(s, ())) <= 1 for s in (slots[k][0] | slots[k][1]) - {ERROR_SLOT})

@@ -79,29 +79,29 @@ def emit(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGrou
 
 def output_buffers(asked: LoweringInput, placement: Placement) -> set[int]:
     """Return the ids of the nodes whose buffers are those of the outputs."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for node in asked.graph.outputs:
         while id(node) not in placement.buffered and node.inputs and id(node) in placement.where:
             node = node.inputs[0]
-        found.add(id(node))
-    return found
+        ids.add(id(node))
+    return ids
 
 
 def _read_elsewhere(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGroup]) -> set[int]:
     """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
-    found = output_buffers(asked, placement)
+    ids = output_buffers(asked, placement)
     for group in groups:
         for root in group.roots.values():
-            found |= {id(n) for n, _ in root.reads if id(n) not in group.roots}
-    return found
+            ids |= {id(n) for n, _ in root.reads if id(n) not in group.roots}
+    return ids
 
 
 def _readers(calls: Collection[Node]) -> dict[Node, list[Node]]:
-    found: dict[Node, list[Node]] = {}
+    readers: dict[Node, list[Node]] = {}
     for call in calls:
         for x in {*call.inputs}:
-            found.setdefault(x, []).append(call)
-    return found
+            readers.setdefault(x, []).append(call)
+    return readers
 
 
 def _emit_group(

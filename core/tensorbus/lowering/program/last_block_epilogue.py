@@ -48,10 +48,10 @@ def _before(slots: Sequence[tuple[set[int], set[int]]], k: int) -> int:
     """Return the number of the step before step ``k`` that it can be the end of; -1 where there is none."""
     read, written = slots[k]
     for at in range(k - 1, -1, -1):
-        before, made = slots[at]
-        if (before | made) & written - {ERROR_SLOT}:
+        before, written_there = slots[at]
+        if (before | written_there) & written - {ERROR_SLOT}:
             return -1
-        if made & read:
+        if written_there & read:
             return at
     return -1
 
@@ -75,9 +75,9 @@ def _joined(first: KernelLaunch, last: KernelLaunch) -> KernelLaunch:
     read, _ = slots_of(last)
     for slot, x in zip(last.slots, b.kernel.buffers, strict=True):
         name = names[x.name] = known.get(slot) or (ERRORS if slot == ERROR_SLOT else _BEGINS + x.name)
-        found = buffers.get(name, Buffer(name, x.dtype))
-        made = slot in known and found.writes and slot in read
-        buffers[name] = replace(found, writes=found.writes or x.writes, shared=found.shared or made)
+        former = buffers.get(name, Buffer(name, x.dtype))
+        shared = slot in known and former.writes and slot in read
+        buffers[name] = replace(former, writes=former.writes or x.writes, shared=former.shared or shared)
         slots[name] = slot
     if ERRORS not in buffers:
         buffers[ERRORS] = Buffer(ERRORS, INDEX, True)
@@ -113,9 +113,9 @@ def _renamed(node: Any, names: Mapping[str, str]) -> Any:
         return replace(node, name=names.get(node.name, node.name))
     if not is_dataclass(node) or isinstance(node, type):
         return node
-    given = {f.name: getattr(node, f.name) for f in fields(node)}
+    values = {f.name: getattr(node, f.name) for f in fields(node)}
     changed: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name == "buffer" or (name == "array" and isinstance(node, VectorAccess)):
             changed[name] = names.get(value, value)
         elif isinstance(value, tuple) or (is_dataclass(value) and name != "dtype"):

@@ -45,12 +45,12 @@ class _Region:
                     best = start - at, at
                 if stop > at:
                     at = stop
-        found = best[1] if best is not None else at
-        if found + size > self.limit:
+        lowest = best[1] if best is not None else at
+        if lowest + size > self.limit:
             return None
-        insort(self._placed, (found, found + size, first, last))
-        self.total = max(self.total, found + size)
-        return found
+        insort(self._placed, (lowest, lowest + size, first, last))
+        self.total = max(self.total, lowest + size)
+        return lowest
 
 
 def plan_memory(program: Program, apart: Collection[int] = (), hosts: Collection[int] = ()) -> Arena:
@@ -59,7 +59,7 @@ def plan_memory(program: Program, apart: Collection[int] = (), hosts: Collection
     Slots in ``apart`` have memory of their own. Those in ``hosts`` are results whose memory is there from the
     beginning: before a result is first written, large temporaries may lie in it. The largest come first.
     """
-    kept, lent = {x.slot for x in program.outputs} | {*apart}, {*hosts}
+    apart_slots, lent = {x.slot for x in program.outputs} | {*apart}, {*hosts}
     born: dict[int, int] = {}
     dies: dict[int, int] = {}
     filled: dict[int, int] = {}
@@ -68,7 +68,7 @@ def plan_memory(program: Program, apart: Collection[int] = (), hosts: Collection
         for slot in sorted(written & lent):
             filled.setdefault(slot, k)
         for slot in sorted(read | written):
-            if slot in program.sizes and slot not in kept:
+            if slot in program.sizes and slot not in apart_slots:
                 born.setdefault(slot, k)
                 dies[slot] = k
     bytes_of = {

@@ -71,8 +71,8 @@ class Program:
                 lines.append(f"   free {', '.join(f'%{s}' for s in self.frees[k])}")
         lines += [f"%{slot}: {dtype}[{n}]" for slot, (n, dtype) in self.sizes.items()]
         over = {out: f" over %{k}" for out, k in self.replaceable.items()}
-        given = [f"{_layout_text(x)}{over.get(k, '')}" for k, x in enumerate(self.outputs)]
-        return "\n".join([*lines, f"return {', '.join(given)}", "", *(f"{k}\n" for k in self.kernels())])
+        layouts = [f"{_layout_text(x)}{over.get(k, '')}" for k, x in enumerate(self.outputs)]
+        return "\n".join([*lines, f"return {', '.join(layouts)}", "", *(f"{k}\n" for k in self.kernels())])
 
 
 def sized(program: Program, close: Callable[[Any], Any]) -> Program:
@@ -130,9 +130,9 @@ def steps_of(item: Item) -> tuple[KernelLaunch, ...]:
 def slots_of(item: Item) -> tuple[set[int], set[int]]:
     """Return the slots that an item reads, and those that it writes."""
     if isinstance(item, LibraryCall):
-        given = [x.slot for x in item.inputs if isinstance(x, Layout)]
-        made = [*item.outputs] + ([] if item.side_output is None else [item.side_output])
-        return {*given} | (set() if item.side_input is None else {item.side_input}), {*made}
+        inputs = [x.slot for x in item.inputs if isinstance(x, Layout)]
+        filled = [*item.outputs] + ([] if item.side_output is None else [item.side_output])
+        return {*inputs} | (set() if item.side_input is None else {item.side_input}), {*filled}
     read: set[int] = set()
     written: set[int] = set()
     for step in steps_of(item):
@@ -144,10 +144,10 @@ def slots_of(item: Item) -> tuple[set[int], set[int]]:
 
 def _item_lines(item: Item) -> list[str]:
     if isinstance(item, LibraryCall):
-        given = [_layout_text(x) if isinstance(x, Layout) else f"scalar {x.operand}" for x in item.inputs]
+        operands = [_layout_text(x) if isinstance(x, Layout) else f"scalar {x.operand}" for x in item.inputs]
         attrs = [f"{key}={value!r}" for key, value in item.attrs.items()]
-        made = ", ".join(f"%{s}: {spec}" for s, spec in zip(item.outputs, item.out_specs, strict=True))
-        return [f"{made} = call {item.op}({', '.join(given + attrs)})"]
+        results = ", ".join(f"%{s}: {spec}" for s, spec in zip(item.outputs, item.out_specs, strict=True))
+        return [f"{results} = call {item.op}({', '.join(operands + attrs)})"]
     lines = [_step_text(step) for step in steps_of(item)]
     return (
         [f"together {len(lines)}:", *(f"  {line}" for line in lines)]
@@ -158,26 +158,26 @@ def _item_lines(item: Item) -> list[str]:
 
 def parts_of(program: Program, sources: Mapping[int, str]) -> list[ProgramPart]:
     """Return the steps for people to look at. ``sources`` has the code of kernels, by their ids."""
-    found: list[ProgramPart] = []
+    parts: list[ProgramPart] = []
     for item in program.steps:
         steps = steps_of(item)
         if isinstance(item, LibraryCall):
             (line,) = _item_lines(item)
-            found.append(ProgramPart(name=f"{len(found)} call {item.op}", text=line, ops=(item.op,)))
+            parts.append(ProgramPart(name=f"{len(parts)} call {item.op}", text=line, ops=(item.op,)))
         for step in steps:
             kernel = step.launch.kernel
-            found.append(
+            parts.append(
                 ProgramPart(
-                    name=f"{len(found)} {kernel.name}", text=_step_text(step), ops=tuple(_ops(kernel)),
+                    name=f"{len(parts)} {kernel.name}", text=_step_text(step), ops=tuple(_ops(kernel)),
                     loops=str(kernel), code=sources.get(id(kernel), ""),
                 )
             )  # fmt: skip
-    return found
+    return parts
 
 
 def _ops(kernel: Kernel) -> list[str]:
     """Return the ops that a kernel computes with, those of indices left out."""
-    found: list[str] = []
+    ops: list[str] = []
     stack: list[Any] = list(reversed(kernel.body))
     while stack:
         node = stack.pop()
@@ -185,9 +185,9 @@ def _ops(kernel: Kernel) -> list[str]:
             stack.extend(reversed(node))
         elif is_dataclass(node):
             if isinstance(node, Apply) and node.dtype is not INDEX:
-                found.append(node.op)
+                ops.append(node.op)
             stack.extend(reversed([getattr(node, f.name) for f in fields(node)]))
-    return found
+    return ops
 
 
 def _step_text(step: KernelLaunch) -> str:

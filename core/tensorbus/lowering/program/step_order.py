@@ -51,8 +51,8 @@ def reuse_buffers(emitted: EmittedProgram, asked: LoweringInput) -> StepSequence
     steps, outputs = emitted.launches, emitted.outputs
     sizes, items = {**steps.sizes}, [*steps.items]
     if asked.whole:
-        kept = {x.slot for x in outputs}
-        items = in_place(early(items, sizes, kept), sizes, kept, asked.target.heuristics)
+        output_slots = {x.slot for x in outputs}
+        items = in_place(early(items, sizes, output_slots), sizes, output_slots, asked.target.heuristics)
     return StepSequence(items=tuple(items), sizes=sizes, outputs=outputs)
 
 
@@ -106,13 +106,13 @@ def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
             kernel = item.launch.kernel
             places = tuple([k for k, slot in enumerate(item.slots) if slot in one])
             if places:
-                made = known.get((id(kernel), places))
-                if made is None:
+                kernel_copy = known.get((id(kernel), places))
+                if kernel_copy is None:
                     buffers = tuple(
                         replace(b, aliased=True) if k in places else b for k, b in enumerate(kernel.buffers)
                     )
-                    made = known[id(kernel), places] = replace(kernel, buffers=buffers)
-                item = replace(item, launch=replace(item.launch, kernel=made))
+                    kernel_copy = known[id(kernel), places] = replace(kernel, buffers=buffers)
+                item = replace(item, launch=replace(item.launch, kernel=kernel_copy))
         result.append(item)
     return result
 
@@ -120,14 +120,14 @@ def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
 def _shared(items: Sequence[Item]) -> list[Item]:
     """Return the steps with one object for equal kernels."""
     known: dict[str, Kernel] = {}
-    found: dict[int, Kernel] = {}
+    kernels: dict[int, Kernel] = {}
     result: list[Item] = []
     for item in items:
         if isinstance(item, KernelLaunch):
             own = item.launch.kernel
-            kernel = found.get(id(own))
+            kernel = kernels.get(id(own))
             if kernel is None:
-                kernel = found[id(own)] = known.setdefault(str(own), own)
+                kernel = kernels[id(own)] = known.setdefault(str(own), own)
             if kernel is not own:
                 item = replace(item, launch=replace(item.launch, kernel=kernel))
         result.append(item)
@@ -166,7 +166,7 @@ def _batched(
         for s in slots:
             writers_of.setdefault(s, set()).add(k)
     last: dict[int, None] = {}
-    kept: list[int] = []
+    apart: list[int] = []
     for k, item in enumerate(items):
         final = isinstance(item, KernelLaunch) and (
             kernels[id(item.launch.kernel)] > 1 or not written[k].isdisjoint(replacing)
@@ -175,13 +175,13 @@ def _batched(
         if final and all(writers_of[s] == {k} for s in written[k]):
             last[k] = None
         else:
-            kept.append(k)
+            apart.append(k)
     result: list[list[int]] = []
     made_at: dict[int, int] = {}
     touched: dict[int, int] = {}
     batches: dict[int | None, int] = {}
     frees: list[int] = []
-    for k in [*kept, *last]:
+    for k in [*apart, *last]:
         item = items[k]
         after = max(
             [made_at.get(s, -1) for s in read[k] | written[k]] + [touched.get(s, -1) for s in written[k]],
@@ -272,18 +272,18 @@ def _last_uses(items: Sequence[Item], outputs: Sequence[Layout], inputs: int) ->
 
 def _by_slot(item: Item) -> dict[int, list[KernelLaunch]]:
     """Return the launches of an item that have to do with each slot."""
-    found: dict[int, list[KernelLaunch]] = {}
+    by_slot: dict[int, list[KernelLaunch]] = {}
     for step in steps_of(item):
         for slot in dict.fromkeys(step.slots):
-            found.setdefault(slot, []).append(step)
-    return found
+            by_slot.setdefault(slot, []).append(step)
+    return by_slot
 
 
 def _replaceable(
     items: Sequence[Item], outputs: Sequence[Layout], graph: Graph, replaces: Mapping[int, int], inputs: int
 ) -> dict[int, int]:
     """Return the outputs that may be written over the inputs whose place they take."""
-    found: dict[int, int] = {}
+    replaceable: dict[int, int] = {}
     readers_of: dict[int, list[int]] = {}
     writers_of: dict[int, list[int]] = {}
     for k, item in enumerate(items):
@@ -292,17 +292,17 @@ def _replaceable(
                 users.setdefault(slot, []).append(k)
     shown = Counter(x.slot for x in outputs)
     steps_at: dict[int, dict[int, list[KernelLaunch]]] = {}
-    for out, given in replaces.items():
-        slot, spec = outputs[out].slot, graph.inputs[given].spec
-        alone = shown[slot] == 1 and not shown[given]
+    for out, candidates in replaces.items():
+        slot, spec = outputs[out].slot, graph.inputs[candidates].spec
+        alone = shown[slot] == 1 and not shown[candidates]
         if slot < inputs or not alone or spec != graph.outputs[out].spec or not outputs[out].is_contiguous:
             continue
-        writers, readers = writers_of.get(slot, []), readers_of.get(given, [])
+        writers, readers = writers_of.get(slot, []), readers_of.get(candidates, [])
         if len(writers) != 1 or any(k > writers[0] for k in readers):
             continue
         if writers[0] not in steps_at:
             steps_at[writers[0]] = _by_slot(items[writers[0]])
-        here, own = (steps_at[writers[0]].get(s, []) for s in (given, slot))
-        if writers[0] not in readers or (own and here == own and given in own[0].aligned_reads):
-            found[out] = given
-    return found
+        here, own = (steps_at[writers[0]].get(s, []) for s in (candidates, slot))
+        if writers[0] not in readers or (own and here == own and candidates in own[0].aligned_reads):
+            replaceable[out] = candidates
+    return replaceable

@@ -64,8 +64,8 @@ class _SlotExtents:
     def step(self, step: KernelLaunch) -> None:
         """Check a step's indices. Raises ``IRError``."""
         buffers = zip(step.slots, step.launch.kernel.buffers, strict=True)
-        given = {buffer.name for slot, buffer in buffers if slot in self._inputs}
-        verify_bounds(step.launch, [self._extents[slot] for slot in step.slots], given)
+        input_names = {buffer.name for slot, buffer in buffers if slot in self._inputs}
+        verify_bounds(step.launch, [self._extents[slot] for slot in step.slots], input_names)
 
 
 def _extent(x: Layout) -> Range:
