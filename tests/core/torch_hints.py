@@ -73,7 +73,6 @@ HINTS: Final[dict[str, str | tuple[str, str]]] = {
     "set_float32_matmul_precision": ("name = 'highest'; x", "lib.get_float32_matmul_precision()"),
     "solve": "lib.linalg.solve(a, b)",
     "clone": "lib.clone(x)",
-    "cond": ("true_fn = lambda x: x * 2; false_fn = lambda x: x; x", "true_fn(*operands)"),
     "is_nonzero": ("x = one; x", "lib.is_nonzero(x)"),
     "range": "lib.range(start, end, step)",
     "rsub": "lib.rsub(x, y)",
