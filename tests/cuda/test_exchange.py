@@ -94,7 +94,7 @@ def test_memory_lives_as_long_as_anybody_has_it(library: Library) -> None:
     shared = library.read(x)
     del x
     spoiled = [tb.zeros((1 << 18,), device="cuda") for _ in range(4)]
-    assert float(shared.sum()) == pytest.approx((1 << 18) * ((1 << 18) + 1) / 2)
+    assert shared.tolist() == list(range(1, (1 << 18) + 1))
     array = library.made([3.0] * 5000)
     y = tb.from_dlpack(array)
     del array
@@ -109,7 +109,7 @@ def test_what_is_queued_is_done_before_it_is_read(library: Library) -> None:
         y = x
         for _ in range(8):
             y = y @ x
-        assert float(library.read(y).sum()) == pytest.approx(4096.0, rel=1e-3)
+        assert float(library.read(y).sum()) == 4096.0  # powers of two, of which 2 ** 24 are added up
 
 
 @pytest.mark.parametrize(
@@ -145,4 +145,4 @@ def test_a_reader_on_another_stream_waits() -> None:
     for _ in range(12):
         x = x @ x
     with torch.cuda.stream(side):
-        assert float(torch.from_dlpack(x).sum()) == pytest.approx(4096.0, rel=1e-3)
+        assert float(torch.from_dlpack(x).sum()) == 4096.0  # powers of two, of which 2 ** 24 are added up

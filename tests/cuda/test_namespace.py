@@ -7,6 +7,8 @@ import pytest
 import tensorbus as tb
 from tensorbus_cuda import device as cuda
 
+from error_bounds import assert_within, gamma, of_product
+
 pytestmark = [
     pytest.mark.cuda,
     pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}"),
@@ -75,7 +77,6 @@ def test_factors_solve_what_they_came_from(dtype: str, lead: tuple[int, ...], co
         a = a + 1j * draw.standard_normal(a.shape).astype("float32")
     definite = (a @ a.conj().swapaxes(-1, -2) + 70 * np.eye(70)).astype(dtype)
     b = draw.standard_normal((*lead, 70, 4)).astype(dtype)
-    close = {"atol": 1e-9, "rtol": 1e-9} if dtype == "float64" else {"atol": 2e-3, "rtol": 2e-3}
 
     def program(a, definite, b):
         lu, order = tb.linalg.lu_factor(definite)
@@ -94,19 +95,29 @@ def test_factors_solve_what_they_came_from(dtype: str, lead: tuple[int, ...], co
     lower, x, inverse, lu, order, values, vectors, singular, q, r, size, there, back = [
         v.numpy() for v in found
     ]
-    assert np.allclose(lower @ lower.conj().swapaxes(-1, -2), definite, **close)
-    assert np.allclose(definite @ x, b, **close)
-    assert np.allclose(definite @ inverse, np.eye(70), **close)
-    product = (np.tril(lu, -1) + np.eye(70)) @ np.triu(lu)
-    assert np.allclose(product, np.take_along_axis(definite, order[..., None], -2), **close)
-    assert np.allclose(
-        definite @ vectors, vectors * values[..., None, :], atol=1e-6 if dtype == "float64" else 5e-2
-    )
-    assert np.allclose(singular, np.linalg.svd(a, compute_uv=False), **close)
-    assert np.allclose(q @ r, a, **close)
-    assert np.allclose(size, np.linalg.slogdet(definite)[1], **close)
-    assert np.allclose(there, np.fft.fft(a), **close)
-    assert np.allclose(back, np.fft.ifft(a, norm="ortho"), **close)
+    # Backward errors: factors are those of a matrix that is as far off as so many roundings of each element
+    # explain, or, where they are made by reflections, the square of them.
+    steps, reflections = 2 * gamma(3 * 70, dtype), 2 * gamma(70 * 70, dtype)
+    norm, condition = np.linalg.norm(definite, 2, (-2, -1)), np.linalg.cond(definite)
+    lengths = np.linalg.norm(a, axis=-2, keepdims=True)
+    adjoint = lower.conj().swapaxes(-1, -2)
+    assert_within(lower @ adjoint, definite, 2 * of_product(lower, adjoint, dtype))
+    scale = norm[..., None, None] * np.linalg.norm(x, axis=-2, keepdims=True)
+    assert_within(definite @ x, b, steps * scale)
+    whole = np.broadcast_to(np.eye(70), a.shape)
+    assert_within(definite @ inverse, whole, steps * condition[..., None, None])
+    parts = np.tril(lu, -1) + np.eye(70, dtype=dtype), np.triu(lu)
+    rows = np.take_along_axis(definite, order[..., None], -2)
+    assert_within(parts[0] @ parts[1], rows, 2 * of_product(*parts, dtype))
+    assert_within(definite @ vectors, vectors * values[..., None, :], reflections * norm[..., None, None])
+    exact = np.linalg.svd(a, compute_uv=False)
+    assert_within(singular, exact, reflections * exact[..., :1])
+    assert_within(q @ r, a, reflections * lengths + 2 * of_product(q, r, dtype))
+    assert_within(size, np.linalg.slogdet(definite)[1], 70 * steps * condition)
+    # The norm of a row grows by the root of its length; primes of 70 are rounded after each other.
+    rounded = 2 * gamma(4 * (2 + 5 + 7), dtype) * np.linalg.norm(a, axis=-1, keepdims=True)
+    assert_within(there, np.fft.fft(a), rounded * np.sqrt(70))
+    assert_within(back, np.fft.ifft(a, norm="ortho"), rounded)
 
 
 def test_a_failed_factorization_says_why() -> None:
@@ -135,7 +146,7 @@ def test_elements_none_and_results_in_streams() -> None:
     with tb.stream(tb.Stream("cuda")):
         x = tb.ones((4, 512), device="cuda")
         y = tb.fft.irfft(tb.fft.rfft(x * 2))
-        assert np.allclose(y.numpy(), 2)
+        assert_within(y.numpy(), np.full((4, 512), 2.0), 2 * gamma(2 * 4 * 9, "float32"))
 
 
 def test_memory_of_results_is_counted_and_given_back() -> None:
@@ -150,11 +161,16 @@ def test_memory_of_results_is_counted_and_given_back() -> None:
 def test_values_that_begin_anywhere_and_results_without_axes(dtype: str) -> None:
     draw = np.random.default_rng(3)
     own = tb.asarray(draw.standard_normal(1 + 60).astype("float32"), device="cuda")[1:].reshape((6, 10))
-    assert np.allclose(tb.fft.rfft(own).numpy(), np.fft.rfft(own.numpy()), atol=1e-5)
+    rounded = (
+        gamma(4 * (2 + 5), "float32") * np.sqrt(10) * np.linalg.norm(own.numpy(), axis=-1, keepdims=True)
+    )
+    assert_within(tb.fft.rfft(own).numpy(), np.fft.rfft(own.numpy().astype("f8")), rounded)
     a = draw.standard_normal((6, 6)).astype(dtype)
     sign, size = tb.linalg.slogdet(tb.asarray(a, device="cuda"))
     assert sign.shape == size.shape == tb.linalg.det(tb.asarray(a, device="cuda")).shape == ()
-    assert np.allclose(tb.linalg.det(tb.asarray(a, device="cuda")).numpy(), np.linalg.det(a), atol=1e-3)
+    exact = np.linalg.det(a.astype("c16"))
+    bound = 6 * gamma(3 * 6, dtype) * np.linalg.cond(a) * abs(exact)
+    assert_within(tb.linalg.det(tb.asarray(a, device="cuda")).numpy(), exact, bound)
 
 
 def test_factors_of_matrices_without_inverse_are_finite() -> None:
@@ -163,4 +179,5 @@ def test_factors_of_matrices_without_inverse_are_finite() -> None:
     lu, order = tb.linalg.lu_factor(tb.asarray(a, device="cuda"))
     lu, order = lu.numpy(), order.numpy()
     assert np.isfinite(lu).all()
-    assert np.allclose((np.tril(lu, -1) + np.eye(9, 7)) @ np.triu(lu)[:7], a[order], atol=1e-5)
+    parts = (np.tril(lu, -1) + np.eye(9, 7)).astype(lu.dtype), np.triu(lu)[:7]
+    assert_within(parts[0] @ parts[1], a[order], 2 * of_product(*parts, "complex64"))
