@@ -108,8 +108,8 @@ def _part_arguments(
 ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
     return (x,), {
         "axis": axis,
-        "start": start,
-        "count": count,
+        "start": index(start),
+        "count": index(count),
         **flags("argsort_part", descending=descending),
     }
 
