@@ -11,9 +11,10 @@ from throwaway import EXTENSION, RUNTIME, Site
 
 
 def test_an_entry_point_that_names_no_device_type(site: Site) -> None:
+    only = {"TENSORBUS_PLUGINS": "fine,NP U!"}
     site.install("NP U!", dist="tb-weird", manifest='[plugin]\nname = "weird"\napi = ">=0.1"\n')
     site.install("fine")
-    rows = {row["dist"]: row for row in json.loads(site.command("devices", "--json"))}
+    rows = {row["dist"]: row for row in json.loads(site.command("devices", "--json", environment=only))}
     assert rows["tb-fine"]["state"] == "ready"
     assert rows["tb-weird"]["state"] == "unavailable"
     assert "must consist of ASCII letters" in rows["tb-weird"]["reason"]
@@ -73,5 +74,6 @@ def test_a_default_that_names_no_device_is_named(site: Site) -> None:
         """,
         TENSORBUS_DEFAULT_DEVICE="x y",
     )
-    printed = site.command("devices", environment={"TENSORBUS_DEFAULT_DEVICE": "nope"})
+    switches = {"TENSORBUS_DEFAULT_DEVICE": "nope", "TENSORBUS_PLUGINS": "fine"}
+    printed = site.command("devices", environment=switches)
     assert "The default device cannot be used: TENSORBUS_DEFAULT_DEVICE='nope'" in printed

@@ -86,7 +86,7 @@ def test_a_kernel_that_cannot_say_what_it_supports_is_named(site: Site) -> None:
 
 def test_the_doctor_tells_of_names_that_nobody_has(site: Site) -> None:
     _install(site)
-    shown = site.command("doctor", code=1, environment={"COLUMNS": "300"})
+    shown = site.command("doctor", code=1, environment={"COLUMNS": "300", "TENSORBUS_PLUGINS": "npu"})
     assert "the kernel table of tb-npu 1.0 has 'ad', and there is no such op" in shown
     assert "kernel 'fast' of tb-npu 1.0 for 'exp' is to come before 'defualt'" in shown
 

@@ -156,7 +156,8 @@ def test_a_package_with_a_wrong_op_is_left_out_alone(site: Site) -> None:
         check(len(told) == 5, causes)
         """
     site.run_beside_all(script)
-    shown = site.command("doctor", code=1)
+    installed = "cpu,good,taken,late,mixed,public,number"
+    shown = site.command("doctor", code=1, environment={"TENSORBUS_PLUGINS": installed})
     assert (
         "Should work and does not: plugin late, plugin mixed, plugin number, plugin public, plugin taken."
         in shown
