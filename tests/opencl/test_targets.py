@@ -20,7 +20,7 @@ from tensorbus.nn.attention import create_block_mask, flex_attention
 from tensorbus.nn.attention.score_capture import capture
 from tensorbus.ops.definition import Spec
 
-from error_bounds import assert_within, gamma, of_sum
+from error_bounds import assert_alike, assert_within, gamma, of_sum
 from opencl_bench import Bench, numpy_dtype
 
 
@@ -294,7 +294,7 @@ def test_few_queries_of_many_keys(thin: Bench, shape: tuple[int, ...], block: in
     inputs = [tb.asarray(x, device=cpu) for x in (q, k, v)]
     right = flex_attention(*inputs, score, blocks, 0.25, enable_gqa=True, return_lse=True)
     for found, exact in zip(made, right, strict=True):
-        np.testing.assert_allclose(thin.get(found), exact.numpy(), rtol=1e-5, atol=2e-6)
+        assert_alike(thin.get(found), exact.numpy(), keys + 16)  # sums of a row of scores, and of each
     target = thin.runtime.unit(0).dialect.target
     layouts = [packed_layout(n, s.shape) for n, s in enumerate(specs)]
     chosen = lower(graph_of_op("flex_attention", specs, attrs), layouts, target).schedules()

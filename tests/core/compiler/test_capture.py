@@ -315,7 +315,7 @@ def test_many_threads_call_one_compiled_function() -> None:
     with tb.no_grad(), ThreadPoolExecutor(4) as pool:
         wanted = [model(x).sum().item() for x in inputs]
         found = list(pool.map(lambda x: compiled(x).item(), inputs))
-    assert found == pytest.approx(wanted, rel=1e-6)
+    assert_alike(found, wanted, 3 * 3 + 18)  # sums of three, and of them all
 
 
 def test_attribute_names_and_compiled_functions_add_no_state() -> None:
@@ -345,7 +345,7 @@ def test_functions_of_tensorbus_are_arguments_like_any_other() -> None:
     for g in (tb.exp, tb.cos, tb.vmap(lambda row: row * 2)):
         plain = [g(x).tolist(), tb.vmap(tb.exp)(x).tolist()]
         for _ in range(2):
-            assert compiled(g, x).tolist() == pytest.approx(plain[0])
+            assert_alike(compiled(g, x).tolist(), plain[0], roundings=2)
     assert compiled.reasons == []
 
 
