@@ -7,6 +7,7 @@ fails is printed with the command that does it again; the exit code is 1 where a
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import itertools
 import multiprocessing
 import os
@@ -52,6 +53,9 @@ class Runner:
         try:
             self._connection.send((name, seed))
             if not self._connection.poll(_LIMIT):
+                if hasattr(signal, "SIGUSR1"):  # it prints where its threads are
+                    os.kill(self._process.pid or 0, signal.SIGUSR1)
+                    time.sleep(1)
                 self.stop()
                 return f"hangs: nothing after {_LIMIT:.0f} seconds"
             problem: str | None = self._connection.recv()
@@ -75,6 +79,8 @@ class Runner:
 def _work(connection: Connection) -> None:
     # Ctrl-C is for the process that counts. A handler: what is ignored stays so in the children of trials.
     signal.signal(signal.SIGINT, lambda *_: None)
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
     known = faults()
     with suppress(EOFError):
         while True:
