@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
@@ -44,7 +43,6 @@ from .side_effect_observer import restore_profiler, unobserved
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = _SCALARS | {Tensor, Parameter, SymNumber}
-_OWN: Final = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
