@@ -8,8 +8,10 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import ref
 
 from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
 
@@ -38,13 +40,22 @@ class Factory:
 
 
 class _Held:
-    """A connection that is closed when its thread has ended, or its store is gone."""
+    """A connection that is closed when its thread has ended, or its store is gone.
+
+    By a callback of C alone, ``next(map(close, [connection]), watch)``: a Ctrl-C that arrives in a
+    ``__del__`` is lost.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        close = partial(next, map(socket.SocketType.close, [connection]))
+        for watch in [watch for watch in list(_watches) if watch() is None]:
+            _watches.discard(watch)
+        _watches.add(ref(self, close))
 
-    def __del__(self) -> None:
-        self.connection.close()
+
+_watches: Final[set[ref[_Held]]] = set()
+"""Of the connections that are held, and of some that are closed."""
 
 
 class TcpStore:

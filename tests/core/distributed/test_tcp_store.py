@@ -108,6 +108,19 @@ def test_a_server_that_is_gone_is_named(store: Any) -> None:
         dist.open_store(url, timeout=0.05)
 
 
+def test_a_connection_is_closed_with_its_store_past_interrupts(store: Any) -> None:
+    others = [client(store)]
+    connection = others[0]._local.held.connection
+    calls: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    others.clear()
+    sys.setprofile(before)
+    assert connection.fileno() == -1
+    assert calls == []
+    assert store.add("n", 1) == 1
+
+
 def test_a_port_that_is_taken_is_named(store: Any) -> None:
     with pytest.raises(dist.DistributedError, match=r"cannot be served.*Choose another port"):
         dist.open_store(store.url, serve=True)
