@@ -13,6 +13,8 @@ from tensorbus import distributed as dist
 from tensorbus import nn
 from tensorbus.errors import ArgumentError, ShapeError
 
+from error_bounds import assert_alike
+
 from .installed import available
 
 VOCABULARY, WIDTH, HEADS, HIDDEN, LENGTH, BATCH, STEPS = 13, 8, 4, 18, 8, 4, 20
@@ -188,7 +190,7 @@ def test_split_layers_train_as_whole_ones(name: str) -> None:
 
     results = dist.run_ranks(rank, math.prod(case.shape))
     for losses, calls in results:
-        assert losses == pytest.approx(expected, abs=1e-5)
+        assert_alike(losses, expected, STEPS * 64)  # sums of a batch and of a layer's elements in each
         if case.counts is not None:
             assert calls == {name: STEPS * count for name, count in case.counts.items()}
 
