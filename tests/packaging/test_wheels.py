@@ -11,10 +11,10 @@ import pytest
 
 NAMES = [
     "tensorbus", "tensorbus-conformance", "tensorbus-core", "tensorbus-cpu", "tensorbus-cuda",
-    "tensorbus-metal", "tensorbus-mpi", "tensorbus-opencl", "tensorbus-refdev", "tensorbus-tcp",
-    "tensorbus-threads",
+    "tensorbus-metal", "tensorbus-mpi", "tensorbus-nccl", "tensorbus-opencl", "tensorbus-refdev",
+    "tensorbus-tcp", "tensorbus-threads",
 ]  # fmt: skip
-COMMUNICATORS = ["tensorbus-mpi", "tensorbus-tcp", "tensorbus-threads"]
+COMMUNICATORS = ["tensorbus-mpi", "tensorbus-nccl", "tensorbus-tcp", "tensorbus-threads"]
 
 
 def _files(built: Any) -> dict[str, str]:
@@ -65,7 +65,7 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
         "tensorbus-core", "tensorbus-cpu", "tensorbus-tcp", "tensorbus-threads",
     }  # fmt: skip
     assert set(metadata.get_all("Provides-Extra")) == {
-        "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "mpi", "dev",
+        "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "mpi", "nccl", "dev",
     }  # fmt: skip
 
 

@@ -34,10 +34,10 @@ def settings(
     """Return what there is to launch. Without ``devices``: the host's.
 
     ``quick`` takes one dtype of each kind and fewer layouts. Raises ``ValueError`` for a communicator that is
-    not installed or fewer than 3 ranks, ``DtypeError`` for an unknown dtype.
+    not installed or fewer than 2 ranks, ``DtypeError`` for an unknown dtype.
     """
-    if ranks < 3:
-        raise ValueError(f"--ranks {ranks}: 3 are needed at least, so that groups are not all of the ranks.")
+    if ranks < 2:
+        raise ValueError(f"--ranks {ranks}: 2 are needed at least.")
     found = []
     for device in devices or [str(plugins.host_type())]:
         here = [d for d in dt.ALL if d in tb.Device(device).properties.dtypes]

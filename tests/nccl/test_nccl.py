@@ -1,0 +1,227 @@
+"""The NCCL communicator's calls, over a stand-in for NCCL that moves bytes of the host between threads."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import types
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus.backend_api import Rendezvous
+
+pytest.importorskip("tensorbus_nccl", reason="tensorbus-nccl is not installed")
+RANKS = 3
+NUMPY = {4: np.float32, 5: np.int32, 6: np.uint8, 7: np.int64}
+NAMES = {"FLOAT32": 4, "INT32": 5, "UINT8": 6, "INT64": 7, "SUM": 0, "PROD": 1, "MIN": 2, "MAX": 3}
+COMBINE = (np.add, np.multiply, np.minimum, np.maximum)
+
+
+def _at(address: int, count: int, kind: int) -> Any:
+    size = count * np.dtype(NUMPY[kind]).itemsize
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), NUMPY[kind])
+
+
+class _Nccl:
+    """One thread's NCCL: what ranks queue between the same two meetings is matched, and then done."""
+
+    meeting = threading.Barrier(RANKS)
+    calls: dict[int, list[tuple[Any, ...]]] = {}
+    own = threading.local()
+
+    def __init__(self, size: int, identity: tuple[int, ...], rank: int) -> None:
+        assert size == RANKS
+        assert len(identity) == 128
+        assert min(identity) < 0 < max(identity)
+        self.rank, self.aborted = rank, False
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._queue, name)
+
+    def _queue(self, name: str, *values: int) -> None:
+        grouped = getattr(self.own, "grouped", None)
+        self.own.comm = self
+        if grouped is not None:
+            grouped.append((name, *values))
+        elif name in ("send", "recv"):
+            raise AssertionError("a message alone is not of this test")
+        else:
+            self.run([(name, *values)])
+
+    def run(self, calls: list[tuple[Any, ...]]) -> None:
+        self.calls[self.rank] = calls
+        self.meeting.wait(20)
+        done = [self._done(call, n) for n, call in enumerate(calls)]
+        self.meeting.wait(20)
+        for target, values in filter(None, done):
+            ctypes.memmove(target, values.tobytes(), values.nbytes)
+        self.meeting.wait(20)
+
+    def _done(self, call: tuple[Any, ...], n: int) -> tuple[int, Any] | None:
+        name, *values = call
+        everyone = range(RANKS)
+        if name == "send":
+            return None
+        if name == "recv":
+            target, count, kind, peer, _ = values
+            place = sum(c[0] == "recv" and c[4] == peer for c in self.calls[self.rank][:n])
+            sent = [c for c in self.calls[peer] if c[0] == "send" and c[4] == self.rank][place]
+            assert sent[2:4] == (count, kind)
+            return target, _at(sent[1], count, kind).copy()
+        source, target, count, kind, *rest = values
+        if name == "allGather":
+            whole = [_at(self.calls[k][n][1], count, kind) for k in everyone]
+            return target, np.concatenate(whole)
+        if name == "broadcast":
+            return target, _at(self.calls[rest[0]][n][1], count, kind).copy()
+        scattered = RANKS if name == "reduceScatter" else 1
+        total = _at(source, count * scattered, kind)
+        combine = COMBINE[rest[0]]
+        total = combine.reduce([_at(self.calls[k][n][1], count * scattered, kind) for k in everyone])
+        if name == "reduce":
+            return (target, total) if rest[1] == self.rank else None
+        return target, total[count * self.rank :][:count] if scattered > 1 else total
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    destroy = abort
+
+
+def _group_start() -> None:
+    _Nccl.own.grouped = []
+
+
+def _group_end() -> None:
+    calls, _Nccl.own.grouped = _Nccl.own.grouped, None
+    _Nccl.own.comm.run(calls)
+
+
+class _Memory(np.ndarray[Any, Any]):
+    """CuPy's array, of the host's memory."""
+
+    @property
+    def data(self) -> Any:
+        return types.SimpleNamespace(ptr=self.ctypes.data)
+
+    def set(self, values: Any, stream: Any) -> None:
+        self[:] = values
+
+    def get(self, stream: Any, out: Any, blocking: bool) -> None:
+        out[:] = self
+
+
+class _Stream:
+    ptr = 0
+
+    def __init__(self, non_blocking: bool = True) -> None: ...
+
+    def record(self) -> _Stream:
+        return self
+
+    def wait_event(self, event: Any) -> None: ...
+
+    synchronize = record
+
+
+@pytest.fixture
+def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
+    nccl: Any = types.ModuleType("cupy.cuda.nccl")
+    nccl.NcclCommunicator, nccl.NcclError = _Nccl, RuntimeError
+    nccl.groupStart, nccl.groupEnd = _group_start, _group_end
+    nccl.get_unique_id = lambda: tuple(range(-64, 64))
+    for name, number in NAMES.items():
+        setattr(nccl, f"NCCL_{name}", number)
+    cupy: Any = types.ModuleType("cupy")
+    cupy.cuda = types.ModuleType("cupy.cuda")
+    cupy.cuda.nccl, cupy.cuda.Stream = nccl, _Stream
+    cupy.cuda.Device = lambda index: nullcontext()
+    cupy.cuda.get_current_stream = _Stream
+    cupy.cuda.runtime = types.SimpleNamespace(eventQuery=lambda ptr: 0, CUDARuntimeError=OSError)
+    cupy.uint8, cupy.zeros = np.uint8, lambda n, d: np.zeros(n, d).view(_Memory)
+    cupyx: Any = types.ModuleType("cupyx")
+    cupyx.empty_pinned = np.empty
+    for module in (cupy, cupy.cuda, nccl, cupyx):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr("tensorbus_nccl.communicator.from_capsule", _capsule)
+    from tensorbus_nccl.communicator import Factory
+
+    store = dist.MemoryStore()
+    return lambda rank: Factory().connect(Rendezvous("g", tuple(range(RANKS)), rank, store, 10.0))
+
+
+def _capsule(x: tb.Tensor, dtypes: Any, stream: int) -> Any:
+    from tensorbus.backend_api import from_capsule
+
+    return from_capsule(x, dtypes)
+
+
+def _collectives(communicator: Any, rank: int) -> list[Any]:
+    x = tb.arange(5, dtype="float32", device="cpu") + rank
+    flags = tb.tensor([True, rank == 1], device="cpu")
+    sizes = [(k + 1,) for k in range(RANKS)]
+    parts = [x[: k + 1] for k in range(RANKS)]
+    even = [x[::2] * k for k in range(RANKS)]
+    return [
+        communicator.all_reduce(x, "sum").tolist(),
+        communicator.all_reduce(x, "max").tolist(),
+        communicator.all_reduce(x.to("int32"), "max").tolist(),
+        communicator.all_reduce(flags, "bitwise_and").tolist(),
+        [y.tolist() for y in communicator.all_gather(x[: rank + 1], sizes)],
+        communicator.reduce_scatter(parts, "sum").tolist(),
+        communicator.reduce_scatter(even, "product").tolist(),
+        [y.tolist() for y in communicator.all_to_all(parts, [sizes[rank]] * RANKS)],
+        communicator.broadcast(x[::2], 2).tolist(),
+        communicator.all_reduce(x[:0], "sum").tolist(),
+        communicator.barrier(),
+    ]
+
+
+def test_what_is_asked_of_nccl(communicators: Any) -> None:
+    results: dict[int, Any] = {}
+
+    def run(rank: int) -> None:
+        communicator = communicators(rank)
+        results[rank] = _collectives(communicator, rank)
+        with pytest.raises(dist.DistributedError, match=r"rank 2: all_reduce product of float32\[2\]"):
+            communicator.all_reduce(tb.ones(2, device="cpu"), "product" if rank == 2 else "sum")
+        with pytest.raises(dist.DistributedError, match="the group has ended"):
+            communicator.barrier()
+
+    failures: list[BaseException] = []
+
+    def guarded(rank: int) -> None:
+        try:
+            run(rank)
+        except BaseException as error:
+            failures.append(error)
+            _Nccl.meeting.abort()
+
+    threads = [threading.Thread(target=guarded, args=(rank,)) for rank in range(RANKS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if failures:
+        raise failures[0]
+    x = [np.arange(5.0) + k for k in range(RANKS)]
+    for rank in range(RANKS):
+        assert results[rank] == [
+            [3.0, 6.0, 9.0, 12.0, 15.0],
+            [2.0, 3.0, 4.0, 5.0, 6.0],
+            [2, 3, 4, 5, 6],
+            [True, False],
+            [x[k][: k + 1].tolist() for k in range(RANKS)],
+            sum(x)[: rank + 1].tolist(),
+            (np.prod(x, axis=0)[::2] * rank**3).tolist(),
+            [x[k][: rank + 1].tolist() for k in range(RANKS)],
+            x[2][::2].tolist(),
+            [],
+            None,
+        ]
