@@ -304,6 +304,9 @@ class CompiledFunction(Generic[P, R]):
         if any(is_lazy(tracked.obj) for tracked in reach.tensors()):
             self.reasons = ["reaches a lazy module that was not called yet"]
             return self._function(*args, **kwargs)
+        if any(is_value_mode(tracked.obj.device.type) for tracked in reach.tensors()):
+            self.reasons = ["reaches a tensor that stands for others, such as a distributed one"]
+            return self._function(*args, **kwargs)
         optimizer_init = OptimizerInit(reach)
         with Tracer(self.mode, self.fullgraph, trial=True) as active:
             axes = self._axes.symbolic_axes(reach)
