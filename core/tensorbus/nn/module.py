@@ -369,7 +369,7 @@ class Module:
         (1, 2)
         """
         cells = [*self.parameters(recurse), *self.buffers(recurse)]
-        values = [empty(x.shape, dtype=x.dtype, device=device) for x in cells]
+        values = [_empty_as(x, device) for x in cells]
         zero_grad(cells, set_to_none=True)
         for cell, value in zip(cells, values, strict=True):
             hold(cell, value)
@@ -451,3 +451,12 @@ def zero_grad(parameters: Iterable[Tensor], set_to_none: bool) -> None:
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n  ")
+
+
+def _empty_as(x: Tensor, device: Any) -> Tensor:
+    """Return a tensor of the shape and dtype of ``x`` on another device, divided among ranks as ``x`` is."""
+    kind: Any = x._vtype.cell
+    if kind is not None:
+        return kind._empty_as(x, device)  # type: ignore[no-any-return]
+    result: Tensor = empty(x.shape, dtype=x.dtype, device=device)
+    return result

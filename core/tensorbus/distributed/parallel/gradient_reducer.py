@@ -28,7 +28,7 @@ FIRST_BUCKET: Final = 1 << 20
 
 def flattened(tensors: Sequence[Tensor]) -> Tensor:
     """Return the elements of tensors of one dtype and device, one after the other, in C order."""
-    parts = [reshape(x, (-1,)) for x in tensors]
+    parts = [reshape(x, (x.size,)) for x in tensors]
     return parts[0] if len(parts) == 1 else concat(parts)
 
 

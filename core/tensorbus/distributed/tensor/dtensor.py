@@ -196,6 +196,13 @@ class DTensor(Tensor):
         part = table["full"](local.shape, value, dtype=dtype, device=local.device)
         return _cell(part, layout_of(layout.mesh, placements, layout.shape))  # type: ignore[no-any-return]
 
+    @staticmethod
+    def _empty_as(x: Any, device: Any) -> Tensor:
+        """Return a tensor laid out as ``x``, with parts on another device and unspecified contents."""
+        layout = x._value.layout
+        part = table["full"](x._value.local.shape, 0, dtype=x.dtype, device=device)
+        return cell_of(part, layout.mesh, layout.placements, layout.shape)  # type: ignore[no-any-return]
+
     def __repr__(self) -> str:
         if not hasattr(self, "_value"):
             return object.__repr__(self)

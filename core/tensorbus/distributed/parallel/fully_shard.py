@@ -1,0 +1,213 @@
+"""``fully_shard``: each rank has a part of every parameter, and the whole ones while they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ... import plugins
+from ...autograd.engine import no_grad
+from ...autograd.node_order import order
+from ...dtypes.definition import DType
+from ...errors import ArgumentError, DistributedError
+from ...func.pytree import leaves, tree_map
+from ...nn.module import Module
+from ...nn.parameter import Parameter
+from ...tensor.tensor import Tensor
+from ...tracing.active_tracer import active_tracer
+from ...tracing.mutation_counter import bump_mutation_counter
+from ..collectives import functional
+from ..process_group.group import get_group
+from ..tensor.device_mesh import DeviceMesh
+from ..tensor.dtensor import DTensor
+from ..tensor.layout import cell_of
+from ..tensor.placements import Placements, Replicate, Shard
+from ..tensor.redistribute import redistribute
+from .module_class import with_methods
+from .parameter_group import ParameterGroup
+
+M = TypeVar("M", bound=Module)
+META = "meta"
+
+
+@dataclass(frozen=True)
+class MixedPrecisionPolicy:
+    """What a module of ``fully_shard`` computes in; None: as it is.
+
+    Whole parameters have ``param_dtype``, as floating-point arguments of ``forward`` do with
+    ``cast_forward_inputs``; gradients are averaged in ``reduce_dtype``; what ``forward`` returns has
+    ``output_dtype``. Parts, their gradients and what an optimizer keeps stay in the parameters' dtype.
+    """
+
+    param_dtype: DType | None = None
+    reduce_dtype: DType | None = None
+    output_dtype: DType | None = None
+    cast_forward_inputs: bool = True
+
+
+@dataclass(frozen=True)
+class CPUOffloadPolicy:
+    """Parts of parameters, their gradients and what an optimizer keeps lie in the host's memory."""
+
+
+class FullyShardedModule(Module):
+    """What ``fully_shard`` adds to the class of a module."""
+
+    _group: ParameterGroup
+    _mp_policy: MixedPrecisionPolicy
+    _began: int
+
+    def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
+        """Let ``backward`` average gradients over ranks, or keep whole ones on each until it does."""
+        for group in _groups_in(self) if recurse else [self._group]:
+            group.sync = requires_gradient_sync
+
+    def unshard(self) -> None:
+        """Make the group's parameters whole until ``reshard``, or the end of the next run."""
+        self._group.unshard()
+        bump_mutation_counter()
+
+    def reshard(self) -> None:
+        """Go back to parts, and let the whole parameters go."""
+        self._group.reshard()
+        bump_mutation_counter()
+
+
+def fully_shard(
+    module: M, mesh: DeviceMesh | None = None, reshard_after_forward: bool = True,
+    mp_policy: MixedPrecisionPolicy | None = None, offload_policy: CPUOffloadPolicy | None = None,
+    ignored_params: Iterable[Tensor] | None = None,
+) -> M:  # fmt: skip
+    """Divide the parameters of ``module`` among ranks, which train it together; return the module itself.
+
+    Each becomes a ``DTensor`` with ``Shard(0)`` on ``mesh``, of the first rank's values; parts need not be
+    equal. Those of a module that is divided already, or in ``ignored_params``, stay as they are: call it on
+    the blocks of a model first and on the model last, and each is a group. A group is gathered before its
+    ``forward``, let go after it with ``reshard_after_forward``, gathered again where derivatives need it, and
+    its gradients are averaged by one reduce-scatter. The group that runs next is gathered meanwhile.
+
+    A mesh of two dimensions has copies along the first, parts along the second; None: all ranks, parts.
+    ``offload_policy`` keeps parts in the host's memory. Parameters on ``"meta"`` are divided without memory;
+    ``module.to_empty(device=)`` and ``reset_parameters`` or a state dict fill them. Make optimizers
+    afterwards. The parameters of a run exist while it does; parts are what the module lists otherwise.
+
+    Raises ``ArgumentError`` for a module that is divided already or has nothing to divide, a parameter
+    without dimensions, one that is distributed, and one that another divided module shares.
+
+    >>> import tensorbus as tb
+    >>> def rank():
+    ...     model = tb.distributed.fully_shard(tb.nn.Linear(2, 3, device="cpu"))
+    ...     model(tb.ones((1, 2), device="cpu")).sum().backward()
+    ...     return model.weight.to_local().shape, model.weight.grad.full_tensor().tolist()
+    >>> tb.distributed.run_ranks(rank, 2)[1]
+    ((1, 2), [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    """
+    if isinstance(module, FullyShardedModule):
+        raise ArgumentError(f"fully_shard: this {type(module).__name__} is divided already.")
+    mesh = DeviceMesh(None, [get_group()], None) if mesh is None else mesh
+    if mesh.ndim > 2:
+        raise ArgumentError(f"fully_shard: a mesh of one or two dimensions is needed, got {mesh!r}.")
+    policy = mp_policy or MixedPrecisionPolicy()
+    ignored = {id(p) for p in ignored_params or ()}
+    ignored |= {id(p) for inner in _groups_in(module) for p in inner.parameters}
+    found: dict[int, tuple[str, Parameter, list[tuple[Module, str]]]] = {}
+    for prefix, owner in module.named_modules():
+        for name, p in owner._parameters.items():
+            if p is not None and id(p) not in ignored:
+                full_name = f"{prefix}.{name}" if prefix else name
+                found.setdefault(id(p), (full_name, p, []))[2].append((owner, name))
+    for name, p, _ in found.values():
+        _check(name, p)
+    if not found and not _groups_in(module):
+        raise ArgumentError(f"fully_shard: {type(module).__name__} has no parameter to divide.")
+    device: Any = next((p.device for _, p, _ in found.values() if p.device.type != META), None)
+    if mesh.device_type is not None and (device is None or device.type != mesh.device_type):
+        device = mesh.device_type
+    parts = [_divided(p, mesh, offload_policy is not None) for _, p, _ in found.values()]
+    group = ParameterGroup(
+        parts, [homes for _, _, homes in found.values()], mesh.groups[-1],
+        mesh.groups[0] if mesh.ndim == 2 else None, device, policy.param_dtype, policy.reduce_dtype,
+        reshard_after_forward,
+    )  # fmt: skip
+    group.reshard()
+    for inner in (*_groups_in(module), group):
+        inner.schedule = group.schedule
+        group.schedule.groups.append(inner)
+    with_methods(module, FullyShardedModule)
+    module._group, module._mp_policy = group, policy
+    module.register_forward_pre_hook(_before, prepend=True, with_kwargs=True)
+    module.register_forward_hook(_after, always_call=True)
+    return module
+
+
+def _check(name: str, p: Parameter) -> None:
+    """Refuse a parameter that cannot be divided."""
+    if isinstance(p, DTensor):
+        raise ArgumentError(
+            f"fully_shard: {name!r} is distributed already, as {[*p.placements]}; pass it in ignored_params."
+        )
+    if vars(p).get("_divided"):
+        raise ArgumentError(
+            f"fully_shard: {name!r} is shared with a module that is divided already; call fully_shard on one"
+            f" module that has both."
+        )
+    if p.ndim == 0:
+        raise ArgumentError(f"fully_shard: {name!r} has no dimensions to divide; make its shape (1,).")
+
+
+def _divided(p: Parameter, mesh: DeviceMesh, offload: bool) -> Parameter:
+    """Return this rank's part of a parameter as a distributed one; a shape alone communicates nothing."""
+    whole: Placements = (Replicate(),) * mesh.ndim
+    placements: Placements = (*whole[1:], Shard(0))
+    with no_grad():
+        x = p.detach()
+        if x.device.type == META:
+            mesh = DeviceMesh(None, mesh.groups, mesh.mesh_dim_names)
+        else:
+            x = x if mesh.device_type in (None, x.device.type) else x.to(mesh.device_type)
+            for group in mesh.groups:
+                x = functional.broadcast(x, 0, group)
+        part = redistribute(x, mesh, x.shape, whole, placements).detach().clone()
+        if offload and x.device.type != META:
+            part = part.to(plugins.host_type() or "cpu")
+            mesh = DeviceMesh(None, mesh.groups, mesh.mesh_dim_names)
+    divided = Parameter(cell_of(part, mesh, placements, x.shape), requires_grad=p.requires_grad)
+    vars(divided).update(vars(p))
+    vars(p)["_divided"] = True
+    return divided
+
+
+def _groups_in(module: Module) -> list[ParameterGroup]:
+    return [m._group for m in module.modules() if isinstance(m, FullyShardedModule)]
+
+
+def _converted(tree: Any, dtype: DType | None) -> Any:
+    """Return arguments or results with floating-point tensors in ``dtype``."""
+    if dtype is None:
+        return tree
+    return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.dtype.is_floating else x, tree)
+
+
+def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    assert isinstance(module, FullyShardedModule)
+    if active_tracer() is not None:
+        raise DistributedError(
+            "fully_shard: whole parameters come and go while the module runs, which a compiled program does"
+            " not hold; call it outside of tensorbus.compile, or use replicate(), whose steps compile."
+        )
+    module._group.enter()
+    if module._group.depth == 1:
+        module.__dict__["_began"] = next(order)
+    policy = module._mp_policy
+    if not policy.cast_forward_inputs or policy.param_dtype is None:
+        return None
+    return _converted(args, policy.param_dtype), _converted(kwargs, policy.param_dtype)
+
+
+def _after(module: Module, args: tuple[Any, ...], out: Any) -> Any:
+    assert isinstance(module, FullyShardedModule)
+    if module._group.depth:
+        results = [x for x in leaves(out) if isinstance(x, Tensor)]
+        module._group.leave(results, module._began)
+    return _converted(out, module._mp_policy.output_dtype)

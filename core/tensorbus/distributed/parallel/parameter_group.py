@@ -1,0 +1,289 @@
+"""The parameters of a module that lie in parts on the ranks, and are whole while they are used.
+
+``fully_shard`` hangs on it. A group has one all-gather before its module runs, one before its derivatives
+are taken, and one reduce-scatter of its gradients; all of them run beside the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ...autograd.engine import FREED, Node, no_grad
+from ...autograd.node_order import order
+from ...dtypes.definition import DType
+from ...nn.module import Module
+from ...nn.parameter import Parameter
+from ...ops.movement.movement import concat, reshape
+from ...tensor.leaf import Leaf, ReceiverHook, add_hook
+from ...tensor.tensor import Tensor
+from ..collectives import functional
+from ..process_group.group import ProcessGroup
+from ..process_group.work import Work
+from ..tensor.dtensor import laid_as, part_of
+from ..tensor.placements import chunk_lengths
+from .gradient_reducer import flattened, unflattened
+
+REPEATABLE: Final = ("alias", "cast", "movement")
+"""Families of ops of one operand that are done again on gathered parameters: they copy at most."""
+
+
+class Schedule:
+    """The groups of one model, and in which order they ran last: what is gathered ahead of its use."""
+
+    def __init__(self) -> None:
+        self.groups: list[ParameterGroup] = []
+        self.last: ParameterGroup | None = None
+
+
+class FromShards:
+    """A saved value that is not kept: a parameter of a group, gathered again, and what was done to it."""
+
+    __slots__ = ("group", "place", "plans")
+
+    def __init__(self, group: ParameterGroup, place: int, plans: tuple[Any, ...]) -> None:
+        self.group, self.place, self.plans = group, place, plans
+
+    def value(self) -> Any:
+        """Return the value on the device; the group is gathered if it is not."""
+        value = self.group.gathered()[self.place]._value
+        for plan in self.plans:
+            value = plan.run(value)
+        return value
+
+
+class RegatheringNode(Node):
+    """A recorded op some of whose saved values are ``FromShards``."""
+
+    __slots__ = ()
+
+    def pull(self, g: Any, create: bool) -> list[Any]:
+        """Return the gradient for each operand, given that of the result."""
+        saved = self.values
+        if saved is FREED:
+            return super().pull(g, create)
+        self.values = tuple(x.value() if isinstance(x, FromShards) else x for x in saved)
+        try:
+            return super().pull(g, create)
+        finally:
+            self.values = saved
+
+
+class ParameterGroup:
+    """Parameters that are gathered together: ``parameters`` in parts, whole ones in their modules when used.
+
+    ``homes`` are the modules and names under which each is registered. ``replicas`` is the group of ranks
+    that have the same parts, if any. A gradient that comes while ``sync`` is False is kept, whole.
+    """
+
+    def __init__(
+        self, parameters: Sequence[Parameter], homes: Sequence[Sequence[tuple[Module, str]]],
+        shards: ProcessGroup, replicas: ProcessGroup | None, device: Any, param_dtype: DType | None,
+        reduce_dtype: DType | None, reshard: bool,
+    ) -> None:  # fmt: skip
+        self.parameters, self.homes = list(parameters), homes
+        self.shards, self.replicas, self.device = shards, replicas, device
+        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
+        self.reshard_after_forward, self.sync = reshard, True
+        self.schedule = Schedule()
+        self.depth = 0
+        self.deferred = False
+        self.following: ParameterGroup | None = None
+        self.preceding: ParameterGroup | None = None
+        self._whole: list[Parameter] | None = None
+        self._gathers: list[tuple[list[int], Work]] | None = None
+        self._gradients: dict[int, Tensor] = {}
+        self._arrived: set[int] = set()
+        self._reductions: list[tuple[list[int], Work]] = []
+        self._leaves = [Leaf() for _ in self.parameters]
+        self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
+        for place, leaf in enumerate(self._leaves):
+            add_hook(leaf, next(order), ReceiverHook(self, place))
+
+    def start(self) -> None:
+        """Begin to gather the parameters, beside the program."""
+        if self._whole is not None or self._gathers is not None:
+            return
+        with no_grad():
+            parts = [self._computed(part_of(p.detach()).to(self.device)) for p in self.parameters]
+            self._gathers = []
+            for places in _by_kind(parts):
+                flat = flattened([parts[k] for k in places])
+                lengths = [sum(lengths) for lengths in zip(*map(self._sizes, places), strict=True)]
+                self._gathers.append((places, self._queue(functional.all_gather, flat, 0, lengths)))
+
+    def gathered(self) -> list[Parameter]:
+        """Return the whole parameters; while derivatives are taken, the group that ran before comes next."""
+        if self._whole is None:
+            self.start()
+            assert self._gathers is not None
+            gathers, self._gathers = self._gathers, None
+            whole: dict[int, Tensor] = {}
+            with no_grad():
+                for places, work in gathers:
+                    whole |= zip(places, self._joined(places, work.wait()), strict=True)
+            self._whole = []
+            for place, (p, leaf) in enumerate(zip(self.parameters, self._leaves, strict=True)):
+                cell = Parameter(whole[place].detach(), requires_grad=False)
+                cell._node = leaf if p.requires_grad else None
+                self._whole.append(cell)
+            if self.depth == 0 and self.preceding is not None and self.preceding.deferred:
+                self.preceding.start()
+        return self._whole
+
+    def unshard(self) -> None:
+        """Register the whole parameters in their modules."""
+        self._register(self.gathered())
+
+    def reshard(self) -> None:
+        """Register the parts in their modules, and let the whole parameters go."""
+        self._register(self.parameters)
+        self._whole, self._gathers = None, None
+
+    def enter(self) -> None:
+        """Begin a run of the module: parameters are whole, and the next group's are on their way."""
+        self.depth += 1
+        if self.depth > 1:
+            return
+        before, self.schedule.last = self.schedule.last, self
+        if before is not None and before is not self:
+            before.following, self.preceding = self, before
+        self.unshard()
+        if self.following is not None and self.following.depth == 0:
+            self.following.start()
+
+    def leave(self, results: Sequence[Tensor], began: int) -> None:
+        """End a run of the module, which made ``results``: saved values are given up, parts registered."""
+        self.depth -= 1
+        if self.depth:
+            return
+        self._register(self.parameters)
+        if not self.reshard_after_forward:
+            return
+        self._defer([x._node for x in results], began)
+        self._whole = None
+
+    def take(self, place: int, g: Tensor) -> bool:
+        """Keep the gradient of a whole parameter; the last one starts the reduce-scatter."""
+        with no_grad():
+            known = self._gradients.get(place)
+            g = g.detach()
+            self._gradients[place] = g if known is None else known + g
+            self._arrived.add(place)
+            if self.sync and all(
+                k in self._arrived or not p.requires_grad for k, p in enumerate(self.parameters)
+            ):
+                self._reduce()
+        return True
+
+    def finish(self) -> None:
+        """Reduce what is left, wait for all, and add to the gradients of the parts."""
+        try:
+            with no_grad():
+                if self.sync:
+                    self._reduce()
+                for places, work in self._reductions:
+                    parameters = [self.parameters[k] for k in places]
+                    parts = [part_of(p.detach()) for p in parameters]
+                    for p, part, g in zip(parameters, parts, unflattened(work.wait(), parts), strict=True):
+                        g = g.to(part.device, part.dtype)
+                        g = g.clone() if p.grad is None else part_of(p.grad) + g
+                        p.grad = laid_as(g.detach(), p, gradient=True)
+        finally:
+            self._reductions.clear()
+            self._arrived.clear()
+            for group in self.schedule.groups:
+                group.deferred = False
+                if group.depth == 0:
+                    group.reshard()
+            self.schedule.last = None
+
+    def _computed(self, x: Tensor) -> Tensor:
+        return x.to(self.param_dtype) if self.param_dtype is not None and x.dtype.is_floating else x
+
+    def _queue(self, call: Callable[..., Tensor], *args: Any) -> Work:
+        return self.shards.queue(lambda: call(*args, group=self.shards))
+
+    def _sizes(self, place: int) -> list[int]:
+        """Return how many elements of a parameter each rank has."""
+        shape = self.parameters[place].shape
+        return [length * math.prod(shape[1:]) for length in chunk_lengths(shape[0], self.shards.size)]
+
+    def _joined(self, places: Sequence[int], flat: Tensor) -> list[Tensor]:
+        """Return the parameters of which ``flat`` has all ranks' parts, one rank's after the other's."""
+        pieces: dict[int, list[Tensor]] = {k: [] for k in places}
+        sizes = {k: self._sizes(k) for k in places}
+        start = 0
+        for rank in range(self.shards.size):
+            for k in places:
+                pieces[k].append(flat[start : start + sizes[k][rank]])
+                start += sizes[k][rank]
+        return [reshape(concat(pieces[k]), self.parameters[k].shape) for k in places]
+
+    def _reduce(self) -> None:
+        """Start the reduce-scatter of the gradients that are here; the module's derivatives are done."""
+        dtype = self.reduce_dtype
+        here = {k: g if dtype is None else g.to(dtype) for k, g in sorted(self._gradients.items())}
+        self._gradients.clear()
+        numbers = [*here]
+        for chosen in _by_kind([here[k] for k in numbers]):
+            places = [numbers[k] for k in chosen]
+            sizes = {k: self._sizes(k) for k in places}
+            flat = {k: reshape(here[k], (here[k].size,)) for k in places}
+            starts = dict.fromkeys(places, 0)
+            pieces = []
+            for rank in range(self.shards.size):
+                for k in places:
+                    pieces.append(flat[k][starts[k] : starts[k] + sizes[k][rank]])
+                    starts[k] += sizes[k][rank]
+            lengths = [sum(lengths) for lengths in zip(*sizes.values(), strict=True)]
+            self._reductions.append((places, self._queue(self._averaged, concat(pieces), lengths)))
+
+    def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup) -> Tensor:
+        part = functional.reduce_scatter(flat, "average", 0, lengths, group)
+        return part if self.replicas is None else functional.all_reduce(part, "average", self.replicas)
+
+    def _register(self, parameters: Sequence[Parameter]) -> None:
+        for homes, parameter in zip(self.homes, parameters, strict=True):
+            for module, name in homes:
+                module._parameters[name] = parameter
+
+    def _defer(self, roots: Sequence[Any], began: int) -> None:
+        """Let nodes that were recorded since ``began`` keep no whole parameter."""
+        seen: set[int] = set()
+        stack = [node for node in roots if node is not None]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, Leaf) or id(node) in seen or node.order < began:
+                continue
+            seen.add(id(node))
+            stack.extend(parent for parent in node.parents if parent is not None)
+            if not isinstance(node, Node) or node.values is FREED:
+                continue
+            values = [
+                x if x is None or isinstance(x, FromShards) else self._recipe(parent) or x
+                for x, parent in zip(node.values, node.parents, strict=True)
+            ]
+            if any(isinstance(x, FromShards) for x in values):
+                node.values, node.__class__ = tuple(values), RegatheringNode
+                self.deferred = True
+
+    def _recipe(self, node: Any) -> FromShards | None:
+        """Return how the value that ``node`` stands for is made of a parameter of this group, if it is."""
+        plans: list[Any] = []
+        while isinstance(node, Node) and len(node.parents) == 1:
+            if node.plan.run is None or node.plan.op.family not in REPEATABLE:
+                return None
+            plans.append(node.plan)
+            node = node.parents[0]
+        place = self._places.get(node) if isinstance(node, Leaf) else None
+        return None if place is None else FromShards(self, place, tuple(reversed(plans)))
+
+
+def _by_kind(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Return the numbers of tensors of one dtype and device together."""
+    kinds: dict[object, list[int]] = {}
+    for place, x in enumerate(tensors):
+        kinds.setdefault(x._vtype.materialized, []).append(place)
+    return list(kinds.values())

@@ -1,0 +1,201 @@
+"""Training with divided parameters gives what training on one rank gives; whole parameters do not stay."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus import nn, optim
+from tensorbus.errors import ArgumentError, DistributedError
+
+from error_bounds import assert_alike
+
+X, Y = tb.randn(8, 6, device="cpu"), tb.randn(8, 3, device="cpu")
+
+
+class Net(nn.Module):
+    """Layers of lengths that four ranks do not divide, and a parameter of the whole."""
+
+    def __init__(self, device: str = "cpu") -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 7, device=device)
+        self.b = nn.Linear(7, 3, device=device)
+        self.scale = nn.Parameter(tb.ones(3, device=device))
+
+    def forward(self, x: tb.Tensor) -> tb.Tensor:
+        """Return a row of three for each row of six."""
+        return self.b(tb.tanh(self.a(x))) * self.scale
+
+
+STATE = {name: value.clone() for name, value in Net().state_dict().items()}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "stays whole": {"reshard_after_forward": False},
+    "adds up": {"sync": False},
+    "hybrid": {"mesh": (2, 2)},
+    "clipped": {"clip": 0.05},
+    "in the host": {"offload_policy": dist.CPUOffloadPolicy()},
+    "from shapes": {"meta": True},
+    "averaged in float64": {"mp_policy": dist.MixedPrecisionPolicy(reduce_dtype=tb.float64)},
+}
+
+
+def divided(model: Net, **options: Any) -> Net:
+    """Divide two layers, and what is left."""
+    for module in (model.a, model.b, model):
+        dist.fully_shard(module, **options)
+    return model
+
+
+def losses(
+    size: int, device: str, mesh: tuple[int, ...] | None = None, clip: float | None = None,
+    sync: bool = True, meta: bool = False, **options: Any,
+) -> list[Any]:  # fmt: skip
+    """Train for twenty steps on ``size`` ranks; return the losses, the same on each."""
+
+    def rank() -> Any:
+        with tb.device("meta") if meta else contextlib.nullcontext():
+            model = Net("meta" if meta else device)
+        if size > 1:
+            layout = None if mesh is None else dist.init_device_mesh(None, mesh)
+            divided(model, mesh=layout, **options)
+        if meta:
+            model.to_empty(device=device)
+        model.load_state_dict(STATE if size == 1 else _laid(model))
+        optimizer = optim.AdamW(model.parameters(), lr=0.05)
+        part = 8 // size
+        mine = slice(part * dist.get_rank(), part * dist.get_rank() + part)
+        x, y = X[mine].to(device), Y[mine].to(device)
+        seen = []
+        for _ in range(20):
+            if size > 1 and not sync:
+                model.set_requires_gradient_sync(False)
+            if not sync:
+                (((model(x) - y) ** 2).mean() / 3).backward()
+            if size > 1:
+                model.set_requires_gradient_sync(True)
+            loss = ((model(x) - y) ** 2).mean()
+            loss.backward()
+            if clip is not None:
+                optim.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            seen.append(dist.functional.all_reduce(loss.detach(), "average").item())
+        return seen
+
+    first, *others = dist.run_ranks(rank, size)
+    assert all(other == first for other in others)
+    return list(first)
+
+
+def _laid(model: Net) -> dict[str, tb.Tensor]:
+    """Return the state in the placements of the model's."""
+    state = model.state_dict()
+    return {
+        name: dist.distribute_tensor(STATE[name].to(x.to_local().device), x.device_mesh, x.placements)
+        for name, x in state.items()
+        if isinstance(x, dist.DTensor)
+    }
+
+
+@pytest.mark.parametrize("where", ["cpu", pytest.param("refdev", marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_losses_are_those_of_one_rank(name: str, where: str) -> None:
+    options = OPTIONS[name]
+    training = {key: value for key, value in options.items() if key in ("clip", "sync")}
+    got = tb.asarray(losses(4, where, **options), device="cpu")
+    expected = tb.asarray(losses(1, "cpu", **training), device="cpu")
+    assert_alike(got, expected, roundings=1 << 10)  # twenty steps, each of sums in another order
+
+
+def test_computing_in_bfloat16() -> None:
+    policy = dist.MixedPrecisionPolicy(tb.bfloat16, tb.float32, tb.float32)
+
+    def rank() -> Any:
+        model, seen = Net(), []
+        model.a.register_forward_hook(lambda m, args, out: seen.append((m.weight.dtype, args[0].dtype)))
+        out = divided(model, mp_policy=policy)(X)
+        out.sum().backward()
+        parts = [*model.parameters()]
+        return seen, out.dtype, {p.dtype for p in parts}, {p.grad.dtype for p in parts}
+
+    kinds = [(tb.bfloat16, tb.bfloat16)], tb.float32, {tb.float32}, {tb.float32}
+    assert dist.run_ranks(rank, 2) == [kinds] * 2
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_whole_parameters_do_not_stay(reshard: bool) -> None:
+    def rank() -> Any:
+        model = Net()
+        seen: list[Any] = []
+        for layer in (model.a, model.b):
+            layer.register_forward_hook(lambda m, args, out: seen.append(weakref.ref(m.weight._value)))
+        loss = divided(model, reshard_after_forward=reshard)(X).sum()
+        forward = [ref() is not None for ref in seen]
+        calls = [record.operation for record in dist.records()].count("all_gather")
+        loss.backward()
+        del loss
+        after = [ref() is not None for ref in seen]
+        operations = [record.operation for record in dist.records()]
+        return forward, after, operations.count("all_gather") - calls, operations.count("reduce_scatter")
+
+    for forward, after, gathers, scatters in dist.run_ranks(rank, 2):
+        assert forward == [not reshard] * 2
+        assert after == [False, False]
+        assert scatters == 3  # one for each group
+        assert gathers == (3 if reshard else 0)
+
+
+def test_whole_parameters_on_request_and_states() -> None:
+    def rank() -> Any:
+        ignored = nn.Linear(2, 2, device="cpu")
+        model = nn.Sequential(nn.Linear(2, 3, device="cpu"), ignored)
+        dist.fully_shard(model, ignored_params=[*ignored.parameters()])
+        model.unshard()
+        whole = model[0].weight.shape, isinstance(model[0].weight, dist.DTensor)
+        model.reshard()
+        state = model.state_dict()
+        model.register_forward_pre_hook(lambda m, args: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            model(tb.ones(1, 2, device="cpu"))
+        kinds = [isinstance(x, dist.DTensor) for x in model.parameters()]
+        return whole, state["0.weight"].placements, kinds
+
+    expected = ((3, 2), False), (dist.Shard(0),), [True, True, False, False]
+    assert dist.run_ranks(rank, 2) == [expected] * 2
+
+
+def shared_with_another() -> object:
+    """Divide a layer whose weight another has too, then that one."""
+    model = nn.Sequential(nn.Linear(2, 2, device="cpu"), nn.Linear(2, 2, device="cpu"))
+    model[1].weight = model[0].weight
+    dist.fully_shard(model[0])
+    return dist.fully_shard(model)
+
+
+MISTAKES: dict[str, Callable[[], object]] = {
+    "divided already": lambda: dist.fully_shard(dist.fully_shard(Net())),
+    "no parameter": lambda: dist.fully_shard(nn.ReLU()),
+    "no dimensions": lambda: dist.fully_shard(nn.ParameterList([nn.Parameter(tb.ones((), device="cpu"))])),
+    "distributed already": lambda: dist.fully_shard(
+        dist.distribute_module(Net(), dist.init_device_mesh("cpu", (1,)))
+    ),
+    "shared with a module": shared_with_another,
+    "one or two dimensions": lambda: dist.fully_shard(Net(), dist.init_device_mesh("cpu", (1, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_say_what_to_do(message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        dist.run_ranks(MISTAKES[message], 1)
+
+
+def test_a_program_around_it_is_refused() -> None:
+    with pytest.raises(DistributedError, match="come and go"):
+        dist.run_ranks(lambda: tb.compile(dist.fully_shard(Net()), fullgraph=True)(X), 1)
