@@ -35,7 +35,7 @@ class Session:
         from cupy.cuda import nccl
 
         self.index, self._meeting, self._nccl, self._cupy = index, rendezvous, nccl, cupy
-        self._limit, self._calls = rendezvous.timeout, 0
+        self._limit, self._agreements = rendezvous.timeout, 0
         self._ended, self._error = "", DistributedError
         self._deadline: float | None = None
         self._what = ""
@@ -73,6 +73,7 @@ class Session:
 
         ``queue`` gets NCCL's communicator and the address of the stream.
         """
+        self._agreements += 1  # messages are not counted: not all ranks have the same
         stamp = blake2b(asked.encode(), digest_size=STAMP).digest()
         self._sent[:] = np.frombuffer(stamp, np.uint8)
 
@@ -90,7 +91,6 @@ class Session:
     ) -> None:
         """Queue work behind that in the current stream, and wait until it is done."""
         self._check(what)
-        self._calls += 1
         self._deadline = time.monotonic() + self._limit
         self._what = what
         try:
@@ -156,7 +156,7 @@ class Session:
     def _compare(self, stamp: bytes, asked: str) -> None:
         if bytes(self._seen) == stamp * self._meeting.size:
             return
-        store, name = self._meeting.store, f"{self._meeting.name}/asked/{self._calls}"
+        store, name = self._meeting.store, f"{self._meeting.name}/asked/{self._agreements}"
         store.set(f"{name}/{self._meeting.rank}", asked.encode())
         texts = [store.get(f"{name}/{place}", self._limit).decode() for place in range(self._meeting.size)]
         calls = "; ".join(
