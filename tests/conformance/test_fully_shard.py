@@ -11,7 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus import nn, optim
-from tensorbus.errors import ArgumentError, DistributedError
+from tensorbus.errors import ArgumentError
 
 from error_bounds import assert_alike
 
@@ -196,6 +196,21 @@ def test_mistakes_say_what_to_do(message: str) -> None:
         dist.run_ranks(MISTAKES[message], 1)
 
 
-def test_a_program_around_it_is_refused() -> None:
-    with pytest.raises(DistributedError, match="come and go"):
-        dist.run_ranks(lambda: tb.compile(dist.fully_shard(Net()), fullgraph=True)(X), 1)
+def test_a_compiled_step_runs_op_by_op() -> None:
+    def rank() -> Any:
+        model = divided(Net())
+
+        def step() -> tb.Tensor:
+            model.zero_grad()
+            loss = model(X).sum()
+            loss.backward()
+            return loss.detach()
+
+        def state() -> Any:
+            return step().item(), [p.grad.full_tensor().tolist() for p in model.parameters()]
+
+        expected = state()
+        step = tb.compile(step)
+        return [state() == expected for _ in range(3)]
+
+    assert dist.run_ranks(rank, 2) == [[True] * 3] * 2
