@@ -35,10 +35,10 @@ class _Nccl:
     calls: dict[int, list[tuple[Any, ...]]] = {}
     own = threading.local()
 
-    def __init__(self, size: int, identity: tuple[int, ...], rank: int) -> None:
+    def __init__(self, size: int, identity: bytes, rank: int) -> None:
         assert size == RANKS
         assert len(identity) == 128
-        assert min(identity) < 0 < max(identity)
+        assert isinstance(identity, bytes)
         self.rank, self.aborted = rank, False
 
     def __getattr__(self, name: str) -> Any:
@@ -135,7 +135,7 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     nccl: Any = types.ModuleType("cupy.cuda.nccl")
     nccl.NcclCommunicator, nccl.NcclError = _Nccl, RuntimeError
     nccl.groupStart, nccl.groupEnd = _group_start, _group_end
-    nccl.get_unique_id = lambda: tuple(range(-64, 64))
+    nccl.get_unique_id = lambda: bytes(range(128, 256))
     for name, number in NAMES.items():
         setattr(nccl, f"NCCL_{name}", number)
     cupy: Any = types.ModuleType("cupy")

@@ -44,14 +44,13 @@ class Session:
         store, name, size = rendezvous.store, rendezvous.name, rendezvous.size
         keys = [f"{name}/nccl/{place}" for place in range(size)]
         if rendezvous.rank == 0:
-            store.set(f"{name}/nccl/id", bytes(value & 255 for value in nccl.get_unique_id()))
+            store.set(f"{name}/nccl/id", nccl.get_unique_id())
         store.set(keys[rendezvous.rank], b"1")
         store.wait([*keys, f"{name}/nccl/id"], self._limit)
         identity = store.get(f"{name}/nccl/id", self._limit)
         with self.device():
             self.stream = cupy.cuda.Stream(non_blocking=True)
-            signed = tuple(byte - 256 if byte > 127 else byte for byte in identity)
-            self.comm = nccl.NcclCommunicator(size, signed, rendezvous.rank)
+            self.comm = nccl.NcclCommunicator(size, identity, rendezvous.rank)
             self._own = cupy.zeros(STAMP, cupy.uint8)
             self._all = cupy.zeros(STAMP * size, cupy.uint8)
             self._sent = cupyx.empty_pinned((STAMP,), cupy.uint8)
