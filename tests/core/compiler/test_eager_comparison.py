@@ -135,6 +135,19 @@ def test_backward_counts_with_the_call_before(
     assert not tb.autograd.engine.pass_watchers
 
 
+def test_a_device_that_is_gone_is_not_the_concern_of_other_backward_passes() -> None:
+    comparison = eager_comparison.EagerComparison([Device("gone")], True, lambda _: None)
+    watch = comparison._watch_pass
+    tb.autograd.engine.pass_watchers.append(lambda: watch)
+    try:
+        x = tb.ones(3, requires_grad=True)
+        (x * 2).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [2, 2, 2]
+    finally:
+        tb.autograd.engine.pass_watchers.pop()
+
+
 def test_segments_are_compared_each(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, lambda is_eager: 1 * MS if is_eager else 2 * MS)
     seen = []

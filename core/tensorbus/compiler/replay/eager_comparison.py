@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from ...autograd import engine
 from ...devices.device import Device
+from ...errors import DeviceError
 from ...system import fork_safe_locks
 
 T = TypeVar("T")
@@ -181,19 +182,28 @@ class EagerComparison:
         """Begin to measure a backward pass; return what ends that."""
         if get_ident() in eager_threads or self._thread is not None:
             return None  # one within a call, which is measured anyway
-        self._wait()
+        if not self._is_idle():
+            return None
         began = clock()
 
         def end() -> None:
-            self._wait()
-            self._spent += clock() - began
-            self._passes += 1
+            if self._is_idle():
+                self._spent += clock() - began
+                self._passes += 1
 
         return end
 
     def _wait(self) -> None:
         for device in self._devices:
             device.synchronize()
+
+    def _is_idle(self) -> bool:
+        """Wait for the devices; return false where one is gone, which a pass on another is not to hear of."""
+        try:
+            self._wait()
+        except DeviceError:
+            return False
+        return True
 
     def _end_turn(self) -> None:
         """Note what a call of this turn took, and decide if that is enough."""
