@@ -13,7 +13,7 @@ from ...tracing.sym_int import index
 from .. import sharding_rules
 from ..argument_kinds import NumberOrTensor, fits, shown
 from ..call_errors import with_form
-from ..definition import Op, ViewRule, table
+from ..definition import Op, Shape, Strides, ViewRule, table
 from .comparison import equal, greater, greater_equal, isinf, isnan, less, less_equal, not_equal, signbit
 from .family import elementwise
 from .where_cast import cast, tensors, where
@@ -166,14 +166,25 @@ def positive(x: Any, /) -> Any:
 _conj = elementwise(
     "conj", dtypes=COMPLEX, vjp=lambda g: (conj(g),), jvp="linear", doc="The complex conjugate."
 )
+
+
+def _part_strides(strides: Strides, own: Shape, /) -> Strides:
+    """Return the strides of real or imaginary parts, between which the others lie."""
+    return tuple(2 * stride for stride in strides)
+
+
 _real: Op[...] = elementwise(
     "real", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (cast(g, dt.complex_of(g.dtype)),), jvp="linear",
-    view=ViewRule(put=lambda base, value, _: complex(value, _imag(base)), partial=True),
+    view=ViewRule(
+        put=lambda base, value, _: complex(value, _imag(base)), partial=True, strides=_part_strides
+    ),
     doc="The real part, as a view.",
 )  # fmt: skip
 _imag: Op[...] = elementwise(
     "imag", dtypes=COMPLEX, result=dt.real_of, vjp=lambda g: (complex(0.0, g),), jvp="linear",
-    view=ViewRule(put=lambda base, value, _: complex(_real(base), value), partial=True),
+    view=ViewRule(
+        put=lambda base, value, _: complex(_real(base), value), partial=True, strides=_part_strides
+    ),
     doc="The imaginary part, as a view.",
 )  # fmt: skip
 complex: Op[...] = elementwise(
