@@ -298,6 +298,17 @@ def test_parts_of_complex_numbers(device: str) -> None:
     assert leaf.grad.tolist() == [3, 3]
 
 
+def test_a_reshape_of_parts_is_a_view(device: str) -> None:
+    z, pairs = tb.zeros((2, 3), dtype="complex64", device=device), tb.zeros((3, 2), device=device)
+    z.real.reshape((-1,))[4] = 1
+    z.imag.reshape((3, 2))[0, 1] = 2
+    tb.view_as_real(z).reshape((-1,))[0] = 3
+    assert z.tolist() == [[3, 2j, 0], [0, 1, 0]]
+    tb.view_as_complex(pairs).reshape((3, 1))[1] = 4 + 5j
+    tb.view_as_complex(pairs).imag.reshape((-1,))[2] = 6
+    assert pairs.tolist() == [[0, 0], [4, 5], [0, 6]]
+
+
 def test_views_whose_base_is_gone_show_one_another(device: str) -> None:
     x = tb.arange(6, device=device)
     a, b, c = x[:4], x[3:], x.reshape(2, 3).T

@@ -44,12 +44,13 @@ class FunctionStep(Step):
     __slots__ = ("name", "take", "view")
 
     def __init__(
-        self, name: str, take: Callable[[Any], Any], put: Callable[[Any, Any], Any], partial: bool
-    ) -> None:
+        self, name: str, take: Callable[[Any], Any], put: Callable[[Any, Any], Any], partial: bool,
+        strides: Callable[..., Strides | None] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(None, {})
         self.op: Any = self
         self.name, self.take = name, take
-        self.view = ViewRule(put=lambda base, value, _: put(base, value), partial=partial)
+        self.view = ViewRule(put=lambda base, value, _: put(base, value), partial=partial, strides=strides)
 
 
 class KeyStep(FunctionStep):
@@ -132,11 +133,17 @@ def link_by_key(
     return link(x, base, KeyStep(key, get, put)) if isinstance(x, Tensor) else x
 
 
-def link_as(x: Any, base: Any, name: str, take: Callable[[Any], Any], back: Callable[[Any], Any]) -> Any:
-    """Make ``x`` the view ``take(base)`` of all elements, which ``back`` brings into its form; return it."""
+def link_as(
+    x: Any, base: Any, name: str, take: Callable[[Any], Any], back: Callable[[Any], Any],
+    strides: Callable[..., Strides | None],
+) -> Any:  # fmt: skip
+    """Make ``x`` the view ``take(base)`` of all elements, which ``back`` brings into its form; return it.
+
+    ``strides`` is as in ``ViewRule``.
+    """
     if not (isinstance(x, Tensor) and isinstance(base, Tensor)):
         return x
-    return link(x, base, FunctionStep(name, take, lambda _, value: back(value), False))
+    return link(x, base, FunctionStep(name, take, lambda _, value: back(value), False, strides))
 
 
 def unlink(x: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from ...dtypes.definition import FLOATING
 from ...errors import DtypeError, ShapeError
 from ..call_errors import with_form
-from ..definition import table
+from ..definition import Shape, Strides, table
 from ..movement.movement import stack
 from .arithmetic import complex, imag, real
 from .comparison import less, not_equal
@@ -51,6 +51,19 @@ def polar(absolute: Any, angle: Any, /) -> Any:
     return complex(absolute * cos(angle), absolute * sin(angle))
 
 
+def _pair_strides(strides: Strides, own: Shape, /) -> Strides:
+    """Return the strides of pairs of parts, in parts, for those of complex numbers."""
+    return (*[2 * stride for stride in strides], 1)
+
+
+def _number_strides(strides: Strides, own: Shape, /) -> Strides | None:
+    """Return the strides of complex numbers for those of their parts; None where parts do not lie so."""
+    *outer, inner = strides
+    if inner != 1 or any(stride % 2 for stride in outer):
+        return None
+    return tuple([stride // 2 for stride in outer])
+
+
 @with_form
 def view_as_real(x: Any, /) -> Any:
     """Return real and imaginary parts along a new last axis of length 2, as a view.
@@ -60,7 +73,7 @@ def view_as_real(x: Any, /) -> Any:
     if not x.dtype.is_complex:
         raise DtypeError(f"view_as_real: a complex tensor is needed, got {x.dtype}.")
     parts = stack([real(x), imag(x)], axis=-1)
-    return table.link_as(parts, x, "view_as_real", view_as_real, view_as_complex)
+    return table.link_as(parts, x, "view_as_real", view_as_real, view_as_complex, _pair_strides)
 
 
 @with_form
@@ -75,4 +88,5 @@ def view_as_complex(x: Any, /) -> Any:
     """
     if not x.shape or x.shape[-1] != 2:
         raise ShapeError(f"view_as_complex: the last axis must have length 2, got shape {x.shape}.")
-    return table.link_as(complex(x[..., 0], x[..., 1]), x, "view_as_complex", view_as_complex, view_as_real)
+    numbers = complex(x[..., 0], x[..., 1])
+    return table.link_as(numbers, x, "view_as_complex", view_as_complex, view_as_real, _number_strides)
