@@ -323,6 +323,20 @@ def test_views_whose_base_is_gone_show_one_another(device: str) -> None:
     assert (a.tolist(), c[0].tolist()) == ([10, 11, 12, 0], [10, 0])
 
 
+def test_equal_views_whose_base_is_gone_lend_what_they_show(device: str) -> None:
+    for take in (
+        lambda x: (x.T, x.detach()),
+        lambda x: (x.detach(), x[...]),
+        lambda x: (x.reshape(3, 2), x.T),
+    ):
+        views = take(start(device))
+        found = np.array(views[0].numpy())
+        if isinstance(backend(device).runtime, SupportsLending):
+            np.asarray(views[0])[...] = found = found + 1
+        views[1].mul_(2)
+        _agree([(views[0], 2 * found)])
+
+
 def test_rows_in_a_loop(device: str) -> None:
     x, a = tb.zeros((9, 2), device=device), np.zeros((9, 2), np.float32)
     for k, (r, s) in enumerate(zip(x, a, strict=True)):

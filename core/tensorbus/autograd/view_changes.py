@@ -123,7 +123,8 @@ def _tops(cells: dict[int, Tensor]) -> list[Tensor]:
 
 def _new_root(tops: Sequence[Tensor], cells: dict[int, Tensor]) -> Tensor:
     """Return a tensor that shows all that the views of a root that is gone do, and make them views of it."""
-    root, renewed = _joined(tops), dict[int, Link]()
+    joined, renewed = _joined(tops), dict[int, Link]()
+    root = wrap(joined._value, joined._vtype)  # a detached view shows all, and is what is joined
     root._view = None
     above = ref(root)
     for cell in cells.values():
