@@ -309,6 +309,16 @@ def test_a_reshape_of_parts_is_a_view(device: str) -> None:
     assert pairs.tolist() == [[0, 0], [4, 5], [0, 6]]
 
 
+def test_parts_of_complex_numbers_that_are_gone_show_one_another(device: str) -> None:
+    x = tb.asarray([1 + 2j, 3 + 4j], dtype="complex64", device=device)
+    real, imag, both = x.real, x.imag, tb.view_as_real(x)
+    del x
+    real.fill_(-4)
+    assert both.tolist() == [[-4, 2], [-4, 4]]
+    both.mul_(2)
+    assert (real.tolist(), imag.tolist()) == ([-8, -8], [4, 8])
+
+
 def test_views_whose_base_is_gone_show_one_another(device: str) -> None:
     x = tb.arange(6, device=device)
     a, b, c = x[:4], x[3:], x.reshape(2, 3).T

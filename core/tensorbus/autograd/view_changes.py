@@ -139,7 +139,8 @@ def _rooted(at: Link, root: Tensor, above: ref[Tensor], renewed: dict[int, Link]
         if at[3] is not None:
             renewed[id(at)] = (*at[:3], _rooted(at[3], root, above, renewed), at[4])
         else:
-            how = copy.copy(at[2]) if isinstance(at[2], Step) else Step(at[2].op, at[2].attrs)
+            taken = at[2]
+            how = copy.copy(taken) if isinstance(taken, Step) else Step(taken.op, taken.attrs, taken.operands)
             how.root = root
             renewed[id(at)] = (above, at[1], how, None, at[4])
     return renewed[id(at)]

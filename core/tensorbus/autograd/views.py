@@ -29,12 +29,15 @@ lock: Final = fork_safe_locks.reentrant()
 
 
 class Step:
-    """How a view was taken, where there is no plan that says it; ``root`` is kept alive."""
+    """How a view was taken, where there is no plan that says it; ``root`` is kept alive.
 
-    __slots__ = ("attrs", "op", "root")
+    ``operands``, as a plan has them: the type of the base, where the view's may be another.
+    """
 
-    def __init__(self, op: Op[...] | None, attrs: dict[str, Any]) -> None:
-        self.op, self.attrs = op, attrs
+    __slots__ = ("attrs", "op", "operands", "root")
+
+    def __init__(self, op: Op[...] | None, attrs: dict[str, Any], operands: tuple[Any, ...] = ()) -> None:
+        self.op, self.attrs, self.operands = op, attrs, operands
         self.root: Tensor | None = None
 
 
@@ -45,9 +48,9 @@ class FunctionStep(Step):
 
     def __init__(
         self, name: str, take: Callable[[Any], Any], put: Callable[[Any, Any], Any], partial: bool,
-        strides: Callable[..., Strides | None] | None = None,
+        strides: Callable[..., Strides | None] | None = None, operands: tuple[Any, ...] = (),
     ) -> None:  # fmt: skip
-        super().__init__(None, {})
+        super().__init__(None, {}, operands)
         self.op: Any = self
         self.name, self.take = name, take
         self.view = ViewRule(put=lambda base, value, _: put(base, value), partial=partial, strides=strides)
@@ -121,7 +124,7 @@ def link_by(x: Tensor, base: Tensor, name: str, **attrs: Any) -> Tensor:
     parent = view_of(base)
     if parent is None:
         base._view = None
-    x._view = (ref(base), base._value.shape, Step(op, attrs), parent, None)
+    x._view = (ref(base), base._value.shape, Step(op, attrs, (base._vtype,)), parent, None)
     new_views.append(ref(x))
     return x
 
@@ -143,7 +146,8 @@ def link_as(
     """
     if not (isinstance(x, Tensor) and isinstance(base, Tensor)):
         return x
-    return link(x, base, FunctionStep(name, take, lambda _, value: back(value), False, strides))
+    step = FunctionStep(name, take, lambda _, value: back(value), False, strides, (base._vtype,))
+    return link(x, base, step)
 
 
 def unlink(x: Any) -> Any:
@@ -356,7 +360,8 @@ def link_along(x: Tensor, base: Tensor, steps: Sequence[Any], by_key: Callable[[
     if parent is None:
         base._view = None
     for name, shape, attrs in steps:
-        how = by_key(attrs) if not name else DETACHED if name == "detach" else Step(table[name], attrs)
+        kind = (base._vtype,)  # only that of the step from the root is asked for
+        how = by_key(attrs) if not name else DETACHED if name == "detach" else Step(table[name], attrs, kind)
         parent = (above, shape, how, parent, None)
         above = _gone
     x._view = parent

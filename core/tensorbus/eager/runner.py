@@ -168,7 +168,8 @@ def _linking(op: Op[...], run: Callable[..., Any]) -> Callable[..., Any]:
         out, x = run(operands, attrs, below), operands[0]
         if not (isinstance(x, Tensor) and isinstance(out, Tensor)) or out is x:
             return out
-        return link(out, x, Step(op, attrs if normalize is None else normalize((x,), **attrs)))
+        attrs = attrs if normalize is None else normalize((x,), **attrs)
+        return link(out, x, Step(op, attrs, (x._vtype,)))
 
     return run_and_link
 
