@@ -281,6 +281,8 @@ class Arguments:
             return str(value)
         if isinstance(value, torch.nn.PairwiseDistance):
             return tb.nn.PairwiseDistance(value.norm, value.eps, value.keepdim)
+        if type(value).__name__ == "LinearCrossEntropyOptions":
+            return tb.nn.LinearCrossEntropyOptions(value.batch_chunk_size, value.chunking_method)
         if isinstance(value, dict):
             return {name: self(one) for name, one in value.items() if not isinstance(one, self.IGNORED)}
         if isinstance(value, (tuple, list)):
