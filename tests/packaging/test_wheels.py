@@ -11,10 +11,10 @@ import pytest
 
 NAMES = [
     "tensorbus", "tensorbus-conformance", "tensorbus-core", "tensorbus-cpu", "tensorbus-cuda",
-    "tensorbus-metal", "tensorbus-mpi", "tensorbus-nccl", "tensorbus-opencl", "tensorbus-refdev",
-    "tensorbus-tcp", "tensorbus-threads",
+    "tensorbus-fake", "tensorbus-metal", "tensorbus-mpi", "tensorbus-nccl", "tensorbus-opencl",
+    "tensorbus-refdev", "tensorbus-tcp", "tensorbus-threads",
 ]  # fmt: skip
-COMMUNICATORS = ["tensorbus-mpi", "tensorbus-nccl", "tensorbus-tcp", "tensorbus-threads"]
+COMMUNICATORS = ["tensorbus-fake", "tensorbus-mpi", "tensorbus-nccl", "tensorbus-tcp", "tensorbus-threads"]
 
 
 def _files(built: Any) -> dict[str, str]:
@@ -62,7 +62,7 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
     metadata = _metadata(files)
     required = metadata.get_all("Requires-Dist")
     assert {r.split("==")[0] for r in required if ";" not in r} == {
-        "tensorbus-core", "tensorbus-cpu", "tensorbus-tcp", "tensorbus-threads",
+        "tensorbus-core", "tensorbus-cpu", "tensorbus-fake", "tensorbus-tcp", "tensorbus-threads",
     }  # fmt: skip
     assert set(metadata.get_all("Provides-Extra")) == {
         "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "mpi", "nccl", "dev",

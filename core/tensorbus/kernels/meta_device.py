@@ -2,7 +2,7 @@
 
 It is supplied as any device is, by hooks, a runtime and a table of kernels; core carries it so that it is
 there in every process. Its one kernel serves every op, of plugins and programs too, by the op's shape rule,
-so that none is lacking. What asks for elements gets an error.
+so that none is lacking; a custom op may register its own. What asks for elements gets an error.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import Any, Final
 
 from ..backend_interface.protocols import Call, DeviceProperties, Kernel, KernelTable, MemoryStats, Runtime
 from ..backend_interface.spec import Shape, Spec
+from ..dispatch.kernel_tables import program_kernels
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DeviceError
 from ..ops.definition import table
 from ..ops.elementwise.family import broadcast_shapes
 from ..plugins.hookspecs import hookimpl
+
+META: Final = "meta"
 
 
 class ShapeValue:
@@ -95,9 +98,15 @@ def _call_with_attributes(call: Call) -> Callable[..., Any]:
     return lambda *values: run(*values[:count])
 
 
+def _is_nobodys(call: Call) -> bool | str:
+    """Return True, or that a custom op names a kernel for this device, which does more than have a shape."""
+    return META not in [*program_kernels(call.op)] or "the op has a kernel of its own for shapes"
+
+
 KERNEL: Final = Kernel(
-    name="shape rule", prepare=by_shape_rule, before=("*",), runtime_attrs=_call_with_attributes
-)
+    name="shape rule", prepare=by_shape_rule, supports=_is_nobodys, before=("*",),
+    runtime_attrs=_call_with_attributes,
+)  # fmt: skip
 
 
 class EveryOp(Mapping[str, Kernel]):
@@ -119,10 +128,10 @@ class EveryOp(Mapping[str, Kernel]):
 @hookimpl
 def tensorbus_device(device_type: str) -> Runtime | None:
     """Return the runtime."""
-    return MetaRuntime() if device_type == "meta" else None
+    return MetaRuntime() if device_type == META else None
 
 
 @hookimpl
 def tensorbus_kernels(device_type: str) -> KernelTable | None:
     """Return the table."""
-    return EveryOp() if device_type == "meta" else None
+    return EveryOp() if device_type == META else None

@@ -14,7 +14,9 @@ from typing import Any
 from ...backend_interface.communication import REDUCTIONS
 from ...eager.functions import concat
 from ...errors import ArgumentError, AutogradError, AxisError, DtypeError, ShapeError
-from ...library import custom_op
+from ...library import CustomOp, custom_op
+from ...library.custom_op import definition_of
+from ...ops.creation.creation import empty
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup, get_group
 
@@ -268,6 +270,24 @@ def _(
 ) -> Any:
     shape = _resized(x.shape, split_axis, send[get_group(group).rank])
     return _resized(shape, concat_axis, sum(receive)), x.dtype
+
+
+def _on_shapes(op: CustomOp) -> Callable[..., Tensor]:
+    """Return the kernel for tensors without elements: they are communicated where something takes them."""
+    definition = definition_of(op)
+
+    def run(x: Tensor, *arguments: Any) -> Tensor:
+        if get_group(arguments[-1]).takes(x.device.type):
+            return definition.function(x, *arguments)  # type: ignore[no-any-return]
+        assert definition.fake is not None
+        shape, dtype = definition.fake(x, *arguments)
+        return empty(shape, dtype=dtype, device=x.device)
+
+    return run
+
+
+for _op in (_all_reduce, _all_gather, _reduce_scatter, _all_to_all, _broadcast):
+    _op.register_kernel("meta", _on_shapes(_op))
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

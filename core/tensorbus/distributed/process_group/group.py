@@ -85,6 +85,13 @@ class ProcessGroup:
                 name = self._chosen[device_type] = self._choose(device_type)
             return self._connected[name]
 
+    def takes(self, device_type: str) -> bool:
+        """Return whether something connects the ranks on tensors of ``device_type``; asks no other rank."""
+        meeting = Rendezvous(
+            self.label, self.ranks, self.rank, self.world.store, self.world.timeout, self.world.threads
+        )
+        return any(each.verdict(device_type, meeting) is True for each in plugins.communicators().values())
+
     def close(self, reason: str = "") -> None:
         """Give back the connections; with a ``reason`` what waits in them ends with an error saying it."""
         self._ended = reason or "the group was closed"

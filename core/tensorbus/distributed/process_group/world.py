@@ -37,7 +37,7 @@ class World:
         self.local_rank = rank if local_rank is None else local_rank
         self.timeout, self.prefer, self.threads = float(timeout), prefer, threads
         self.token = f"@{next(_numbers)}.{rank}" if threads else ""
-        """What sets the names of this rank's groups apart from those of other threads; "" for processes."""
+        """What sets the names of its groups apart from those of other threads, or of what the process was."""
         self.records = Records()
         self.groups: dict[str, ProcessGroup] = {}
         self.meshes: dict[int, Any] = {}
@@ -60,6 +60,8 @@ class _Local(threading.local):
 _local = _Local()
 _process: list[World] = []
 """The world of the process: empty or one."""
+_again: list[str] = []
+"""The token of its next world, if it had one: plans and programs know the ranks by the names of groups."""
 
 
 def current() -> World:
@@ -90,6 +92,8 @@ def set_process_world(world: World) -> None:
             f"distributed: this process is rank {_process[0].rank} of {_process[0].size} already; call"
             f" tensorbus.distributed.shutdown() before another init()."
         )
+    world.token = _again.pop() if _again else ""
+    _again.append(f"@{next(_numbers)}")
     _process.append(world)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ...errors import AutogradError
 from ...library import custom_op
+from ...library.custom_op import definition_of
 from ...ops.creation.creation import ones_like, zeros_like
 from ...tensor.tensor import Tensor
 from ..collectives import functional
@@ -157,6 +158,9 @@ def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, g
         result = _take(result, step, extent, ranks[step.mesh_dim])
         state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
     return result.clone()
+
+
+_redistribute.register_kernel("meta", definition_of(_redistribute).function)
 
 
 @_redistribute.register_fake

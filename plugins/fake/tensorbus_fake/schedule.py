@@ -1,0 +1,23 @@
+"""What a rank would have communicated, call by call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One collective.
+
+    ``group`` is the ranks that take part, ``sequence`` counts the calls of the group from 1. ``bytes`` is the
+    size of the tensors that the rank brings, ``sent`` how many bytes leave it where they go the shortest
+    way: n ranks that add up B bytes send 2 (n - 1) / n B each.
+    """
+
+    operation: str
+    group: tuple[int, ...]
+    sequence: int
+    bytes: int
+    sent: int
+    shapes: tuple[tuple[int, ...], ...]
+    dtype: str
