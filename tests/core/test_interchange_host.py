@@ -196,6 +196,20 @@ def test_views_left_side_by_side_lend_the_memory_that_they_share(how: str) -> No
     assert row.tolist() == [0, 8]
 
 
+@pytest.mark.parametrize("how", LENDERS)
+def test_views_write_to_lent_memory_whose_base_is_gone(how: str) -> None:
+    x = tb.zeros(4, device="cpu")
+    before = x[1:]
+    lent = LENDERS[how](x)
+    after, copied = tb.compile(lambda x: x[:2].detach())(x), x.clone()
+    del x
+    before += 1
+    after[0] = 7
+    lent[3] = 5
+    assert (lent.tolist(), before.tolist(), after.tolist()) == ([7, 1, 1, 5], [1, 1, 5], [7, 1])
+    assert copied.tolist() == [0] * 4
+
+
 @pytest.mark.parametrize("take", [tb.from_dlpack, partial(tb.asarray, device="cpu", copy=False)])
 def test_memory_of_others_is_written_to(take: Callable[[Any], tb.Tensor]) -> None:
     source = np.arange(4.0)

@@ -6,7 +6,6 @@ A change of a tensor makes a new value of the root of its family by the inverses
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -24,10 +23,10 @@ from ..tracing.sym_int import is_open
 from .views import (
     FunctionStep,
     Link,
-    Step,
     attrs_of,
     chain_of,
     family_of,
+    kept_by,
     lock,
     members,
     new_views,
@@ -123,14 +122,19 @@ def _tops(cells: dict[int, Tensor]) -> list[Tensor]:
 
 def _new_root(tops: Sequence[Tensor], cells: dict[int, Tensor]) -> Tensor:
     """Return a tensor that shows all that the views of a root that is gone do, and make them views of it."""
-    joined, renewed = _joined(tops), dict[int, Link]()
+    joined = _joined(tops)
     root = wrap(joined._value, joined._vtype)  # a detached view shows all, and is what is joined
     root._view = None
-    above = ref(root)
-    for cell in cells.values():
-        cell._view = _rooted(cell._view, root, above, renewed)
-        new_views.append(ref(cell))
+    keep_alive(root, [*cells.values()])
     return root
+
+
+def keep_alive(root: Tensor, xs: Sequence[Tensor]) -> None:
+    """Make views of a root, or of one that is gone in whose place it is, keep it alive."""
+    above, renewed = ref(root), dict[int, Link]()
+    for x in xs:
+        x._view = _rooted(x._view, root, above, renewed)
+        new_views.append(ref(x))
 
 
 def _rooted(at: Link, root: Tensor, above: ref[Tensor], renewed: dict[int, Link]) -> Link:
@@ -139,10 +143,7 @@ def _rooted(at: Link, root: Tensor, above: ref[Tensor], renewed: dict[int, Link]
         if at[3] is not None:
             renewed[id(at)] = (*at[:3], _rooted(at[3], root, above, renewed), at[4])
         else:
-            taken = at[2]
-            how = copy.copy(taken) if isinstance(taken, Step) else Step(taken.op, taken.attrs, taken.operands)
-            how.root = root
-            renewed[id(at)] = (above, at[1], how, None, at[4])
+            renewed[id(at)] = (above, at[1], kept_by(at[2], root), None, at[4])
     return renewed[id(at)]
 
 

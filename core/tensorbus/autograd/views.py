@@ -7,6 +7,7 @@ costs its link and an entry in ``new_views``; which views a root has is worked o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Final
 from weakref import getweakrefcount, ref
@@ -29,8 +30,9 @@ lock: Final = fork_safe_locks.reentrant()
 
 
 class Step:
-    """How a view was taken, where there is no plan that says it; ``root`` is kept alive.
+    """How a view was taken, where there is no plan that says it.
 
+    ``root`` is kept alive: the base, where views are to show it, or what it has lent, though it is let go of.
     ``operands``, as a plan has them: the type of the base, where the view's may be another.
     """
 
@@ -100,6 +102,8 @@ def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
             parent = base._view
         except AttributeError:
             parent = base._view = None
+        if lent and parent is None and id(base) in lent:
+            how = kept_by(how, base)
         if parent is not None and how.op is not None and how.op.view.copies is not None:
             key = (how, parent[2]) if parent[3] is None else (how, *[at[2] for at in chain_of(parent)])
             copies = _layouts.get(key)
@@ -116,6 +120,13 @@ def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
     return x
 
 
+def kept_by(how: Any, base: Tensor) -> Step:
+    """Return how a view was taken, so that it keeps ``base`` alive: one that has lent its memory, say."""
+    step = copy.copy(how) if isinstance(how, Step) else Step(how.op, how.attrs, how.operands)
+    step.root = base
+    return step
+
+
 def link_by(x: Tensor, base: Tensor, name: str, **attrs: Any) -> Tensor:
     """Make ``x`` a view of ``base`` as if the op ``name`` had taken it; return it."""
     op = table[name]
@@ -124,7 +135,10 @@ def link_by(x: Tensor, base: Tensor, name: str, **attrs: Any) -> Tensor:
     parent = view_of(base)
     if parent is None:
         base._view = None
-    x._view = (ref(base), base._value.shape, Step(op, attrs, (base._vtype,)), parent, None)
+    how = Step(op, attrs, (base._vtype,))
+    if parent is None and id(base) in lent:
+        how.root = base
+    x._view = (ref(base), base._value.shape, how, parent, None)
     new_views.append(ref(x))
     return x
 
@@ -362,6 +376,8 @@ def link_along(x: Tensor, base: Tensor, steps: Sequence[Any], by_key: Callable[[
     for name, shape, attrs in steps:
         kind = (base._vtype,)  # only that of the step from the root is asked for
         how = by_key(attrs) if not name else DETACHED if name == "detach" else Step(table[name], attrs, kind)
+        if parent is None and id(base) in lent:
+            how = kept_by(how, base)
         parent = (above, shape, how, parent, None)
         above = _gone
     x._view = parent

@@ -1,7 +1,8 @@
 """Memory that is lent out: to NumPy, through buffers and DLPack, to be read and written to.
 
 What is lent belongs to one tensor and its views: it is copied first where anything else refers to it, copies
-of the tensor get memory of their own from then on, and changes of the tensor are written there.
+of the tensor get memory of their own from then on, and changes of the tensor are written there. Views keep
+a tensor that has lent its memory alive: through them it is written to, and shows what others write.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def lend(x: Tensor) -> Any:
                 if not view_changes.change(root, own, False):
                     root._value = own._value
             lent[id(root)] = LentMemory(root, host)
+            view_changes.keep_alive(root, views.members(root))
         return host.lend(x._value, root._value)
 
 
