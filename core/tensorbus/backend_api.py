@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from .decompose.tracer import trace as trace
     from .devices.device import Device as Device
     from .distributed.collectives.combination import combined as combined
+    from .distributed.collectives.combination import copied as copied
     from .executors.kernel_interpreter import Interpreting as Interpreting
     from .executors.legalize import is_generated as is_generated
     from .executors.legalize import prepared as prepared
@@ -240,6 +241,7 @@ _LATER: Final = {
     "parallel_loops": "lowering.ir.kernel_task",
     "Layout": "lowering.ir.layout",
     "combined": "distributed.collectives.combination",
+    "copied": "distributed.collectives.combination",
     "plan_memory": "lowering.program.memory_planner",
     "PlanEnv": "tracing.plan_env",
     "SymInt": "tracing.sym_int",

@@ -113,20 +113,25 @@ def sequence_plan(local: bool) -> dict[str, dist.ParallelStyle]:
     }
 
 
-def trained(model: nn.Module, optimizer: Any, length: int, device: str, part: slice) -> list[float]:
+def trained(
+    model: nn.Module, optimizer: Any, length: int, device: str, part: slice, compiled: bool = False
+) -> list[float]:
     """Return the losses of all steps on some of the examples."""
     tokens = tb.asarray([[(3 * i + 7 * k) % VOCABULARY for k in range(length + 1)] for i in range(BATCH)])
     x, y = tokens[part, :-1].to(device), tokens[part, 1:].reshape((-1,)).to(device)
-    losses = []
-    for _ in range(STEPS):
+    places = tb.arange(length, device=device)
+
+    def step(x: tb.Tensor, y: tb.Tensor, places: tb.Tensor) -> tb.Tensor:
         with dist.loss_parallel():
-            logits = model(x, tb.arange(length, device=device))
+            logits = model(x, places)
             loss = nn.functional.cross_entropy(logits.reshape((-1, VOCABULARY)), y)
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+        return loss.detach()
+
+    run = tb.compile(step, fullgraph=True) if compiled else step
+    return [run(x, y, places).item() for _ in range(STEPS)]
 
 
 class Case(NamedTuple):
@@ -138,6 +143,7 @@ class Case(NamedTuple):
     length: int = LENGTH
     devices: tuple[str, ...] = ("cpu",)
     optimizer: Callable[..., Any] = tb.optim.AdamW
+    compiled: bool = False
 
 
 # Attention and the MLP, pairs of layers, take one all_reduce forward and one backward each. The loss takes
@@ -145,10 +151,12 @@ class Case(NamedTuple):
 # and one more to be read.
 CASES = {
     "loss": Case(LOSS, {"all_reduce": 7, "reduce_scatter": 2, "all_gather": 1}),
+    "compiled": Case(LOSS, {"all_reduce": 7, "reduce_scatter": 2, "all_gather": 1}, compiled=True),
     "sequence": Case(sequence_plan(True)),
     "tensor": Case(PLAN, {"all_reduce": 4}),
     "uneven sequence": Case(sequence_plan(False), length=LENGTH - 1),
     "two dimensions": Case(sequence_plan(True), shape=(2, 2)),
+    "two dimensions, compiled": Case(sequence_plan(True), shape=(2, 2), compiled=True),
     "momentum": Case(LOSS, optimizer=lambda ps, lr: tb.optim.SGD(ps, lr=lr, momentum=0.9)),
     "refdev": Case(LOSS, shape=(2,), devices=("refdev",)),
     "cpu and opencl": Case(LOSS, shape=(2,), devices=("cpu", "opencl")),
@@ -181,7 +189,7 @@ def test_split_layers_train_as_whole_ones(name: str) -> None:
             part = slice(mesh.get_local_rank("dp") * count, (mesh.get_local_rank("dp") + 1) * count)
         optimizer = case.optimizer(model.parameters(), lr=1e-2)
         before = len(dist.records())
-        losses = trained(model, optimizer, case.length, device, part)
+        losses = trained(model, optimizer, case.length, device, part, case.compiled)
         calls = Counter(record.operation for record in dist.records()[before:])
         if "dp" in (mesh.mesh_dim_names or ()):
             means = dist.functional.all_reduce(tb.asarray(losses), "average", mesh.get_group("dp"))

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from .. import plugins
 from ..devices.device import device
-from ..dispatch.modes import is_guarded, is_value_mode
+from ..dispatch.modes import CompositeValue, is_guarded, is_value_mode
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..system import fork_safe_locks
@@ -304,8 +304,8 @@ class CompiledFunction(Generic[P, R]):
         if any(is_lazy(tracked.obj) for tracked in reach.tensors()):
             self.reasons = ["reaches a lazy module that was not called yet"]
             return self._function(*args, **kwargs)
-        if any(is_value_mode(tracked.obj.device.type) for tracked in reach.tensors()):
-            self.reasons = ["reaches a tensor that stands for others, such as a distributed one"]
+        if any(_stands_for_others(tracked.obj) for tracked in reach.tensors()):
+            self.reasons = ["reaches a tensor that stands for others, as those of a transform do"]
             return self._function(*args, **kwargs)
         optimizer_init = OptimizerInit(reach)
         with Tracer(self.mode, self.fullgraph, trial=True) as active:
@@ -477,8 +477,12 @@ plugins.on_change(_drop_all_entries)
 
 
 def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    varying = (*args, *kwargs.values())
-    return any(exact_isinstance(x, Tensor) and is_value_mode(x.device.type) for x in varying)
+    return any(exact_isinstance(x, Tensor) and _stands_for_others(x) for x in (*args, *kwargs.values()))
+
+
+def _stands_for_others(x: Tensor) -> bool:
+    """Return whether a tensor's value lives no longer than a call of a transform."""
+    return is_value_mode(x.device.type) and not isinstance(x._value, CompositeValue)
 
 
 WRAPPED_FUNCTIONS[CompiledFunction] = "_function"

@@ -141,6 +141,22 @@ def below_modes(function: Callable[[], Any]) -> Any:
         return function()
 
 
+class CompositeValue:
+    """Value of a pseudo device that lives as long as its tensor, so that compiled code meets it again.
+
+    ``PARTS`` names the attributes that are tensors; ``FRAME`` the one that says all else, an object that is
+    compared by identity.
+    """
+
+    __slots__ = ()
+    PARTS: ClassVar[tuple[str, ...]]
+    FRAME: ClassVar[str]
+
+    def rebuilt(self, *parts: Any) -> Any:
+        """Return a value like this one of other parts."""
+        raise NotImplementedError
+
+
 class ValueMode(Protocol):
     """Runs ops on values of its own, which stand for others: those of a pseudo device.
 

@@ -25,6 +25,7 @@ from ..ops import call_errors
 from ..ops.definition import Op, Spec, table
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
+from ..tracing.sym_number import SymNumber
 
 _SCALARS = frozenset({bool, int, float, complex})
 MAX_PLANS = 4096
@@ -137,6 +138,9 @@ def single_runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any
                 kinds.append(type(x))
                 values.append(x)
                 scalars = True
+            elif takes_scalars and type(x) is SymNumber and active_modes:  # beside a value of a mode
+                kinds.append(type(x.plain))
+                values.append(x)
             else:
                 return run(as_operands(op, operands), attrs, True)
         plan = plan_for(kinds, values, attrs)
@@ -183,7 +187,7 @@ def _plan(
 def _check_scalars(op: Op[...], plan: Plan, kinds: list[Any], values: list[Any]) -> None:
     """Weak integers must fit the dtype that they take, or they would wrap without a word."""
     for place, (kind, computed) in enumerate(zip(kinds, plan.computed, strict=True)):
-        if kind is int:
+        if kind is int and type(values[place]) is int:
             check_scalar(op.name, values[place], computed)
             values[place] = weak_operand(values[place], computed)
 

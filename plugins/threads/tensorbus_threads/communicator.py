@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, combined
+from tensorbus.backend_api import Rendezvous, combined, copied
 from tensorbus.errors import DistributedError
 
 from .meeting import Meeting, meeting_of
@@ -85,7 +85,7 @@ class Communicator:
 
     def send(self, x: tb.Tensor, to: int) -> None:
         """Leave a copy."""
-        self._meeting.post(self._rank, to, x.clone())
+        self._meeting.post(self._rank, to, copied(x))
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Take what the other left."""
@@ -112,7 +112,7 @@ def _spec(x: tb.Tensor) -> str:
 
 def _own(x: tb.Tensor, like: tb.Tensor) -> tb.Tensor:
     """Return a copy on the device of ``like``."""
-    return x.clone() if x.device == like.device else x.to(like.device)
+    return copied(x) if x.device == like.device else x.to(like.device)
 
 
 def _gathered(contributed: list[tuple[tb.Tensor, Sequence[Shape]]]) -> list[list[tb.Tensor]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
+from tensorbus.library.shared_memory import shares_memory
 
 from error_bounds import assert_alike
 
@@ -92,3 +93,18 @@ def test_what_is_refused_says_what_to_do() -> None:
                 assert (x @ x.mT).shape == (4, 4)
 
     dist.run_ranks(rank, 2)
+
+
+@pytest.mark.parametrize(
+    "operation", ["all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter"]
+)
+def test_what_one_rank_hands_to_another_lies_in_memory_of_its_own(operation: str) -> None:
+    """Compiled programs write over operands, and over results, while other ranks still read."""
+
+    def rank() -> Any:
+        x = tb.ones(4)
+        return x, getattr(dist.functional, operation)(x)
+
+    operands, results = zip(*dist.run_ranks(rank, 2), strict=True)
+    values = [x._value for x in (*operands, *results)]
+    assert not any(shares_memory(a, b) for a, b in itertools.combinations(values, 2))

@@ -17,13 +17,13 @@ from typing import Any, Final
 from ...autograd import engine, node_order
 from ...devices.device import Device, ValueType
 from ...dispatch import kernel_preference
-from ...dispatch.modes import Mode, is_value_mode
+from ...dispatch.modes import CompositeValue, Mode, is_value_mode, value_modes
 from ...dispatch.plan import Plan, new_cache, plan
 from ...dtypes.definition import check_scalar, integer_range, weak_operand
 from ...eager.runner import as_operands
 from ...errors import CaptureError, ShapeError
 from ...nn.parameter import Parameter
-from ...ops.definition import Op, Spec
+from ...ops.definition import Op, Spec, table
 from ...random.generator import untaped
 from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
@@ -137,7 +137,8 @@ class Tracer(Mode):
             if not isinstance(x, Tensor):
                 tensors = False
             elif is_value_mode(x._vtype.device.type):
-                return NotImplemented
+                composite = isinstance(x._value, CompositeValue)
+                return self._beside(op, operands, attrs, x) if composite else NotImplemented
         if not tensors:
             operands = [x.number() if type(x) is SymInt else x for x in operands]
             operands = self._as_operands(op, operands)
@@ -147,6 +148,21 @@ class Tracer(Mode):
             return self._record(op, operands, attrs)
         finally:
             restore_profiler(observed)
+
+    @staticmethod
+    def _beside(op: Op[...], operands: Sequence[Any], attrs: dict[str, Any], value: Tensor) -> Any:
+        """Lift what was captured and stands beside a composite value, whose parts the capture sees."""
+        if not any(isinstance(x, Tensor) and type(x._value) is LazyValue for x in operands):
+            return NotImplemented
+        device = value._vtype.device
+        lift = value_modes[device.type].lift_operand
+        lifted = [
+            lift(op.name, x, device)
+            if isinstance(x, Tensor) and not is_value_mode(x._vtype.device.type)
+            else x
+            for x in operands
+        ]
+        return table.run(op.name, lifted, attrs, below=True)
 
     def _record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         kinds = [x._vtype.materialized if isinstance(x, Tensor) else _kind(x) for x in operands]

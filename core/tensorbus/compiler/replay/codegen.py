@@ -13,6 +13,7 @@ from typing import Any
 from ...autograd import node_order
 from ...autograd.view_changes import assign, separate
 from ...autograd.views import link_side_by_side, relations
+from ...dispatch.modes import CompositeValue
 from ...errors import ValuesError
 from ...optim.optimizer import SCHEDULED, Optimizer
 from ...random.generator import Generator
@@ -250,6 +251,9 @@ class ReplayCodegen:
     def _output(self, x: Tensor) -> str:
         """Return the expression of the value that a tensor holds after the run."""
         value = x._value
+        if isinstance(value, CompositeValue):
+            parts = [self.output.emit(getattr(value, name)) for name in value.PARTS]
+            return f"{self.reach.name(value.rebuilt)}({', '.join(parts)})"
         computed = (
             value if type(value) is not LazyValue else value.value
         )  # of an argument whose lengths are open

@@ -105,14 +105,15 @@ class OutputCodegen:
         return name
 
     def _tensor(self, x: Tensor) -> str:
-        if type(x) is not Tensor:
+        if type(x) is not (x._vtype.cell or Tensor):
             raise Uncapturable(f"makes a {type(x).__name__}")
         name = self._names[id(x)] = f"t{len(self._names)}"
         self._kept_alive.append(x)
         self._new_tensors.append(x)
+        value = self.output(x)
         self.lines += [
-            f"{name} = Tensor()",
-            f"{name}._value = {self.output(x)}",
+            f"{name} = {'Tensor' if type(x) is Tensor else self.reach.name(type(x))}()",
+            f"{name}._value = {value}",
             f"{name}._vtype = {self.reach.name(x._vtype.materialized)}",
         ]
         shared = self.shared(x) or self._leaf_names.get(id(x._node))

@@ -21,6 +21,7 @@ from _thread import RLock, allocate_lock
 from typing import Any, Final
 
 from ...devices.device import Device, ValueType
+from ...dispatch.modes import CompositeValue
 from ...dtypes.definition import DType
 from ...nn.hooks import Hooks
 from ...nn.module import Module
@@ -202,7 +203,19 @@ def _tensor(x: Tensor) -> ObjectView:
             ChildRef(("hook", k), f"._node.hooks[{k}]", h)
             for k, h in getattr(state.node, "hooks", {}).items()
         ]
-    return ObjectView("tensor", state, tuple(children))
+    value: Any = state.value
+    guards: tuple[ExtraGuard, ...] = ()
+    if isinstance(value, CompositeValue):
+        children += [
+            ChildRef(("part", name), f"._value.{name}", getattr(value, name)) for name in value.PARTS
+        ]
+        frame = value.FRAME
+        guards = (
+            ExtraGuard(
+                f"{{at}}._value.{frame} is {{k}}", lambda: getattr(value, frame), "how it is laid out"
+            ),
+        )
+    return ObjectView("tensor", state, tuple(children), guards)
 
 
 def _cell(x: types.CellType) -> ObjectView:

@@ -7,6 +7,8 @@ from functools import reduce
 from typing import Final
 
 from ...eager import functions
+from ...ops.creation.creation import full
+from ...ops.elementwise.where_cast import where
 from ...tensor.tensor import Tensor
 
 _COMBINE: Final[dict[str, Callable[[Tensor, Tensor], Tensor]]] = {
@@ -33,3 +35,16 @@ def combined(xs: Sequence[Tensor], reduction: str) -> Tensor:
     if total.dtype != first.dtype:
         total = total.to(first.dtype)
     return total.clone() if total is first else total
+
+
+def copied(x: Tensor) -> Tensor:
+    """Return ``x`` in memory of its own: what one rank of a process hands to another.
+
+    ``clone()`` shares memory, as values never change. That of an operand may belong to a compiled program,
+    which writes over it as soon as the collective has ended on its rank, while others still read.
+
+    >>> import tensorbus as tb
+    >>> copied(tb.arange(3, device="cpu")).tolist()
+    [0, 1, 2]
+    """
+    return where(full((), True, dtype="bool", device=x.device), x, x)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...devices.device import Device, ValueType
+from ...dispatch.modes import CompositeValue
 from ...errors import DeviceError
 from ...ops.definition import Shape
 from ...ops.sharding_rules import Part
@@ -58,13 +59,20 @@ class Layout:
         return g.redistribute(placements)
 
 
-class Distributed:
+class Distributed(CompositeValue):
     """Value of a distributed tensor: this rank's part, and how the whole lies."""
 
     __slots__ = ("layout", "local", "shape")
+    PARTS = ("local",)
+    FRAME = "layout"
 
     def __init__(self, local: Tensor, layout: Layout) -> None:
         self.local, self.layout, self.shape = local, layout, layout.shape
+
+    def rebuilt(self, *parts: Any) -> Distributed:
+        """Return the value that lies so, whose part is another tensor."""
+        (local,) = parts
+        return Distributed(local, self.layout)
 
 
 def layout_of(mesh: DeviceMesh, placements: Placements, shape: Shape) -> Layout:
