@@ -16,6 +16,8 @@ from tensorbus.ops.lazy_families import load_all
 from tensorbus.testing.sample import Fill, Sample, samples_of
 from tensorbus_conformance.arrays import make
 
+from error_bounds import assert_alike
+
 load_all()
 OPS = [op for op in table if table.owner(op.name) == "tensorbus" and op.operands and samples_of(op)]
 MESHES = {"two": (2,), "four": (4,), "square": (2, 2)}
@@ -23,6 +25,9 @@ FAST = {"add", "where", "cast", "sum", "max", "mean", "matmul", "reshape", "gath
 """One op or two of each family that has a rule of its own; all others run in the full tier."""
 MAX_CASES = 24
 """Placements of the operands of a sample call that are tried at most, evenly spread over all there are."""
+
+ROUNDINGS = 2**8
+"""The sums of a sample call, of its gradients and over the ranks are shorter."""
 
 
 def _dtype_of(op: Op[...], sample: Sample) -> Any:
@@ -90,6 +95,12 @@ def _choices(arrays: list[Any], mesh: tuple[int, ...]) -> list[tuple[Any, ...]]:
     return every[:: -(-len(every) // MAX_CASES)]
 
 
+def _size(arrays: list[Any]) -> float:
+    """Return the largest finite magnitude of any element, one at least."""
+    magnitudes = [np.abs(x[np.isfinite(x)]).astype("f8") for x in arrays if x.dtype.kind in "fciu"]
+    return max((float(x.max(initial=1.0)) for x in magnitudes), default=1.0)
+
+
 def _check(op: Op[...], mesh: tuple[int, ...]) -> None:
     calls = [(sample, dtype, _arrays(sample, dtype)) for sample, dtype in _calls(op)]
 
@@ -119,13 +130,13 @@ def _check(op: Op[...], mesh: tuple[int, ...]) -> None:
                 except Exception as error:  # all ranks raise the same: told of, with the placements
                     wrong.append(f"{where}: {type(error).__name__}: {error}")
                     continue
+                size = _size([*arrays, *(x.numpy() for x in numbers)])
                 for k, (result, number) in enumerate(zip(results, numbers, strict=True)):
                     known = number.numpy()
-                    same = result.shape == known.shape and np.allclose(
-                        result, known, rtol=2e-4, atol=2e-4, equal_nan=True
-                    )
-                    if not same:
-                        wrong.append(f"{where}: result {k} is {result.tolist()}, not {known.tolist()}")
+                    try:
+                        assert_alike(result, known, ROUNDINGS, size=size)
+                    except AssertionError as error:
+                        wrong.append(f"{where}: result {k} is {result.tolist()}: {error}")
         return wrong
 
     wrong = dist.run_ranks(rank, math.prod(mesh), timeout=60)[0]

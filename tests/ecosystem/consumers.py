@@ -12,13 +12,20 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorbus as tb
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
+
+from error_bounds import assert_within, gamma
 from estimation import CASES as ESTIMATION
 from hypotheses import CASES as HYPOTHESES
+
+ROUNDINGS = 2**11
+"""So many follow each other at most: in sums over the points, and steps of iterations until they agree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +226,7 @@ CASES: dict[str, Callable[[Data], Any]] = {
 def compared(case: Callable[[Data], Any], device: tb.Device) -> str:
     """Return what is wrong with a case on a device: a wrong value, or one that lies elsewhere."""
     dtype = "float64" if tb.float64 in device.properties.dtypes else "float32"
-    tolerance = 1e-9 if dtype == "float64" else 1e-4
+    bound = gamma(ROUNDINGS, dtype)
     tb.set_default_dtype(dtype)
     try:
         with device:  # where SciPy puts what it makes without naming a device
@@ -234,8 +241,10 @@ def compared(case: Callable[[Data], Any], device: tb.Device) -> str:
             b = b.numpy()
         elif np.ndim(a):
             return f"result {k} is a {type(b).__name__}"
-        if np.shape(a) != np.shape(b) or not np.allclose(a, b, rtol=tolerance, atol=tolerance):
-            return f"result {k} is\n{b}\nand from NumPy's arrays\n{a}"
+        try:
+            assert_within(b, a, bound * (1 + np.abs(a)))
+        except AssertionError as error:
+            return f"result {k} is\n{b}\nand from NumPy's arrays\n{a}\n{error}"
     return ""
 
 

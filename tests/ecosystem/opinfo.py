@@ -25,6 +25,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "suite"))
+
+from error_bounds import assert_within, gamma
+
+TERMS, STEEP = 1600, 10
 F = tb.nn.functional
 ONE = tb.ones((1, 1))
 
@@ -312,8 +317,8 @@ def leaves(tree: Any) -> Iterator[Any]:
 def compare(theirs: Any, ours: Any, what: str, values: bool = True) -> None:
     """Raise if two results differ in number, shape, kind of dtype or, with ``values``, in value.
 
-    Sums in another order differ by some units in the last place of the largest of their terms: 2e-5 of the
-    largest number of a result, and 2e-4 of the number itself where a function is steep.
+    Sums of up to ``TERMS`` terms in another order differ relative to the largest number of a result, and a
+    number itself by ``STEEP`` times as much where a function is steep.
     """
     left, right = list(leaves(theirs)), list(leaves(ours))
     assert len(left) == len(right), f"{what}: {len(right)} results, PyTorch has {len(left)}"
@@ -322,7 +327,8 @@ def compare(theirs: Any, ours: Any, what: str, values: bool = True) -> None:
         assert a.dtype.kind == b.dtype.kind, f"{what}: dtype {b.dtype}, PyTorch has {a.dtype}"
         if values:
             scale = np.abs(a[np.isfinite(a)]).max(initial=1.0) if a.dtype.kind in "fc" else 1.0
-            np.testing.assert_allclose(b, a, 2e-4, 2e-5 * float(scale), err_msg=what, verbose=False)
+            bound = gamma(TERMS, "float32")
+            assert_within(b, a, bound * (float(scale) + STEEP * np.abs(a)), what)
 
 
 def cotangent(result: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

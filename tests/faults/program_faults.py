@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 import tensorbus as tb
 
+from error_bounds import assert_within, gamma
 from registry import fault
 
 Values = tuple[Any, Any]
 """A tensor, or what stands for one in a capture, and the same in NumPy's float64."""
-_EPSILON: Final = float(np.finfo(np.float32).eps)
-_TOLERANCE: Final = 512 * _EPSILON
-"""Each step below is a contraction, or nearly: of a few steps errors grow to some units of the last place."""
+_ROUNDED: Final = gamma(6 * 4 * 33, "float32")
+"""Six steps follow each other, of a few roundings along an axis of 33: each a contraction, or nearly."""
 
 
 @cache
@@ -121,7 +121,7 @@ def _agree(got: Any, wanted: Any, what: str) -> None:
     got = got.numpy()
     assert got.shape == np.shape(wanted), f"{what}: shape {got.shape}, not {np.shape(wanted)}"
     scale = max(1.0, float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted))))
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=_TOLERANCE * scale, equal_nan=True, err_msg=what)
+    assert_within(got, wanted, _ROUNDED * scale, what)
 
 
 @fault("programs.values", trials=4)

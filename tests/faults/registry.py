@@ -79,7 +79,7 @@ def fault(
 
 def faults() -> dict[str, Fault]:
     """Return all faults by name, sorted: those of every module ``*_faults.py`` of this folder."""
-    for folder in (_FOLDER, _FOLDER.parent / "conformance_kit"):  # which pytest has there already
+    for folder in (_FOLDER, _FOLDER.parent / "conformance_kit", _FOLDER.parent / "suite"):  # as pytest has it
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
     for path in sorted(_FOLDER.glob("*_faults.py")):

@@ -8,8 +8,10 @@ from metal_host import needs_host, said
 
 pytestmark = [needs_host, pytest.mark.full]
 HEAD = """
+from error_bounds import assert_alike, gamma, unit
 from tensorbus import dtypes as dt
 tb.manual_seed(1)
+ROUNDINGS, NARROW = 64, 4  # of the longest sum, twice; of what is stored on the way
 
 def drawn(*shape, dtype=tb.float32):
     return tb.randn(*shape, device="cpu").to(dtype)
@@ -30,7 +32,8 @@ def kernel(fn, *given, **attrs):
 
 def test_products_norms_and_attention_are_near_those_of_the_cpu() -> None:
     program = """
-for dtype, limit in ((tb.float32, 1e-5), (tb.float16, 4e-3), (tb.bfloat16, 3e-2)):
+for dtype in (tb.float32, tb.float16, tb.bfloat16):
+    limit = gamma(ROUNDINGS, tb.float32) + (0 if dtype is tb.float32 else NARROW * unit(dtype))
     def d(*shape):
         return drawn(*shape, dtype=dtype)
     found = {
@@ -60,7 +63,7 @@ for rank in (1, 2, 3):
         off.append(apart(there, x, drawn(12, 6 // groups, *(3, 2, 3)[:rank]), drawn(12), **attrs))
         more = dict(attrs, output_padding=1) if stride > 1 else attrs
         off.append(apart(back, x, drawn(6, 4, *(3, 3, 3)[:rank]), **more))
-print(len(off), max(off) < 1e-5)
+print(len(off), max(off) < gamma(ROUNDINGS, tb.float32))
 """
     assert said(HEAD + program) == ["24 True"]
 
@@ -98,9 +101,9 @@ x, w, q = (drawn(*s).to("metal") for s in ((2, 3, 6, 6), (4, 3, 3, 3), (1, 2, 5,
 for mask in (None, tb.asarray([[True, False, True, True, False]] * 5)):
     report = tb.compile.explain(model)(x, w, q, mask)
     fn = tb.compile(model, fullgraph=True)
-    print(max((a - b).abs().max().item() for a, b in zip(fn(x, w, q, mask), model(x, w, q, mask))) < 1e-4)
+    assert_alike(fn(x, w, q, mask), model(x, w, q, mask), ROUNDINGS)
     order = CompileRequest(graph=report.graphs[0], index=0)
     steps = plugins.backend("metal").lowering().compile(order).stages()["loops"]
     print([op for op in ("conv", "scaled_dot_product_attention") if f"call {op}" in steps])
 """
-    assert said(HEAD + program) == ["True", "['conv', 'scaled_dot_product_attention']", "True", "['conv']"]
+    assert said(HEAD + program) == ["['conv', 'scaled_dot_product_attention']", "['conv']"]

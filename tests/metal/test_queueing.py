@@ -16,6 +16,8 @@ QUEUED = f"import sys\nsys.path.insert(0, {HERE!r})\nimport metal_queue\nmetal_q
 SHORT_QUEUES = "from tensorbus_metal import memory\nmemory.LONGEST, memory.ROW = 40, 8\n"
 """Axes that are too long for MLX come after few bytes."""
 PROGRAM = """
+from error_bounds import assert_alike
+
 x = tb.randn(5, 7)
 w = tb.randn(7, 9)
 image, kernel = tb.randn(1, 3, 6, 5), tb.randn(2, 3, 3, 3)
@@ -42,7 +44,7 @@ for function, *given in (
     for called in (function, tb.compile(function)):
         found = called(*given)
         assert found.device == x.device
-        assert bool(tb.allclose(found.to("cpu"), wanted, 1e-4, 1e-5)), function
+        assert_alike(found.to("cpu"), wanted, 64)
 print("right")
 """
 
