@@ -66,13 +66,12 @@ class DialectLowering:
         graph, library = self._legal(order)
         return DialectExecutable(self, graph, order, library)
 
-    def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicDialectProgram | None:
-        """Return a program for many sizes; None on graphics processors.
+    def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicDialectProgram:
+        """Return a program for many sizes.
 
-        The schedules of these write sizes of local memory and of workgroups into the code, as they must.
+        Schedules of graphics processors write sizes of local memory and of workgroups into the code, so that
+        there is one for each range of lengths that have these in common.
         """
-        if not self.compiler.dialect(order.index).target.row_per_task:
-            return None
         graph, library = self._legal(order)
         return SymbolicDialectProgram(self, graph, order, library, env)
 
@@ -189,6 +188,8 @@ class SymbolicDialectProgram:
         bound = BoundProgram(
             self._lowering.compiler, self._device, self._graph, self._order, layouts, code, first_play=2
         )  # fmt: skip
+        if not bound.places_results:
+            return None
         return SizedDialectExecutable(self._lowering, self._order, bound, layouts, dict(sizes))
 
 

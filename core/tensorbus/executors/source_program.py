@@ -60,7 +60,11 @@ def lowered(
 
 
 class BoundProgram:
-    """A program for one pattern of layouts. What plays it as a whole does so from run ``first_play`` on."""
+    """A program for one pattern of layouts. What plays it as a whole does so from run ``first_play`` on.
+
+    ``places_results``: each call that has to place its results somewhere has a kernel that does. Of a plan
+    for many sizes there may be one for those that it was made by, and none for others.
+    """
 
     def __init__(
         self, compiler: Compiler, device: Device, graph: Graph, order: CompileRequest,
@@ -81,6 +85,7 @@ class BoundProgram:
         self._steps: list[tuple[Sequence[Queue], tuple[int, ...]]] = []
         self._names: list[str] = []
         self._queued: list[Queued] = []
+        self.places_results = True
         for item, frees in zip(self.program.steps, self.program.frees, strict=True):
             runs: list[Queue] = []
             if isinstance(item, LibraryCall):
@@ -294,6 +299,8 @@ class BoundProgram:
         way = self._chosen.get(f"way@{self._names[-1]}", self._chosen.get("way", 0))
         into = into_kernel(call, self._device, way)
         inputs, specs, outputs = call.inputs, call.specs, call.outputs
+        places = bool(call.row_stride or call.layouts or call.side_size)
+        self.places_results = self.places_results and not (places and into is None)
         if call.side_output is not None:
             outputs = (*outputs, call.side_output)
         compiler, index, allocate = self.compiler, self.index, self._allocate
@@ -329,7 +336,7 @@ class BoundProgram:
                 if direct(values, buffers):
                     return
             arguments = operands(values, buffers)
-            if call.row_stride or call.layouts or call.side_size:
+            if places:
                 whole = [*[pack(compiler, x, index) for x in arguments], *taken(buffers)]
                 if into is None or not into(whole, [buffers[s] for s in outputs]):
                     raise DeviceError(

@@ -6,7 +6,7 @@ of them is known for all sizes, that ``4 * s0`` is a multiple of 4 say; all else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .sym_int import FUNCTIONS, INFIX, ShapeEnv, SymInt, plain
@@ -19,7 +19,8 @@ _Bounds = tuple[int | None, int | None]
 class PlanEnv(ShapeEnv):
     """The lengths of one plan. ``specialized`` are those that had to be integers, with their conditions.
 
-    Equal lengths are equal keys of dicts: what is kept by length serves this plan alone.
+    Where these are of parts of a length, as of the turns in which a row is taken, they hold for a range of
+    it. Equal lengths are equal keys of dicts: what is kept by length serves this plan alone.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,16 @@ class PlanEnv(ShapeEnv):
         text = f"lambda {', '.join(self.symbols)}: {conditions}"
         function: Callable[..., bool] = eval(text, {"__builtins__": {}, **FUNCTIONS})
         return function
+
+    def serves_one_size(self) -> bool:
+        """Return whether a length had to be an integer so that the plan serves no other ones near it."""
+        if not self.specialized:
+            return False
+        holds = self.holds()
+        return not all(
+            any(_holds(holds, {**self.hints, name: n}) for n in _others(hint))
+            for name, hint in self.hints.items()
+        )
 
     def add_guard(self, condition: str) -> None:
         """Add a condition, once."""
@@ -268,6 +279,20 @@ class _Ratio:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(float(self), name)
+
+
+def _others(hint: int) -> Iterator[int]:
+    """Yield lengths near one, and its half and its double, as far as they have more than one element."""
+    yield from (hint // 2, 2 * hint)
+    for away in range(1, 17):
+        yield from (n for n in (hint + away, hint - away) if n >= 2)
+
+
+def _holds(conditions: Callable[..., bool], sizes: Mapping[str, int]) -> bool:
+    try:
+        return conditions(**sizes)
+    except ArithmeticError:
+        return False
 
 
 _OPPOSITE = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from math import ceil, floor
+from math import ceil, floor, gcd
 from types import CodeType
 from typing import Any, Final
 
@@ -315,6 +315,17 @@ class SymInt:
 def plain(n: Any) -> Any:
     """Return what a length was at the capture; anything else as it is."""
     return n.hint if type(n) is SymInt else n
+
+
+def known_divisor(*numbers: Any) -> int:
+    """Return the greatest integer that divides all of these, whatever lengths among them may be."""
+    return gcd(*[_divisor(n) for n in numbers])
+
+
+def _divisor(n: Any) -> int:
+    if type(n) is not SymInt:
+        return int(n)
+    return gcd(*[coefficient for _, coefficient in n.form]) if n.form is not None else 1
 
 
 def integer(n: Any) -> int:

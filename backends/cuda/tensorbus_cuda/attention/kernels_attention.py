@@ -10,7 +10,7 @@ from functools import cache
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, pack
+from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, hints, pack
 from tensorbus.backend_api import dtypes as dt
 
 from .. import cudnn
@@ -33,16 +33,19 @@ _FIRST: Final = 100
 def supports(call: Call) -> bool | str:
     """Return True where cuDNN serves a call of either op, else why not."""
     assert call.shapes is not None
+    refusal = _refusal(call.op, call.dtypes, call.shapes, call.attrs["scale"], call.index)
+    if refusal is not None:
+        return refusal
+    # The library is asked for the lengths at hand where lengths are open.
     return _served(
-        call.op, call.dtypes, call.shapes, call.attrs["scale"], call.attrs["is_causal"], call.index
+        call.op, call.dtypes, hints(call.shapes), call.attrs["scale"], call.attrs["is_causal"], call.index
     )
 
 
-@cache
-def _served(
-    op: str, dtypes: tuple[dt.DType, ...], shapes: tuple[tuple[int, ...], ...], scale: float, causal: bool,
-    index: int,
-) -> bool | str:  # fmt: skip
+def _refusal(
+    op: str, dtypes: tuple[dt.DType, ...], shapes: tuple[tuple[int, ...], ...], scale: float, index: int
+) -> str | None:
+    """Return why cuDNN does not serve a call of either op, as far as that is known without asking it."""
     if not cudnn.is_installed():
         return f"needs cuDNN's frontend: {cudnn.INSTALL}"
     before = 2 if op == GRADIENTS else 0
@@ -62,6 +65,17 @@ def _served(
         n not in (1, m) for n, m in zip(attention_mask.whole(mask[0], q, k)[:2], q[:2], strict=True)
     ):
         return "takes masks that broadcast to the scores"
+    return None
+
+
+@cache
+def _served(
+    op: str, dtypes: tuple[dt.DType, ...], shapes: tuple[tuple[int, ...], ...], scale: float, causal: bool,
+    index: int,
+) -> bool | str:  # fmt: skip
+    before = 2 if op == GRADIENTS else 0
+    shapes, mask = shapes[: 3 + before], shapes[3 + before :]
+    q, k, _ = shapes[before:]
     if problem := cudnn.trouble(index):
         return problem
     library = cudnn.library(index)

@@ -6,12 +6,12 @@ of. A convolution adds up in one order, its derivatives in an order that cuDNN c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, DType, Kernel, StridedArray, get_matmul_precision, pack
+from tensorbus.backend_api import Call, DType, Kernel, StridedArray, get_matmul_precision, hints, pack
 from tensorbus.backend_api import dtypes as dt
 
 from .. import cudnn
@@ -38,20 +38,30 @@ def supports(call: Call) -> bool | str:
     """Return True where cuDNN serves a call of one of the ops, else why not."""
     assert call.shapes is not None
     assert call.out_shape is not None
-    attrs = tuple(sorted(call.attrs.items()))
-    return _served(call.op, call.dtypes[0], (*call.shapes, call.out_shape), attrs, call.index)
+    shapes = (*call.shapes, call.out_shape)
+    refusal = _refusal(call.op, call.dtypes[0], shapes, call.attrs)
+    if refusal is not None:
+        return refusal
+    # The library is asked for the lengths at hand where lengths are open.
+    attrs = tuple(sorted(hints(dict(call.attrs)).items()))
+    return _served(call.op, call.dtypes[0], hints(shapes), attrs, call.index)
 
 
-@cache
-def _served(op: str, dtype: DType, shapes: Shapes, attrs: Attributes, index: int) -> bool | str:
+def _refusal(op: str, dtype: DType, shapes: Shapes, attrs: Mapping[str, Any]) -> str | None:
+    """Return why cuDNN does not serve a call of one of the ops, as far as that is known without asking it."""
     if not cudnn.is_installed():
         return f"needs cuDNN's frontend: {cudnn.INSTALL}"
     if dtype not in _DTYPES:
         return "takes float16, bfloat16 and float32"
     if any(0 in s for s in shapes) or not 3 <= len(shapes[0]) <= 5:
         return "takes one to three axes of space, none of them empty"
-    if op == INPUT and not _fits(shapes, dict(attrs)):
+    if op == INPUT and not _fits(shapes, attrs):
         return "takes an output_padding that is shorter than the stride"
+    return None
+
+
+@cache
+def _served(op: str, dtype: DType, shapes: Shapes, attrs: Attributes, index: int) -> bool | str:
     if problem := cudnn.trouble(index):
         return problem
     library = cudnn.library(index)
@@ -64,7 +74,7 @@ def _served(op: str, dtype: DType, shapes: Shapes, attrs: Attributes, index: int
     return True
 
 
-def _fits(shapes: Shapes, attrs: dict[str, Any]) -> bool:
+def _fits(shapes: Shapes, attrs: Mapping[str, Any]) -> bool:
     """Return whether the convolution of the result has the operand's shape, as the library asks for."""
     x, weight, out = (s[2:] for s in shapes)
     return x == tuple(

@@ -158,7 +158,7 @@ def lead_of(shape: Sequence[int], dtype: dt.DType) -> int:
     The library's fast ways store 16 bytes at a time, so that rows have to begin at multiples of that.
     """
     step = max(ALIGNED // dtype.itemsize, 1)
-    if shape[-1] % step == 0 or prod(shape) < LARGE or dtype.is_complex:
+    if prod(shape) < LARGE or shape[-1] % step == 0 or dtype.is_complex:
         return 0
     return -(-shape[-1] // step) * step
 

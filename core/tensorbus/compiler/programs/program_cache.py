@@ -163,7 +163,7 @@ class ShapeSpecializations:
 class SymbolicPlan:
     """A trace that was lowered once for many sizes: see ``backend_interface.compilation.SymbolicProgram``.
 
-    ``is_special``: lowering needed a length as an integer.
+    ``is_special``: it serves one size, as lowering needed a length as an integer.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ def symbolic_plan(
             calls=called(graph, device),
         )  # fmt: skip
         plan = make(order, plan_env)
-    return None if plan is None else SymbolicPlan(plan, order, device, bool(plan_env.specialized))
+    return None if plan is None else SymbolicPlan(plan, order, device, plan_env.serves_one_size())
 
 
 def compile_program(

@@ -12,6 +12,7 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType, float32
+from ....tracing.sym_int import is_open, known_divisor
 from ...fusion.canonicalize import DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Launch
@@ -76,7 +77,10 @@ class _WorkgroupRows(RowKernel):
         row = Var("i1", INDEX)
         self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
         self.count = self.total if self.lanes == 1 else b.size("vectors", count)
-        self.each, self.even = -(-count // self.workgroup_size), count % self.workgroup_size == 0
+        self.each = -(-count // self.workgroup_size)
+        self.even = known_divisor(count) % self.workgroup_size == 0
+        if is_open(self.each):  # turns without elements cost less than programs for each number of turns
+            self.each = 1 << (self.each - 1).bit_length()
         self.written_out = self.each * self.lanes <= min(
             limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
             limits.row_in_registers_max_length // self.workgroup_size,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....dtypes.definition import DType, bool_
+from ....tracing.sym_int import known_divisor
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, RuntimeArg
 from ...ir.index_expr import ZERO, const
@@ -42,12 +43,16 @@ _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not"})
 
 
 def vector_width(target: Target, length: int, dtypes: Sequence[DType]) -> int:
-    """Return how many elements of rows of ``length`` a work-item makes at once; 1: no vectors."""
+    """Return how many elements of rows of ``length`` a work-item makes at once; 1: no vectors.
+
+    An open length counts by what divides it whatever it is, so that one program serves odd ones as well.
+    """
     limits = target.heuristics
     if target.row_per_task or not target.vector_bytes or not dtypes:
         return 1
     lanes = min(limits.access_max_lanes, target.vector_bytes // min(d.itemsize for d in dtypes))
-    while lanes > 1 and length % lanes:
+    divisor = known_divisor(length)
+    while lanes > 1 and divisor % lanes:
         lanes //= 2
     return max(lanes, 1)
 
@@ -290,7 +295,7 @@ def _divisor(b: Builder, e: Expr) -> int:
             if e.name in b.lets:
                 return _divisor(b, b.lets[e.name])
             value = b.params[e.name][1] if e.name in b.params else 1
-            return 1 if isinstance(value, RuntimeArg) else _lowest(int(value.real))
+            return 1 if isinstance(value, RuntimeArg) else _lowest(known_divisor(value.real))
         case Apply(op="multiply"):
             return min(_DIVISOR, _divisor(b, e.args[0]) * _divisor(b, e.args[1]))
         case Apply(op="add" | "subtract" | "modulo" | "minimum"):

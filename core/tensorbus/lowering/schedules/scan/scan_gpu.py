@@ -6,7 +6,6 @@ what stands before. Long rows are cut into chunks, whose totals are known before
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from math import prod
 from typing import Final
 
 from ....backend_interface.graph import Node
+from ....tracing.sym_int import known_divisor
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ONE, ZERO, const
@@ -130,7 +130,7 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
     length = chunks.size if chunks is not None else shape[-1]
     subgroup, stored = steps.target.subgroup_size, [operand.spec.dtype, root.spec.dtype]
     whole = (
-        min(limits.scan_max_elements, vector_width(steps.target, math.gcd(shape[-1], length), stored))
+        min(limits.scan_max_elements, vector_width(steps.target, known_divisor(shape[-1], length), stored))
         if subgroup
         else 1
     )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import gcd
 from typing import Final
 
 from ....dtypes.definition import bool_, int32, int64, uint16
+from ....tracing.sym_int import known_divisor
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
@@ -62,7 +62,7 @@ def _look(
     b, tiles = kernel.b, kernel.tiles
     begin = b.let(ix.multiply(kernel.item, const(tiles.each)), "first")
     seen = b.let(literal(0, int32), "seen", mutable=True)
-    lanes = vector_width(steps.target, gcd(tiles.length, tiles.each), [bool_])
+    lanes = vector_width(steps.target, known_divisor(tiles.length, tiles.each), [bool_])
 
     def one(first: Expr, u: Expr = ZERO) -> None:
         number = ix.add(first, u)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import gcd
 from typing import Final
 
 from ....dtypes.definition import bool_, int32, int64, uint8, uint64
+from ....tracing.sym_int import known_divisor
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ONE, ZERO, const
@@ -148,7 +148,7 @@ def _move(
     kernel = TileKernel.begin(f"{name}_move", source, tiles, steps)
     b, workgroup, each = kernel.b, kernel.workgroup, tiles.each
     counter = _Counter.start(b)
-    lanes = vector_width(steps.target, gcd(tiles.length, each), [t.dtype for t in targets])
+    lanes = vector_width(steps.target, known_divisor(tiles.length, each), [t.dtype for t in targets])
     own, held = ([b.fresh(what) for _ in targets] for what in ("own", "held"))
     buckets, ranks, sorted_, starts, shifts = map(b.fresh, ("buckets", "ranks", "sorted", "starts", "shifts"))
     begin = b.let(ix.add(kernel.start, ix.multiply(kernel.item, const(each))), "begin")

@@ -1,0 +1,199 @@
+"""CUDA programs that are lowered once for many sizes: on the host, whose threads take turns, and on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.backend_interface.graph import Graph, Node
+from tensorbus.compiler.programs import program_cache
+from tensorbus.decompose.decompose import decompose
+from tensorbus.decompose.tracer import PRIMS
+from tensorbus.dtypes import definition as dt
+from tensorbus.graph.passes.simplify import simplify
+from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.program.lower import lower
+from tensorbus.lowering.program.program import sized
+from tensorbus.ops.definition import Spec
+from tensorbus.tracing.plan_env import PlanEnv
+from tensorbus.tracing.sym_int import substitute
+from tensorbus_cuda import device as cuda
+from tensorbus_cuda.dialect import dialect
+
+from cuda_host import CANNOT, run
+from error_bounds import assert_alike, assert_within, gamma, of_sum
+
+RNG = np.random.default_rng(0)
+LANGUAGE = dialect(132)
+ON_HOST = pytest.mark.skipif(CANNOT, reason="CUDA C++ runs on the host on Linux, by a C++ compiler")
+
+
+NO_GPU = cuda.why_unavailable()
+
+
+def on_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.cuda(pytest.mark.skipif(NO_GPU is not None, reason=f"cuda: {NO_GPU}")(test))
+
+
+def lowered_once(function: Callable[[Any], Any], hint: int, shape: tuple[int | None, ...]) -> Any:
+    """Return the lengths of a plan and its program; None in ``shape`` is an open length."""
+    lengths = PlanEnv()
+    symbol = lengths.symbol("s0", hint, least=2)
+    whole = tuple(symbol if n is None else n for n in shape)
+    x = Node(op="input", attrs={"index": 0}, spec=Spec(whole, dt.float32))
+    results = function(PRIMS.wrap(x))
+    outputs = results if isinstance(results, tuple) else (results,)
+    graph = Graph(inputs=(x,), outputs=tuple(out._value for out in outputs))
+    graph = simplify(decompose(graph, lambda op: False))
+    return lengths, lower(graph, [packed(0, whole)], LANGUAGE.target)
+
+
+ROWS, COLUMNS = (None, 64), (16, None)
+EXACT: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], tuple[int | None, ...]]] = [
+    ("elementwise", lambda x: x * 2 + 1, lambda x: x * 2 + 1, ROWS),
+    ("rows", lambda x: (tb.max(x, axis=1), tb.sum(x, axis=1)), lambda x: (x.max(1), x.sum(1)), COLUMNS),
+    ("columns", lambda x: (tb.max(x, axis=0), tb.sum(x, axis=0)), lambda x: (x.max(0), x.sum(0)), ROWS),
+    ("everything", lambda x: (tb.sum(x), tb.min(x)), lambda x: (x.sum(), x.min()), ROWS),
+    ("scan", lambda x: tb.cumulative_sum(x, axis=1), lambda x: x.cumsum(1), COLUMNS),
+    ("scan of columns", lambda x: tb.cumulative_sum(x, axis=0), lambda x: x.cumsum(0), ROWS),
+    ("sort", lambda x: tb.sort(x, axis=1), lambda x: np.sort(x, 1), COLUMNS),
+    ("transpose", lambda x: tb.permute_dims(x, (1, 0)) * 2, lambda x: x.T * 2, ROWS),
+    ("joined", lambda x: tb.concat([x, x[1:] * 2], axis=0)[1:], lambda x: np.concatenate([x, x[1:] * 2])[1:],
+     ROWS),
+]  # fmt: skip
+"""Small integers, whose sums are exact in any order."""
+
+
+@ON_HOST
+@pytest.mark.usefixtures("cupy_or_names")
+@pytest.mark.parametrize(
+    ("hint", "others"),
+    [pytest.param(100, (97, 98, 101), id="short"),
+     pytest.param(3000, (2999, 2990), marks=pytest.mark.full, id="long")],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "expected", "shape"),
+    [pytest.param(*c[1:], id=c[0], marks=() if c[0] == "rows" else pytest.mark.full) for c in EXACT],
+)
+def test_kernels_of_one_lowering_serve_other_sizes(
+    function: Callable[[Any], Any], expected: Callable[[Any], Any], shape: tuple[int | None, ...],
+    hint: int, others: tuple[int, ...],
+) -> None:  # fmt: skip
+    from tensorbus_cuda.graphs.launch import sizes
+
+    lengths, program = lowered_once(function, hint, shape)
+    assert not lengths.serves_one_size(), lengths.conditions
+    holds = lengths.holds()
+    assert all(holds(s0=n) for n in (hint, *others)), lengths.conditions
+    for n in others:
+        x = RNG.integers(-9, 9, tuple(n if m is None else m for m in shape)).astype("f4")
+        results = expected(x)
+        for ours, right in zip(
+            run(sized(program, substitute({"s0": n})), LANGUAGE, [x], sizes),
+            results if isinstance(results, tuple) else (results,),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(ours, right)
+
+
+@ON_HOST
+@pytest.mark.usefixtures("cupy_or_names")
+def test_rows_that_grow_have_few_programs() -> None:
+    """Softmax of rows of 2 to 600 elements: not one for each length, nor for each remainder."""
+    plans: list[Callable[..., bool]] = []
+    for n in range(2, 600):
+        if not any(holds(s0=n) for holds in plans):
+            lengths, _ = lowered_once(lambda x: tb.softmax(x, axis=-1), n, (48, None))
+            plans.append(lengths.holds())
+            assert plans[-1](s0=n)
+    assert len(plans) <= 12
+
+
+class _Block(tb.nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.norm = heads, tb.nn.LayerNorm(width)
+        self.qkv, self.out = tb.nn.Linear(width, 3 * width), tb.nn.Linear(width, width)
+
+    def forward(self, x: tb.Tensor) -> tb.Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).reshape((batch, length, 3, self.heads, width // self.heads))
+        q, k, v = (parts[:, :, j].permute((0, 2, 1, 3)) for j in range(3))
+        y = tb.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.permute((0, 2, 1, 3)).reshape((batch, length, width)))
+
+
+def _trained(x: tb.Tensor) -> Any:
+    w = tb.ones((x.shape[1], 8), device="cuda").requires_grad_()
+    loss = tb.log(tb.softmax(x @ w, axis=-1)[:, 0]).mean()
+    loss.backward()
+    return loss.detach(), w.grad
+
+
+PROGRAMS: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda x: tb.softmax(x @ x.permute((1, 0)) / 8, axis=-1),
+    "normalized": lambda x: tb.nn.functional.layer_norm(x, (x.shape[1],)).sum(axis=0),
+    "gradient": _trained,
+    "sorted": lambda x: (tb.sort(x, axis=0), tb.cumulative_sum(x, axis=0), tb.max(x)),
+    "convolved": lambda x: tb.nn.functional.conv2d(
+        x.reshape((1, 1, *x.shape)), tb.ones((4, 1, 3, 3), device="cuda") / 9, padding=1
+    ),
+    "gathered": lambda x: (tb.take(x, tb.arange(x.shape[0] - 1, -1, -1, device="cuda"), axis=0), x[::2]),
+    "joined": lambda x: tb.concat([x, tb.zeros((3, x.shape[1]), device="cuda"), x[1:]], axis=0)[1:-1],
+}
+
+
+@on_gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_sizes_that_change_at_each_call_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New sizes, and sizes that come again, whose programs are graphs by then."""
+    plans: list[Any] = []
+    plan = program_cache.symbolic_plan
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: plans.append(plan(*a)) or plans[-1])
+    function = PROGRAMS[name]
+    compiled = tb.compile(function, dynamic=True, compare_eager=False)
+    for n in (5, 9, 2, 33, 64, 65, 130, 1, 17, *(33,) * 4, *(700, 701, 702, 4097), *(65,) * 4):
+        x = np.random.default_rng(n).integers(-8, 8, (n, 64)).astype("f4") / 8
+        given = tb.asarray(x, device="cuda")
+        assert_alike(compiled(given), function(given), n + 64 * 8)
+    assert plans
+    assert None not in plans
+    assert len(compiled.replays) <= 2
+
+
+@on_gpu
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_text_that_grows_on_a_gpu(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transformer without a cache: two captures, and plans for a few ranges of lengths."""
+    plans: list[Any] = []
+    plan = program_cache.symbolic_plan
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: plans.append(plan(*a)) or plans[-1])
+    with tb.device("cuda"):
+        tb.manual_seed(0)
+        model = tb.nn.Sequential(_Block(128, 2), _Block(128, 2)).to(getattr(tb, dtype)).eval()
+        compiled = tb.compile(model, compare_eager=False)
+        text = tb.randn(1, 160, 128).to(getattr(tb, dtype))
+        with tb.no_grad():
+            for n in range(2, 160):
+                now = compiled(text[:, :n]).to(tb.float32)
+                if n % 13 == 0:
+                    # products of 128 terms, a softmax, a mean and a variance of 128, twice
+                    eager = model(text[:, :n]).to(tb.float32)
+                    assert_alike(now, eager, 2 * (3 * 128 + n), getattr(tb, dtype))
+    assert 1 <= len(plans) <= 12
+
+
+@on_gpu
+def test_sums_of_any_length_on_a_gpu() -> None:
+    compiled = tb.compile(lambda x: (x.sum(), x.mean(axis=0), (x * x).sum(axis=1)), dynamic=True)
+    for n in (3, 300, 30_000, 30_001, 200_000):
+        x = np.random.default_rng(n).standard_normal((n, 8)).astype("f4")
+        total, mean, squares = compiled(tb.asarray(x, device="cuda"))
+        assert_within(total.numpy(), x.sum(dtype="f8"), of_sum(x, None, "float32"))
+        whole = x.astype("f8")
+        room = of_sum(x, 0, "float32") / n + gamma(2, "float32") * abs(whole.mean(0))
+        assert_within(mean.numpy(), whole.mean(0), room)
+        assert_within(squares.numpy(), (whole * whole).sum(1), gamma(12, "float32") * (whole * whole).sum(1))
