@@ -42,7 +42,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "in the host": {"offload_policy": dist.CPUOffloadPolicy()},
     "from shapes": {"meta": True},
     "averaged in float64": {"mp_policy": dist.MixedPrecisionPolicy(reduce_dtype=tb.float64)},
+    "split, clipped": {"mesh": (2, 2), "split": True, "clip": 0.05},
+    "split, adds up": {"mesh": (2, 2), "split": True, "sync": False},
+    "split, in the host": {"mesh": (2, 2), "split": True, "offload_policy": dist.CPUOffloadPolicy()},
+    "split, from shapes": {"mesh": (2, 2), "split": True, "meta": True},
+    "split, stays whole": {"mesh": (2, 2), "split": True, "reshard_after_forward": False},
+    "split, hybrid": {"mesh": (1, 2, 2), "split": True},
 }
+FAST = [name for name in OPTIONS if not name.startswith("split, ")] + ["split, clipped"]
 
 
 def divided(model: Net, **options: Any) -> Net:
@@ -54,22 +61,33 @@ def divided(model: Net, **options: Any) -> Net:
 
 def losses(
     size: int, device: str, mesh: tuple[int, ...] | None = None, clip: float | None = None,
-    sync: bool = True, meta: bool = False, **options: Any,
+    sync: bool = True, meta: bool = False, split: bool = False, **options: Any,
 ) -> list[Any]:  # fmt: skip
-    """Train for twenty steps on ``size`` ranks; return the losses, the same on each."""
+    """Train for twenty steps on ``size`` ranks; return the losses, the same on each.
+
+    ``split``: layers are split along the last dimension of the mesh, and divided along the others.
+    """
 
     def rank() -> Any:
         with tb.device("meta") if meta else contextlib.nullcontext():
             model = Net("meta" if meta else device)
         if size > 1:
-            layout = None if mesh is None else dist.init_device_mesh(None, mesh)
+            layout = None
+            if mesh is not None:
+                names = ("copies", "parts", "tp")[-len(mesh) :]
+                layout = dist.init_device_mesh(None, mesh, mesh_dim_names=names)
+            if split:
+                plan = {"a": dist.ColwiseParallel(), "b": dist.RowwiseParallel()}
+                dist.parallelize_module(model, layout["tp"], plan)
+                layout = layout[names[:-1]]
             divided(model, mesh=layout, **options)
         if meta:
             model.to_empty(device=device)
         model.load_state_dict(STATE if size == 1 else _laid(model))
         optimizer = optim.AdamW(model.parameters(), lr=0.05)
-        part = 8 // size
-        mine = slice(part * dist.get_rank(), part * dist.get_rank() + part)
+        part = 8 // size * (mesh[-1] if split else 1)
+        place = dist.get_rank() // (mesh[-1] if split else 1)
+        mine = slice(part * place, part * place + part)
         x, y = X[mine].to(device), Y[mine].to(device)
         seen = []
         for _ in range(20):
@@ -104,7 +122,9 @@ def _laid(model: Net) -> dict[str, tb.Tensor]:
 
 
 @pytest.mark.parametrize("where", ["cpu", pytest.param("refdev", marks=pytest.mark.full)])
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.full) for name in OPTIONS]
+)
 def test_losses_are_those_of_one_rank(name: str, where: str) -> None:
     options = OPTIONS[name]
     training = {key: value for key, value in options.items() if key in ("clip", "sync")}

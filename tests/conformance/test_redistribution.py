@@ -26,6 +26,8 @@ def everywhere(mesh_shape: tuple[int, ...], shape: tuple[int, ...], device: str)
     weight = np.random.default_rng(1).standard_normal(shape).astype("float32")
     single = (R, S(0), S(1), P, dist.Partial("average"))[: 5 if len(mesh_shape) == 1 else 4]
     layouts = [*itertools.product(single, repeat=len(mesh_shape))]
+    if len(mesh_shape) == 2:
+        layouts += [(dist.StridedShard(axis), S(axis)) for axis in range(2)]
     replicated = dist.distribute_tensor(tb.asarray(whole + rank, device=device), mesh)
     w = dist.distribute_tensor(tb.asarray(weight, device=device), mesh)
     for source, target in itertools.product(layouts, layouts):

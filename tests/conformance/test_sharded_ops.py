@@ -91,6 +91,8 @@ def _choices(arrays: list[Any], mesh: tuple[int, ...]) -> list[tuple[Any, ...]]:
         if finite and array.dtype.kind in "fci":
             one.append(dist.Partial())
         each.append([*itertools.product(one, repeat=len(mesh))])
+        if len(mesh) == 2:
+            each[-1][1:1] = [(dist.StridedShard(axis), dist.Shard(axis)) for axis in range(array.ndim)]
     every = [*itertools.islice(itertools.product(*each), 4096)]
     return every[:: -(-len(every) // MAX_CASES)]
 

@@ -68,3 +68,4 @@ from .tensor.implicit_replication import implicit_replication as implicit_replic
 from .tensor.placements import Partial as Partial
 from .tensor.placements import Replicate as Replicate
 from .tensor.placements import Shard as Shard
+from .tensor.placements import StridedShard as StridedShard

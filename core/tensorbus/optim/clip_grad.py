@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..autograd.engine import no_grad
+from ..devices.device import Device
+from ..dispatch.modes import base_device, readable
 from ..dtypes.definition import real_of
 from ..errors import ArgumentError, AutogradError, DtypeError
 from ..ops.call_errors import with_form
@@ -42,16 +44,23 @@ def clip_grad_norm_(
         return zeros(())
     with no_grad():
         home = pairs[0][1]
-        first = _norm(home, norm_type)
-        norms = stack([first, *(_norm(g, norm_type).to(home.device, first.dtype) for _, g in pairs[1:])])
-        total = _norm(norms, norm_type)
+        places: dict[Device, list[Tensor]] = {}
+        for _, gradient in pairs:
+            places.setdefault(gradient.device, []).append(_powers(gradient, norm_type))
+        joint = [_joined(powers, norm_type) for powers in places.values()]
+        if len(joint) > 1:
+            first = readable(joint[0])
+            others = [readable(x).to(first.device, first.dtype) for x in joint[1:]]
+            joint = [_joined([first, *others], norm_type)]
+        total = joint[0] if norm_type == math.inf else joint[0] ** (1 / norm_type)
         if error_if_nonfinite and not math.isfinite(float(total)):
             raise AutogradError(
                 f"clip_grad_norm_: the gradients' norm is {float(total)}, so they cannot be clipped."
             )
         factor = minimum(max_norm / (total + 1e-6), 1.0)
         for parameter, gradient in pairs:
-            parameter.grad = gradient * factor.to(gradient.device, real_of(gradient.dtype))
+            there = gradient.device if gradient.device == factor.device else base_device(gradient.device)
+            parameter.grad = gradient * factor.to(there, real_of(gradient.dtype))
         norm: Tensor = narrowed(total, home.dtype)
         return norm
 
@@ -77,11 +86,18 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
             parameter.grad = maximum(minimum(gradient, clip_value), -clip_value)
 
 
-def _norm(x: Tensor, kind: float) -> Tensor:
-    """Return the norm of all elements, of narrow dtypes in float32, where the square of 300 is a number."""
+def _powers(x: Tensor, kind: float) -> Tensor:
+    """Return the sum of the powers of all elements, or their maximum where the power is infinite.
+
+    Narrow dtypes are taken in float32, where the square of 300 is a number.
+    """
     x = abs(x) if x.dtype.is_complex else widened(x)
     if kind == math.inf:
         return max(abs(x))
-    if kind == 2:
-        return sum(x * x) ** 0.5
-    return sum(abs(x) ** kind) ** (1 / kind)
+    return sum(x * x) if kind == 2 else sum(abs(x) ** kind)
+
+
+def _joined(powers: Sequence[Tensor], kind: float) -> Tensor:
+    """Return the sum or maximum of what ``_powers`` returned: of distributed tensors by one collective."""
+    row = stack([x.to(powers[0].dtype) for x in powers])
+    return max(row) if kind == math.inf else sum(row)

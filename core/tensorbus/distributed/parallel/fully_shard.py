@@ -20,9 +20,9 @@ from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
 from ..process_group.group import get_group
 from ..tensor.device_mesh import DeviceMesh
-from ..tensor.dtensor import DTensor
+from ..tensor.dtensor import DTensor, part_of
 from ..tensor.layout import cell_of
-from ..tensor.placements import Placements, Replicate, Shard
+from ..tensor.placements import Placement, Placements, Replicate, Shard, StridedShard, plain
 from ..tensor.redistribute import redistribute
 from .module_class import with_methods
 from .parameter_group import ParameterGroup
@@ -88,12 +88,15 @@ def fully_shard(
     its gradients are averaged by one reduce-scatter. The group that runs next is gathered meanwhile.
 
     A mesh of two dimensions has copies along the first, parts along the second; None: all ranks, parts.
+    Parameters that ``parallelize_module`` has split are divided once more, each rank's part along axis 0:
+    ``mesh`` and the one that they lie on are then slices of one mesh, on which they lie afterwards.
     ``offload_policy`` keeps parts in the host's memory. Parameters on ``"meta"`` are divided without memory;
     ``module.to_empty(device=)`` and ``reset_parameters`` or a state dict fill them. Make optimizers
     afterwards. The parameters of a run exist while it does; parts are what the module lists otherwise.
 
     Raises ``ArgumentError`` for a module that is divided already or has nothing to divide, a parameter
-    without dimensions, one that is distributed, and one that another divided module shares.
+    without dimensions, one that is distributed along ``mesh`` or over another mesh, and one that another
+    divided module shares.
 
     >>> import tensorbus as tb
     >>> def rank():
@@ -118,15 +121,17 @@ def fully_shard(
                 full_name = f"{prefix}.{name}" if prefix else name
                 found.setdefault(id(p), (full_name, p, []))[2].append((owner, name))
     for name, p, _ in found.values():
-        _check(name, p)
+        _check(name, p, mesh)
     if not found and not _groups_in(module):
         raise ArgumentError(f"fully_shard: {type(module).__name__} has no parameter to divide.")
-    device: Any = next((p.device for _, p, _ in found.values() if p.device.type != META), None)
+    devices = [part_of(p.detach()).device for _, p, _ in found.values()]
+    device: Any = next((device for device in devices if device.type != META), None)
     if mesh.device_type is not None and (device is None or device.type != mesh.device_type):
         device = mesh.device_type
     parts = [_divided(p, mesh, offload_policy is not None) for _, p, _ in found.values()]
+    layouts = [p._value.layout if isinstance(p, DTensor) else None for _, p, _ in found.values()]
     group = ParameterGroup(
-        parts, [homes for _, _, homes in found.values()], mesh.groups[-1],
+        parts, layouts, [homes for _, _, homes in found.values()], mesh.groups[-1],
         mesh.groups[0] if mesh.ndim == 2 else None, device, policy.param_dtype, policy.reduce_dtype,
         reshard_after_forward,
     )  # fmt: skip
@@ -141,12 +146,22 @@ def fully_shard(
     return module
 
 
-def _check(name: str, p: Parameter) -> None:
+def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:
     """Refuse a parameter that cannot be divided."""
     if isinstance(p, DTensor):
-        raise ArgumentError(
-            f"fully_shard: {name!r} is distributed already, as {[*p.placements]}; pass it in ignored_params."
-        )
+        known, dims = _dims_in(mesh.root, mesh), _dims_in(mesh.root, p.device_mesh)
+        if not dims or {*known} & {*dims}:
+            raise ArgumentError(
+                f"fully_shard: {name!r} is distributed already, as {[*p.placements]} on {p.device_mesh!r},"
+                f" and was to be divided along {mesh!r}. They must be different slices of one mesh, as"
+                f" mesh['tp'] for parallelize_module and mesh['dp'] for fully_shard; or pass it in"
+                f" ignored_params."
+            )
+        if any(type(q) not in (Shard, Replicate) for q in p.placements):
+            raise ArgumentError(
+                f"fully_shard: {name!r} lies as {[*p.placements]}; only Shard and Replicate can be divided"
+                f" once more. Call .redistribute(...) on it first, or pass it in ignored_params."
+            )
     if vars(p).get("_divided"):
         raise ArgumentError(
             f"fully_shard: {name!r} is shared with a module that is divided already; call fully_shard on one"
@@ -156,26 +171,53 @@ def _check(name: str, p: Parameter) -> None:
         raise ArgumentError(f"fully_shard: {name!r} has no dimensions to divide; make its shape (1,).")
 
 
+def _dims_in(root: DeviceMesh, mesh: DeviceMesh) -> list[int]:
+    """Return which dimensions of ``root`` those of ``mesh`` are; none, where one is of another mesh."""
+    labels = [group.label for group in root.groups]
+    dims = [labels.index(group.label) if group.label in labels else -1 for group in mesh.groups]
+    return [] if -1 in dims else dims
+
+
 def _divided(p: Parameter, mesh: DeviceMesh, offload: bool) -> Parameter:
     """Return this rank's part of a parameter as a distributed one; a shape alone communicates nothing."""
     whole: Placements = (Replicate(),) * mesh.ndim
     placements: Placements = (*whole[1:], Shard(0))
     with no_grad():
-        x = p.detach()
-        if x.device.type == META:
-            mesh = DeviceMesh(None, mesh.groups, mesh.mesh_dim_names)
-        else:
+        x = part_of(p.detach())
+        if x.device.type != META:
             x = x if mesh.device_type in (None, x.device.type) else x.to(mesh.device_type)
             for group in mesh.groups:
                 x = functional.broadcast(x, 0, group)
         part = redistribute(x, mesh, x.shape, whole, placements).detach().clone()
         if offload and x.device.type != META:
             part = part.to(plugins.host_type() or "cpu")
+        if isinstance(p, DTensor):
+            mesh, placements = _divided_layout(p, mesh)
+        if mesh.device_type not in (None, part.device.type):
             mesh = DeviceMesh(None, mesh.groups, mesh.mesh_dim_names)
-    divided = Parameter(cell_of(part, mesh, placements, x.shape), requires_grad=p.requires_grad)
+    divided = Parameter(cell_of(part, mesh, placements, p.shape), requires_grad=p.requires_grad)
     vars(divided).update(vars(p))
     vars(p)["_divided"] = True
     return divided
+
+
+def _divided_layout(p: DTensor, mesh: DeviceMesh) -> tuple[DeviceMesh, Placements]:
+    """Return the mesh and the placements of a split parameter whose parts are divided along ``mesh``.
+
+    A dimension of the mesh that comes before one that splits axis 0 divides that one's parts.
+    """
+    root = mesh.root
+    placements: dict[int, Placement] = dict(zip(_dims_in(root, p.device_mesh), p.placements, strict=True))
+    *copies, last = _dims_in(root, mesh)
+    placements |= dict.fromkeys(copies, Replicate())
+    placements[last] = StridedShard(0)
+    dims = sorted(placements)
+    names = root.mesh_dim_names
+    joint = DeviceMesh(
+        root.device_type, [root.groups[dim] for dim in dims],
+        None if names is None else [names[dim] for dim in dims], root,
+    )  # fmt: skip
+    return joint, plain(placements[dim] for dim in dims)
 
 
 def _groups_in(module: Module) -> list[ParameterGroup]:

@@ -22,6 +22,7 @@ from ..collectives import functional
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
+from ..tensor.layout import Layout, cell_of
 from ..tensor.placements import chunk_lengths
 from .gradient_reducer import flattened, unflattened
 
@@ -73,16 +74,23 @@ class RegatheringNode(Node):
 class ParameterGroup:
     """Parameters that are gathered together: ``parameters`` in parts, whole ones in their modules when used.
 
-    ``homes`` are the modules and names under which each is registered. ``replicas`` is the group of ranks
-    that have the same parts, if any. A gradient that comes while ``sync`` is False is kept, whole.
+    ``layouts`` are those of whole parameters that are split over other ranks, None for the others. ``homes``
+    are the modules and names under which each is registered. ``replicas`` is the group of ranks that have the
+    same parts, if any. A gradient that comes while ``sync`` is False is kept, whole.
     """
 
     def __init__(
-        self, parameters: Sequence[Parameter], homes: Sequence[Sequence[tuple[Module, str]]],
-        shards: ProcessGroup, replicas: ProcessGroup | None, device: Any, param_dtype: DType | None,
-        reduce_dtype: DType | None, reshard: bool,
+        self, parameters: Sequence[Parameter], layouts: Sequence[Layout | None],
+        homes: Sequence[Sequence[tuple[Module, str]]], shards: ProcessGroup, replicas: ProcessGroup | None,
+        device: Any, param_dtype: DType | None, reduce_dtype: DType | None, reshard: bool,
     ) -> None:  # fmt: skip
         self.parameters, self.homes = list(parameters), homes
+        self._layouts = layouts
+        self._shapes = [
+            tuple(p.shape) if layout is None else layout.part.shape
+            for p, layout in zip(self.parameters, layouts, strict=True)
+        ]
+        """The shapes of this rank's whole parameters, which are gathered."""
         self.shards, self.replicas, self.device = shards, replicas, device
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward, self.sync = reshard, True
@@ -99,6 +107,8 @@ class ParameterGroup:
         self._leaves = [Leaf() for _ in self.parameters]
         self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
         for place, leaf in enumerate(self._leaves):
+            if (layout := layouts[place]) is not None:
+                leaf.lay_out = layout.as_gradient
             add_hook(leaf, next(order), ReceiverHook(self, place))
 
     def start(self) -> None:
@@ -125,7 +135,7 @@ class ParameterGroup:
                     whole |= zip(places, self._joined(places, work.wait()), strict=True)
             self._whole = []
             for place, (p, leaf) in enumerate(zip(self.parameters, self._leaves, strict=True)):
-                cell = Parameter(whole[place].detach(), requires_grad=False)
+                cell = Parameter(self._laid(place, whole[place].detach()), requires_grad=False)
                 cell._node = leaf if p.requires_grad else None
                 self._whole.append(cell)
             if self.depth == 0 and self.preceding is not None and self.preceding.deferred:
@@ -168,7 +178,7 @@ class ParameterGroup:
         """Keep the gradient of a whole parameter; the last one starts the reduce-scatter."""
         with no_grad():
             known = self._gradients.get(place)
-            g = g.detach()
+            g = part_of(g.detach())
             self._gradients[place] = g if known is None else known + g
             self._arrived.add(place)
             if self.sync and all(
@@ -207,7 +217,7 @@ class ParameterGroup:
 
     def _sizes(self, place: int) -> list[int]:
         """Return how many elements of a parameter each rank has."""
-        shape = self.parameters[place].shape
+        shape = self._shapes[place]
         return [length * math.prod(shape[1:]) for length in chunk_lengths(shape[0], self.shards.size)]
 
     def _joined(self, places: Sequence[int], flat: Tensor) -> list[Tensor]:
@@ -219,7 +229,12 @@ class ParameterGroup:
             for k in places:
                 pieces[k].append(flat[start : start + sizes[k][rank]])
                 start += sizes[k][rank]
-        return [reshape(concat(pieces[k]), self.parameters[k].shape) for k in places]
+        return [reshape(concat(pieces[k]), self._shapes[k]) for k in places]
+
+    def _laid(self, place: int, x: Tensor) -> Tensor:
+        """Return a whole parameter, of which this rank has ``x``."""
+        layout = self._layouts[place]
+        return x if layout is None else cell_of(x, layout.mesh, layout.placements, layout.shape)
 
     def _reduce(self) -> None:
         """Start the reduce-scatter of the gradients that are here; the module's derivatives are done."""

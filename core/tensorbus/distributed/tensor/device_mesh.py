@@ -19,9 +19,10 @@ class DeviceMesh:
     """
 
     def __init__(
-        self, device_type: str | None, groups: Sequence[ProcessGroup], mesh_dim_names: Sequence[str] | None
-    ) -> None:
-        self.device_type = device_type
+        self, device_type: str | None, groups: Sequence[ProcessGroup], mesh_dim_names: Sequence[str] | None,
+        root: DeviceMesh | None = None,
+    ) -> None:  # fmt: skip
+        self.device_type, self._root = device_type, root
         self.groups = tuple(groups)
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         self.shape = tuple(group.size for group in self.groups)
@@ -48,7 +49,12 @@ class DeviceMesh:
                 f"DeviceMesh: a slice takes different dimensions in the mesh's order {self.mesh_dim_names},"
                 f" got {chosen}."
             )
-        return DeviceMesh(self.device_type, [self.groups[dim] for dim in dims], chosen)
+        return DeviceMesh(self.device_type, [self.groups[dim] for dim in dims], chosen, self.root)
+
+    @property
+    def root(self) -> DeviceMesh:
+        """The mesh that this one is a slice of, or itself."""
+        return self._root or self
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """Return the group of this rank along a dimension; None: the only one."""

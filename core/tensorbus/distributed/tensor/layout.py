@@ -19,7 +19,7 @@ from ...ops.sharding_rules import Part
 from ...tensor.tensor import Tensor, wrap
 from ..process_group.world import current
 from .device_mesh import DeviceMesh
-from .placements import Partial, Placements, Replicate, Shard, chunk_lengths
+from .placements import Partial, Placements, Replicate, Shard, chunk_lengths, splitting_order
 
 MESH: Final = "mesh"
 """The type of the pseudo devices of distributed tensors."""
@@ -44,12 +44,13 @@ class Layout:
         """This rank's part."""
         if self._part is None:
             lengths, start = list(self.shape), [0] * len(self.shape)
-            sizes = zip(self.placements, self.mesh.shape, self.mesh.get_coordinate(), strict=True)
-            for placement, size, place in sizes:
+            coordinate = self.mesh.get_coordinate()
+            for dim in splitting_order(self.placements):
+                placement = self.placements[dim]
                 if isinstance(placement, Shard):
-                    chunks = chunk_lengths(lengths[placement.dim], size)
-                    start[placement.dim] += sum(chunks[:place])
-                    lengths[placement.dim] = chunks[place]
+                    chunks = chunk_lengths(lengths[placement.dim], self.mesh.shape[dim])
+                    start[placement.dim] += sum(chunks[: coordinate[dim]])
+                    lengths[placement.dim] = chunks[coordinate[dim]]
             self._part = Part(tuple(lengths), tuple(start), self.shape)
         return self._part
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,15 @@ class Shard(Placement):
     """Each rank has a part along axis ``dim``, as ``chunk`` splits it: the last may be short."""
 
     dim: int
+
+
+@dataclass(frozen=True)
+class StridedShard(Shard):
+    """``Shard``, of the parts into which later dimensions of the mesh split the same axis.
+
+    So ``fully_shard`` divides what ``parallelize_module`` has split: along ``("dp", "tp")`` a weight lies as
+    ``(StridedShard(0), Shard(0))``, and its parts along ``"dp"`` make up the part of one rank of ``"tp"``.
+    """
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,30 @@ def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: in
     for p in chosen:
         if isinstance(p, Shard) and not -ndim <= p.dim < ndim:
             raise AxisError(f"{name}: {p} was asked of a tensor of {ndim} dimensions.")
-    return tuple(Shard(p.dim % ndim) if isinstance(p, Shard) else p for p in chosen)
+    return plain(type(p)(p.dim % ndim) if isinstance(p, Shard) else p for p in chosen)
+
+
+def plain(placements: Iterable[Placement]) -> Placements:
+    """Return the same placements, with ``Shard`` for ``StridedShard`` where both split alike."""
+    chosen = list(placements)
+    for dim, p in enumerate(chosen):
+        if not isinstance(p, StridedShard):
+            continue
+        if StridedShard(p.dim) not in chosen[:dim] and Shard(p.dim) not in chosen[dim + 1 :]:
+            chosen[dim] = Shard(p.dim)
+    return tuple(chosen)
+
+
+def splitting_order(placements: Sequence[Placement]) -> list[int]:
+    """Return the mesh's dimensions in the order in which they split axes: those of ``StridedShard`` last."""
+    return sorted(range(len(placements)), key=lambda dim: isinstance(placements[dim], StridedShard))
+
+
+def splits_inside(placements: Sequence[Placement], dim: int, axis: int) -> bool:
+    """Return whether a dimension of the mesh splits the parts of ``axis`` that ``dim`` makes, or would."""
+    order = splitting_order(placements)
+    inner = [placements[other] for other in order[order.index(dim) + 1 :]]
+    return any(isinstance(p, Shard) and p.dim == axis for p in inner)
 
 
 def chunk_lengths(length: int, size: int) -> tuple[int, ...]:
@@ -72,7 +104,8 @@ def local_shape(
 ) -> tuple[int, ...]:
     """Return the shape of a rank's part; later dimensions of the mesh split the parts of earlier ones."""
     local = list(shape)
-    for placement, size, place in zip(placements, sizes, coordinate, strict=False):
+    for dim in splitting_order(placements):
+        placement = placements[dim]
         if isinstance(placement, Shard):
-            local[placement.dim] = chunk_lengths(local[placement.dim], size)[place]
+            local[placement.dim] = chunk_lengths(local[placement.dim], sizes[dim])[coordinate[dim]]
     return tuple(local)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +16,18 @@ from ...tensor.tensor import Tensor
 from ..collectives import functional
 from ..process_group.group import ProcessGroup, get_group
 from .device_mesh import DeviceMesh
-from .placements import Partial, Placement, Placements, Replicate, Shard, chunk_lengths, local_shape
+from .placements import (
+    Partial,
+    Placement,
+    Placements,
+    Replicate,
+    Shard,
+    StridedShard,
+    chunk_lengths,
+    local_shape,
+    plain,
+    splits_inside,
+)
 
 
 class Step(NamedTuple):
@@ -78,7 +89,7 @@ def plan(
             continue
         done.add(state)
         for step in _steps(shape, sizes, state, target):
-            following = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
+            following = plain((*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :]))
             count += 1
             heapq.heappush(heap, (elements + step.elements, length + 1, count, following, (*steps, step)))
 
@@ -86,15 +97,18 @@ def plan(
 def _steps(
     shape: tuple[int, ...], sizes: tuple[int, ...], state: Placements, target: Placements
 ) -> Iterator[Step]:
-    """Yield the steps that can be taken: later mesh dimensions split an axis after earlier ones."""
+    """Yield the steps that can be taken: only what splits an axis last is changed."""
     local = math.prod(local_shape(shape, state, sizes, (0,) * len(sizes)))
     wanted = {p for p in target if isinstance(p, Shard)}
     for dim, before in enumerate(state):
-        inner = {p.dim for p in state[dim + 1 :] if isinstance(p, Shard)}
-        if isinstance(before, Shard) and before.dim in inner:
+        if isinstance(before, Shard) and splits_inside(state, dim, before.dim):
             continue
         share = local * (sizes[dim] - 1)
-        afters: set[Placement] = {Replicate(), *(p for p in wanted if p.dim not in inner)}
+        afters: set[Placement] = {Replicate()}
+        for p in wanted:
+            stays = isinstance(before, Shard) and before.dim == p.dim
+            if not stays and not splits_inside((*state[:dim], p, *state[dim + 1 :]), dim, p.dim):
+                afters.add(p)
         if isinstance(before, Replicate) and isinstance(target[dim], Partial):
             afters.add(target[dim])
         for after in sorted(afters - {before}, key=repr):
@@ -108,7 +122,7 @@ def _steps(
 
 
 def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup) -> Tensor:
-    """Do a step; ``extent`` is the shape before this dimension of the mesh splits it."""
+    """Do a step; ``extent`` is the shape of a part that this dimension of the mesh does not split."""
     before, after, size = step.before, step.after, group.size
     if isinstance(before, Shard):
         lengths = chunk_lengths(extent[before.dim], size)
@@ -133,17 +147,21 @@ def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup) -> 
 
 def _spelled(placements: Placements) -> str:
     """Return placements as a word, which ops take."""
-    return " ".join(
-        f"S{p.dim}" if isinstance(p, Shard) else f"P{p.reduction}" if isinstance(p, Partial) else "R"
-        for p in placements
-    )
+    words = []
+    for p in placements:
+        if isinstance(p, Shard):
+            words.append(f"T{p.dim}" if isinstance(p, StridedShard) else f"S{p.dim}")
+        else:
+            words.append(f"P{p.reduction}" if isinstance(p, Partial) else "R")
+    return " ".join(words)
 
 
 def _read(word: str) -> Placements:
-    return tuple(
-        Shard(int(p[1:])) if p[0] == "S" else Partial(p[1:]) if p[0] == "P" else Replicate()
-        for p in word.split()
-    )
+    kinds: dict[str, Callable[[str], Placement]] = {
+        "S": lambda axis: Shard(int(axis)), "T": lambda axis: StridedShard(int(axis)), "P": Partial,
+        "R": lambda _: Replicate(),
+    }  # fmt: skip
+    return tuple(kinds[p[0]](p[1:]) for p in word.split())
 
 
 @custom_op("distributed::redistribute")
@@ -154,7 +172,8 @@ def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, g
     state = _read(source)
     result = x
     for step in plan(shape, sizes, state, _read(target)):
-        extent = local_shape(shape, state[: step.mesh_dim], sizes, coordinate)
+        unsplit = (*state[: step.mesh_dim], Replicate(), *state[step.mesh_dim + 1 :])
+        extent = local_shape(shape, unsplit, sizes, coordinate)
         result = _take(result, step, extent, ranks[step.mesh_dim])
         state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
     return result.clone()
@@ -205,7 +224,7 @@ def _(
 ) -> tuple[Tensor, int]:  # fmt: skip
     """Examples lie along a new first axis, so the axes of placements move up."""
     words = [
-        _spelled(tuple(Shard(p.dim + 1) if isinstance(p, Shard) else p for p in _read(word)))
+        _spelled(tuple(type(p)(p.dim + 1) if isinstance(p, Shard) else p for p in _read(word)))
         for word in (source, target)
     ]
     return _redistribute(x, (x.shape[0], *shape), *words, groups), 0

@@ -17,7 +17,7 @@ from ...ops.definition import Op, Spec, table
 from ...ops.sharding_rules import Mark, Part, Strategy
 from . import explicit_mode
 from .layout import Distributed, Layout, layout_of
-from .placements import Partial, Placement, Replicate, Shard, local_shape
+from .placements import Partial, Placement, Placements, Replicate, Shard, StridedShard, local_shape, plain
 from .redistribute import plan as steps_between
 from .redistribute import redistribute
 
@@ -73,6 +73,10 @@ def plan_op(
     """Plan an op on values, of which those that are distributed lie on one mesh; the others are numbers."""
     layouts = [v.layout if type(v) is Distributed else None for v in values]
     mesh = next(layout.mesh for layout in layouts if layout is not None)
+    strided = [
+        any(layout is not None and isinstance(layout.placements[dim], StridedShard) for layout in layouts)
+        for dim in range(mesh.ndim)
+    ]
     pairs = list(zip(values, dtypes, strict=True))
     rule_specs = [Spec(v.shape, v.local.dtype) if type(v) is Distributed else None for v in values]
     outs = op.specs(
@@ -86,7 +90,7 @@ def plan_op(
     for dim, size in enumerate(mesh.shape):
         chosen.append(_best(strategies, chosen, layouts, rule_specs, dim, size))
     targets = [
-        None if layout is None else tuple(_placement(s.operands[place]) for s in chosen)
+        None if layout is None else _placements([s.operands[place] for s in chosen], strided)
         for place, layout in enumerate(layouts)
     ]
     moves = tuple(
@@ -96,7 +100,7 @@ def plan_op(
     )  # fmt: skip
     decomposes = any(s.decomposes for s in chosen)
     results = tuple(
-        layout_of(mesh, tuple(_placement(s.results[k]) for s in chosen), spec.shape)
+        layout_of(mesh, _placements([s.results[k] for s in chosen], strided), spec.shape)
         for k, spec in enumerate(outs)
     )
     final = [move or layout for move, layout in zip(moves, layouts, strict=True)]
@@ -129,7 +133,7 @@ def _best(
             if layout is None or spec is None:
                 continue
             source, target = layout.placements[dim], _placement(mark)
-            if source != target:
+            if source != target and not (isinstance(source, StridedShard) and source.dim == mark):
                 changes += 1
                 total += _share(source, target, size) * spec.dtype.itemsize * _part_size(layout)
         return total, changes
@@ -161,6 +165,19 @@ def _share(source: Placement, target: Placement, size: int) -> float:
     if isinstance(source, Shard):
         return others if isinstance(target, Shard) else size - 1
     return others if isinstance(target, Shard) else 2 * others
+
+
+def _placements(marks: Sequence[Mark], strided: Sequence[bool]) -> Placements:
+    """Return the placements that marks stand for, one a dimension of the mesh.
+
+    Dimensions along which an operand lies as ``StridedShard`` split all operands and results after the
+    others: it is as though they were the last of the mesh, so that the rule holds.
+    """
+    chosen = [_placement(mark) for mark in marks]
+    return plain(
+        StridedShard(p.dim) if last and isinstance(p, Shard) else p
+        for p, last in zip(chosen, strided, strict=True)
+    )
 
 
 def _placement(mark: Mark) -> Placement:
