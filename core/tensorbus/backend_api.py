@@ -158,6 +158,9 @@ if TYPE_CHECKING:
     from .lowering.program.program import steps_of as steps_of
     from .lowering.schedules.attention import forward as _attention
     from .lowering.schedules.attention import score_code as _score_code
+    from .lowering.schedules.attention.key_parts import cut_keys as cut_keys
+    from .lowering.schedules.attention.key_parts import join_key_parts as join_key_parts
+    from .lowering.schedules.attention.key_parts import key_part_slots as key_part_slots
     from .lowering.schedules.attention.score_code import ScoreCode as ScoreCode
     from .lowering.schedules.pointwise.stores import PAST as PAST
     from .lowering.schedules.pointwise.stores import stored_past as stored_past
@@ -262,6 +265,9 @@ _LATER: Final = {
     "AttentionAttrs": "ops.nn.attention_blocks:Attrs",
     "AttentionProblem": "lowering.schedules.attention.forward:Problem",
     "attention_tiles": "lowering.schedules.attention.forward:tiles_of",
+    "cut_keys": "lowering.schedules.attention.key_parts",
+    "join_key_parts": "lowering.schedules.attention.key_parts",
+    "key_part_slots": "lowering.schedules.attention.key_parts",
     "ScoreCode": "lowering.schedules.attention.score_code",
     "ScoreNumbers": "lowering.schedules.attention.score_code:Numbers",
     "ScheduleRequest": "lowering.schedules.schedule",

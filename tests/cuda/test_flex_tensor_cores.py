@@ -67,7 +67,22 @@ def biased(bias: Any) -> Any:
     return lambda s, b, h, q, kv: s + bias[h, q, kv] * (kv - q) / 64
 
 
-CASES = {
+def thirds(b: Any, h: Any, q: Any, kv: Any) -> Any:
+    return ((q + kv) % 3 != b) & ((kv < 130) | (kv >= 390))
+
+
+PARTS = {
+    "one query of heads that share": Case((2, 8, 1, 128), (2, 2, 1300), 128),
+    "one query, blocks": Case((2, 8, 1, 64), (2, 2, 1201), 64, capped, thirds),
+    "one query, a bias": Case((1, 6, 1, 40), (1, 3, 900), 33, biased, None, (6, 1, 900), dtype="float16"),
+    "one query, keys of one batch": Case((3, 3, 1, 96), (1, 3, 777), 80, None, thirds, block=96),
+    "few queries": Case((1, 4, 7, 256), (1, 4, 600), 256, None, thirds, block=32, dtype="float16"),
+    "some queries": Case((1, 2, 40, 64), (1, 1, 2000), 64, capped, thirds),
+    "many heads that share": Case((1, 24, 1, 64), (1, 1, 1024), 64, scale=-0.2),
+}
+"""What has too few queries to fill a card: the keys are cut into parts."""
+
+CASES = PARTS | {
     "plain": Case((2, 4, 256, 128), (2, 4, 256), 128),
     "causal, shared heads": Case((2, 8, 301, 128), (2, 2, 457), 128, mask=causal),
     "changed scores, small blocks": Case((2, 4, 300, 64), (2, 4, 333), 64, capped, causal, block=64),
@@ -133,8 +148,13 @@ def test_the_choice_and_its_reasons() -> None:
             text = program.schedules()
             assert why in text
             assert "on tensor cores: a tile" not in text
-    (few,) = [p.schedules() for p in programs(Case((2, 8, 1, 64), (2, 2, 99), 64))][:1]
+    few = programs(Case((2, 8, 1, 64), (2, 2, 99), 64))[0].schedules()
     assert "queries or more" in few
+    assert "99 keys are too few to be cut" in few
+    for case in PARTS.values():
+        assert "parts of the keys on tensor cores: queries" in programs(case)[0].schedules()
+    many = programs(Case((8, 16, 1024, 64), (8, 16, 1024), 64))[0].schedules()
+    assert "tiles of queries fill the device" in many
 
 
 def test_lengths_are_arguments() -> None:
@@ -154,7 +174,7 @@ def test_lengths_are_arguments() -> None:
 def test_kernels_assemble(architecture: int, shared: int, tmp_path: Path) -> None:
     """Only the assembler reads what ``asm`` holds."""
     arch, target = native(str(architecture)), dialect(132, architecture, shared).target
-    for name in ("odd widths, odd blocks", "documents"):
+    for name in ("odd widths, odd blocks", "documents", "one query, blocks", "few queries"):
         for program in programs(CASES[name], target=target):
             assert "on tensor cores" in program.schedules()
             for kernel in program.kernels():
@@ -236,7 +256,7 @@ HOST = {
     "by warpgroups, small blocks": (Case((1, 2, 140, 64), (1, 2, 150), 64, capped, holes, block=48), 90),
     "by warps": (Case((2, 2, 77, 20), (1, 2, 91), 33, None, holes, block=48, dtype="float16"), 80),
     "by warps, a bias": (Case((1, 2, 100, 48), (1, 2, 110), 48, biased, None, (2, 100, 110)), 80),
-}
+} | {f"in parts, {name}": (case, 90) for name, case in PARTS.items()}
 
 
 @pytest.mark.full
@@ -263,6 +283,8 @@ def test_values_on_the_host(name: str, rng: np.random.Generator) -> None:
     of_logarithms = np.where(np.isfinite(expected[1].numpy()), weights.numpy(), 0).astype(np.float32)
 
     def shape(launch: Launch) -> Any:
+        if not launch.group:
+            return (2, 1, 1), (32, 1, 1)
         return (launch.grid[0] // launch.group, 1, 1), (launch.group, 1, 1)
 
     out, lse = cuda_host.run(forward, language, [*xs, *more], shape)

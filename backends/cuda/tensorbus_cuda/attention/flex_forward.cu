@@ -1,5 +1,15 @@
 // A tile of queries goes over its keys, with the softmax made on the way. In one stage keys of the next tile come
 // while values of this one are weighed, and values while its scores are made; in two, both all the time.
+// Parts of the keys leave their sums, to be joined.
+#if TB_TOGETHER  // rows are the heads that share keys, of one query each
+#define TB_ROWS share
+#define TB_HEAD(i) (head + (i))
+#define TB_QUERY(i) 0
+#else
+#define TB_ROWS queries
+#define TB_HEAD(i) head
+#define TB_QUERY(i) (i)
+#endif
 @head@ {
   constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
   constexpr int KEYS = tb_size(TB_N, TB_WIDTH), VALUES = tb_size(TB_N, TB_DEEP);
@@ -10,25 +20,42 @@
   unsigned int rest = blockIdx.x;
   const int tile = (int)tiles - 1 - (int)(rest % (unsigned int)tiles);  // the last ones have most keys, if any have
   rest /= (unsigned int)tiles;
-  const int head = rest % (unsigned int)heads, batch = rest / (unsigned int)heads, own = head / (int)share;
-  int block = 0, first = tile * TALL, stop = (int)queries;
-#if TB_STATES
+#if TB_TOGETHER
+  const int own = rest % (unsigned int)own_heads, head = own * (int)share;
+  rest /= (unsigned int)own_heads;
+#else
+  const int head = rest % (unsigned int)heads, own = head / (int)share;
+  rest /= (unsigned int)heads;
+#endif
+#if TB_PARTS
+  const int part = rest % (unsigned int)parts;
+  rest /= (unsigned int)parts;
+#endif
+  const int batch = rest;
+  int block = 0, first = tile * TALL, stop = TB_TOGETHER ? (int)share : (int)queries;
+#if TB_STATES && !TB_TOGETHER
   block = tile / (int)tiles_each;
   first = block * (int)query_block + tile % (int)tiles_each * TALL;
   stop = min((block + 1) * (int)query_block, (int)queries);
 #endif
-  const tb_rows q(query + query_o + batch * query_b0 + head * query_b1, query_s0, query_s1, TB_WIDTH);
+  const tb_rows q(query + query_o + batch * query_b0 + head * query_b1, TB_TOGETHER ? query_b1 : query_s0, query_s1,
+                  TB_WIDTH);
   const tb_rows k(key + key_o + batch * key_b0 + own * key_b1, key_s0, key_s1, TB_WIDTH);
   const tb_rows v(value + value_o + batch * value_b0 + own * value_b1, value_s0, value_s1, TB_DEEP);
   tb_walk walk;
+  int begin = 0;
   walk.length = (int)keys;
+#if TB_PARTS
+  begin = part * (int)part_length;
+  walk.length = min(begin + (int)part_length, (int)keys);
+#endif
   walk.states = nullptr;
 #if TB_STATES
   walk.states = states + states_o + batch * states_b0 + head * states_b1 + block * states_s0;
-  walk.step = states_s1, walk.blocks = (int)key_blocks, walk.size = (int)key_block;
+  walk.step = states_s1, walk.size = (int)key_block, walk.blocks = (walk.length + walk.size - 1) / walk.size;
 #endif
   q.copy<TALL, TB_WIDTH, THREADS>(queries_, first, stop - first);
-  bool more = walk.begin();
+  bool more = walk.begin(begin);
   if (more) k.copy<TB_N, TB_WIDTH, THREADS>(keys_, walk.at, walk.stop - walk.at);
   if (TB_STAGES == 2 && more) v.copy<TB_N, TB_DEEP, THREADS>(values_, walk.at, walk.stop - walk.at);
   tb_commit();
@@ -47,7 +74,7 @@
   int now = 0;
   while (more) {
     const int at = walk.at, end = walk.stop;
-    const bool partial = walk.partial;
+    const bool undecided = walk.partial;
     tb_arrived();
 #if TB_STAGES == 2
     more = walk.advance(TB_N);
@@ -79,21 +106,21 @@
         for (int n = 0; n < TB_N / 8; ++n)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = TB_INSIDE(column + n * 8 + e % 2, keys);
-            scores[m][n][e] = TB_SCORE(scores[m][n][e] * scale, batch, head, i, j);
+            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, TB_ROWS), j = TB_INSIDE(column + n * 8 + e % 2, keys);
+            scores[m][n][e] = TB_SCORE(scores[m][n][e] * scale, batch, TB_HEAD(i), TB_QUERY(i), j);
           }
     }
     const bool ends = at + TB_N > end;
-    if (ends || (TB_MASKED && partial)) {
+    if (ends || (TB_MASKED && undecided)) {
 #pragma unroll
       for (int m = 0; m < TB_M; ++m)
 #pragma unroll
         for (int n = 0; n < TB_N / 8; ++n)
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, queries), j = column + n * 8 + e % 2;
+            const int i = TB_INSIDE(row + m * 16 + e / 2 * 8, TB_ROWS), j = column + n * 8 + e % 2;
             bool counts = j < end;
-            if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, i, TB_INSIDE(j, keys));
+            if (TB_MASKED && undecided) counts &= TB_COUNTS(batch, TB_HEAD(i), TB_QUERY(i), TB_INSIDE(j, keys));
             scores[m][n][e] = counts ? scores[m][n][e] : -TB_INFINITY;
           }
     }
@@ -133,21 +160,39 @@
     if (TB_STAGES == 2) now ^= 1;
   }
   tb_arrived();
-  const long long line = ((long long)batch * heads + head) * queries + first + warp * ROWS;
+#if TB_PARTS
+  const long long group = ((long long)part * batches + batch) * heads + head;
+#else
+  const long long group = (long long)batch * heads + head;
+#endif
+  const long long line = group * queries + first + warp * ROWS;
   const int count = stop - first - warp * ROWS;
+#if !TB_PARTS
   float shares[TB_M][2];
+#endif
 #pragma unroll
   for (int m = 0; m < TB_M; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = total[m][half];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      const bool dead = sum == 0.0f;
-      shares[m][half] = dead ? 0.0f : 1.0f / sum;
+      float all = total[m][half];
+      all += __shfl_xor_sync(0xffffffffu, all, 1);
+      all += __shfl_xor_sync(0xffffffffu, all, 2);
       const int place = m * 16 + half * 8 + lane / 4;
       const float high = TB_FOLDS ? highest[m][half] * scale : highest[m][half];
-      if (lane % 4 == 0 && place < count) lse[line + place] = dead ? -TB_INFINITY : high + logf(sum);
+#if TB_PARTS
+      if (lane % 4 == 0 && place < count) {
+        sum[line + place] = all;
+        top[line + place] = high;
+      }
+#else
+      const bool dead = all == 0.0f;
+      shares[m][half] = dead ? 0.0f : 1.0f / all;
+      if (lane % 4 == 0 && place < count) lse[line + place] = dead ? -TB_INFINITY : high + logf(all);
+#endif
     }
+#if TB_PARTS
+  tb_store_sums<TB_DEEP>(partial + line * TB_DEEP, result, count);
+#else
   tb_store_rows<TB_DEEP>(out + line * TB_DEEP, result, shares, count);
+#endif
 }

@@ -20,7 +20,10 @@ from tensorbus.backend_api import (
     Layout,
     RuntimeArg,
     attention_tiles,
+    cut_keys,
+    join_key_parts,
     kernel_parts,
+    key_part_slots,
 )
 from tensorbus.backend_api import dtypes as dt
 
@@ -29,7 +32,7 @@ from .flex_functions import Function, functions, macros
 from .flex_wgmma import products
 
 if TYPE_CHECKING:
-    from tensorbus.backend_api import Dialect, LaunchList, Node, ScheduleRequest
+    from tensorbus.backend_api import Dialect, LaunchList, Node, ScheduleRequest, Target
 
 _HERE: Final = Path(__file__).parent
 _WARP: Final = 32
@@ -40,6 +43,10 @@ _SWIZZLED: Final = 1024
 """At multiples of how many bytes tiles of warpgroups begin: a block is given so many more."""
 _HALF_BLOCK: Final = 64
 """Queries of a block of the mask up to which a tile has half as many rows."""
+_SHORTEST_PART: Final = 256
+"""Keys of a part: over fewer, tiles that come while others are made use of do not pay."""
+_BUSY_PER_BLOCK: Final = 64
+"""Work-items of those that fill a device for each block, of one warp, that goes over a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,20 +248,75 @@ def _blocks(length: int, block: int) -> int:
     return -(-length // block) if block else 0
 
 
+def _forward_text(p: AttentionProblem, tile: Tile) -> _KernelText:
+    """Return the kernel that goes over keys, without its sizes and results."""
+    t = _KernelText(p, "forward", tile, functions(p, dialect(1), derivative=False))
+    t.constants["TB_FOLDS"] = int(not t.constants["TB_CHANGES"] and p.attrs.scale > 0)
+    t.constants |= {"TB_PARTS": 0, "TB_TOGETHER": 0}
+    _operands(t, p)
+    return t
+
+
 def forward(request: ScheduleRequest, launches: LaunchList, architecture: int) -> None:
     """Append the launch of attention."""
     root = request.root
     p = AttentionProblem(request, root.inputs, AttentionAttrs(**root.attrs))
     tile = forward_tile(p.width, p.deep, p.blocks[0], architecture)
-    calls = functions(p, dialect(1), derivative=False)
-    t = _KernelText(p, "forward", tile, calls)
-    t.constants["TB_FOLDS"] = int(not t.constants["TB_CHANGES"] and p.attrs.scale > 0)
-    _operands(t, p)
+    t = _forward_text(p, tile)
     count, each = attention_tiles(p.queries, p.blocks[0], tile.tall)
-    t.sizes(tiles=count, tiles_each=max(each, 1), key_blocks=_blocks(p.keys, p.blocks[1]))
+    t.sizes(tiles=count, tiles_each=max(each, 1))
     t.result("out", p.query.spec.dtype, request.results[0])
     t.result("lse", dt.float32, request.results[1])
     t.add(launches, count * p.heads * p.batch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPlan:
+    """How parts of the keys are gone over.
+
+    ``together`` says that a tile's rows are the heads that share keys, of one query each. There are ``tiles``
+    of them, ``tiles_each`` in a block of the mask, for each of ``groups`` and each part.
+    """
+
+    tile: Tile
+    together: bool
+    tiles: int
+    tiles_each: int
+    groups: int
+    parts: Any
+
+
+def plan_parts(p: AttentionProblem, target: Target) -> PartPlan:
+    """Return the plan of a call: as many parts as keep the device busy."""
+    share = _share(p)
+    together = p.queries == 1 < share and (p.states is None or p.states.spec.shape[1] == 1)
+    rows = share if together else p.queries
+    n = 64 if _padded(p.width) + _padded(p.deep) <= 256 else 32
+    m = 2 if rows > 16 and _padded(p.deep) <= 128 else 1
+    tile = _tile(m, n, 1, 2, (p.width,), (p.width, p.deep), wgmma=False)
+    tiles, each = attention_tiles(rows, 0 if together else p.blocks[0], tile.tall)
+    groups = p.batch * (p.own_heads if together else p.heads)
+    wanted = -(-target.work_items_to_fill // (_BUSY_PER_BLOCK * tiles * groups))
+    parts = cut_keys(p, wanted, p.blocks[1] or n, _SHORTEST_PART)
+    return PartPlan(
+        tile=tile, together=together, tiles=tiles, tiles_each=max(each, 1), groups=groups, parts=parts
+    )
+
+
+def forward_parts(request: ScheduleRequest, launches: LaunchList) -> None:
+    """Append the launches of attention whose keys are cut into parts, and what joins them."""
+    root = request.root
+    p = AttentionProblem(request, root.inputs, AttentionAttrs(**root.attrs))
+    plan = plan_parts(p, launches.target)
+    t = _forward_text(p, plan.tile)
+    t.constants |= {"TB_PARTS": 1, "TB_TOGETHER": int(plan.together)}
+    t.sizes(tiles=plan.tiles, tiles_each=plan.tiles_each, own_heads=p.own_heads, batches=p.batch,
+            parts=plan.parts.count, part_length=plan.parts.length)  # fmt: skip
+    slots = key_part_slots(p, launches, plan.parts.count)
+    for name, slot in slots.items():
+        t.result(name, dt.float32, slot)
+    t.add(launches, plan.tiles * plan.groups * plan.parts.count)
+    join_key_parts(p, launches, slots, request.results, plan.parts.count)
 
 
 def gradients(request: ScheduleRequest, launches: LaunchList, architecture: int) -> None:

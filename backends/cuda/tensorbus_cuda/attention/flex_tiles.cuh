@@ -164,6 +164,26 @@ static __device__ __forceinline__ void tb_store_rows(tb_half_t *to, const float 
     }
 }
 
+// Store rows of float32, those below `count` of the warp's own.
+template <int WIDTH, int M>
+static __device__ __forceinline__ void tb_store_sums(float *to, const float (&c)[M][tb_padded(WIDTH) / 8][4], int count) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = m * 16 + half * 8 + lane / 4;
+      if (row < count)
+#pragma unroll
+        for (int d = 0; d < tb_padded(WIDTH) / 8; ++d)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int column = d * 8 + lane % 4 * 2 + e;
+            if (column < WIDTH) to[(long long)row * WIDTH + column] = c[m][d][2 * half + e];
+          }
+    }
+}
+
 // The runs of the other side that a tile has to do with: all of it, or the blocks that are not empty.
 struct tb_walk {
   const unsigned char *states;
@@ -183,12 +203,14 @@ struct tb_walk {
     }
     return false;
   }
-  __device__ __forceinline__ bool begin() {
-    number = -1;
-    at = 0;
+  // `first`, where rows begin, begins a block too; `length` is where they end.
+  __device__ __forceinline__ bool begin(int first = 0) {
+    at = first;
     stop = length;
     partial = true;
-    return states == nullptr ? length > 0 : find();
+    if (states == nullptr) return at < length;
+    number = first / size - 1;
+    return find();
   }
   __device__ __forceinline__ bool advance(int tile) {
     at += tile;

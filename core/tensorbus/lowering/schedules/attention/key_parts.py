@@ -6,6 +6,7 @@ gone over side by side; a second kernel joins what they found (flash decoding, D
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ....dtypes.definition import bool_
@@ -22,15 +23,26 @@ from .score_code import negative_infinity
 from .tile import cast
 
 
+def cut_keys(p: Problem, wanted: int, unit: int, shortest: int) -> KeyParts:
+    """Return ``wanted`` parts of whole units of keys, or fewer: none is shorter than ``shortest``.
+
+    Nor does what they leave to be joined take more memory than the keys and values themselves, so that memory
+    grows as the lengths do.
+    """
+    lines = max(p.batch * p.heads * p.queries, 1)
+    read = p.own_batch * p.own_heads * p.keys * (p.width + p.deep) * p.key.spec.dtype.itemsize
+    most = min(-(-p.keys // max(unit, shortest)), read // (lines * (p.deep + 2) * p.dtype.itemsize))
+    count = max(1, min(most, wanted))
+    length = -(-p.keys // (count * unit)) * unit
+    return KeyParts(-(-p.keys // length) if length else 0, length)
+
+
 def _parts(p: Problem, target: Target) -> KeyParts:
-    """Return the parts: as many as keep the device busy, none shorter than a few rows."""
+    """Return the parts: as many as keep the device busy."""
     limits = target.heuristics
     unit = p.blocks[1] or limits.attention_rows_gpu
     lines = max(p.batch * p.heads * p.queries, 1)
-    most = -(-p.keys // max(unit, limits.attention_min_part))
-    count = max(1, min(most, -(-target.work_items_to_fill // lines)))
-    length = -(-p.keys // (count * unit)) * unit
-    return KeyParts(-(-p.keys // length) if length else 0, length)
+    return cut_keys(p, -(-target.work_items_to_fill // lines), unit, limits.attention_min_part)
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:
@@ -52,23 +64,32 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
     p = Problem(request, request.root.inputs, Attrs(**request.root.attrs))
     parts = _parts(p, launches.target)
-    lines = p.batch * p.heads * p.queries
-    found = {
-        "partial": launches.temporary(parts.count * lines * p.deep, p.dtype),
-        "sum": launches.temporary(parts.count * lines, p.dtype),
-        "top": launches.temporary(parts.count * lines, p.dtype),
+    slots = key_part_slots(p, launches, parts.count)
+    emit_forward(p, launches, slots, parts)
+    join_key_parts(p, launches, slots, request.results, parts.count)
+
+
+def key_part_slots(p: Problem, launches: LaunchList, count: int) -> dict[str, int]:
+    """Return the buffers of what ``emit_forward`` stores for each part, batch, head and query."""
+    lines = count * p.batch * p.heads * p.queries
+    return {
+        "partial": launches.temporary(lines * p.deep, p.dtype),
+        "sum": launches.temporary(lines, p.dtype),
+        "top": launches.temporary(lines, p.dtype),
     }
-    emit_forward(p, launches, found, parts)
-    _join(p, launches, found, request, parts.count, lines)
 
 
-def _join(
-    p: Problem, launches: LaunchList, found: dict[str, int], request: ScheduleRequest, count: int, lines: int
-) -> None:  # fmt: skip
-    """Append the kernel that adds up the parts of each query, an element of the result to each work-item."""
+def join_key_parts(
+    p: Problem, launches: LaunchList, slots: Mapping[str, int], results: Sequence[int], count: int
+) -> None:
+    """Append the kernel that adds up the parts of each query, an element of the result to each work-item.
+
+    ``results`` are the slots of the result and of the logarithms of the rows' sums.
+    """
+    lines = p.batch * p.heads * p.queries
     b, dtype = Builder(f"tb_attention_join_{p.deep}"), p.dtype
     column, line = Var("i0", INDEX), Var("i1", INDEX)
-    for name in found:
+    for name in slots:
         b.buffer(name, dtype)
     parts, every = b.size("parts", count), b.size("lines", lines)
     none, zero = negative_infinity(dtype), literal(0, dtype)
@@ -96,9 +117,9 @@ def _join(
     with b.when(ix.less(column, ONE)):
         logs = b.let(Apply("add", (top, Apply("log", (by,), dtype)), dtype), "log")
         b.store("lse", line, Select(dead, none, logs, dtype))
-    out, lse = request.results
+    out, lse = results
     loops = [(column, const(p.deep), p.deep), (line, every, lines)]
-    launches.add(b.finish(loops), {**found, "out": out, "lse": lse})
+    launches.add(b.finish(loops), {**slots, "out": out, "lse": lse})
 
 
 KEYS_IN_PARTS: Final = Schedule(
