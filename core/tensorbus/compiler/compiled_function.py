@@ -23,7 +23,7 @@ from ..devices.device import device
 from ..dispatch.modes import CompositeValue, is_guarded, is_value_mode
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
-from ..system import fork_safe_locks
+from ..system import env, fork_safe_locks
 from ..system.garbage_collection import without_collections
 from ..system.progress_line import progress_line
 from ..system.rank_of_thread import rank_of_thread
@@ -46,6 +46,7 @@ from .programs.op_trace import OpTrace
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
 from .replay.eager_comparison import EagerComparison, eager_threads
+from .segments.long_loops import LongLoopFinder
 from .segments.segmentation import Segmentation, asks_cache
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
@@ -77,9 +78,9 @@ class CompiledFunction(Generic[P, R]):
     __slots__ = (
         "__dict__", "__weakref__", "_all_attributes", "_axes", "_divided_code", "_extra_code",
         "_failed_captures", "_function", "_lock", "_losses", "_note_sites", "_python_only", "_ranks",
-        "_refilled", "_root", "_segmentation", "_tracing", "_unsettled_captures", "_varying", "breaks",
-        "compare_eager", "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles",
-        "replays",
+        "_refilled", "_root", "_segmentation", "_tracing", "_unrolls", "_unsettled_captures", "_varying",
+        "breaks", "compare_eager", "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons",
+        "recompiles", "replays",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +99,7 @@ class CompiledFunction(Generic[P, R]):
         self.graphs: list[Any] = []
         self.notes: list[str] = []
         self._extra_code: dict[CodeType, dict[str, Any]] = {}
-        self._python_only = self._all_attributes = False
+        self._python_only = self._all_attributes = self._unrolls = False
         self._refilled: dict[int, Any] = {}
         self._axes = DynamicAxes(dynamic)
         self._varying = VaryingInputs()
@@ -106,7 +107,7 @@ class CompiledFunction(Generic[P, R]):
         self._lock = fork_safe_locks.reentrant()
         self._ranks: WeakTable[Any, CompiledFunction[P, R]] | None = None
         self._segmentation: Segmentation | None = None
-        self._note_sites: Callable[[BreakSites], object] | None = None
+        self._note_sites: Callable[[BreakSites], bool] | None = None
         """Of a segment: takes the places where its capture broke, by which the function is divided anew."""
         self._losses: list[str] = []
         """What was said of calls that Python runs faster; one list for a function and its segments."""
@@ -234,8 +235,11 @@ class CompiledFunction(Generic[P, R]):
             return mine
 
     def _run_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        """Run the Python code: of a segment as it is, what breaks in it could not be divided any further."""
-        if self._note_sites is not None:
+        """Run the Python code: of a segment as it is, what breaks in it could not be divided any further.
+
+        So is a function with a loop that is too long for a program and could not be divided either.
+        """
+        if self._note_sites is not None or self._unrolls:
             return self._function(*args, **kwargs)
         if self._tracing is None and self._is_compared():
             devices = {x.device for x in (*args, *kwargs.values()) if exact_isinstance(x, Tensor)}
@@ -308,7 +312,7 @@ class CompiledFunction(Generic[P, R]):
             self.reasons = ["reaches a tensor that stands for others, as those of a transform do"]
             return self._function(*args, **kwargs)
         optimizer_init = OptimizerInit(reach)
-        with Tracer(self.mode, self.fullgraph, trial=True) as active:
+        with self._trial() as active:
             axes = self._axes.symbolic_axes(reach)
             for x, _ in axes.values():  # in the order in which a run with symbolic sizes takes them
                 active.place(x)
@@ -407,27 +411,39 @@ class CompiledFunction(Generic[P, R]):
                 self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
             )
             self.reasons = [str(reason)]
-            if not unsettled and active.sites.breaks:
-                self._divide(active.sites, reach.codes)
+            if not unsettled and (active.sites.breaks or active.sites.loops):
+                divided = self._divide(active.sites, reach.codes)
+                if active.sites.repeats and not divided:
+                    self._python_only = self._unrolls = True
         return out
 
-    def _divide(self, sites: BreakSites, codes: Iterable[CodeType]) -> None:
+    def _trial(self) -> Tracer:
+        """Return the tracer of a capture, which ends where a loop is too long."""
+        code = self._code()
+        divided = {code: self._divided_code} if code is not None and self._divided_code is not None else {}
+        finder = LongLoopFinder(0 if self.fullgraph else env.unroll_limit(), divided)
+        return Tracer(
+            self.mode, self.fullgraph, trial=True, find_long_loop=finder.find, search_from=finder.search_from
+        )
+
+    def _divide(self, sites: BreakSites, codes: Iterable[CodeType]) -> bool:
         """Divide the function into segments where its capture broke, if its source and ``codes`` allow that.
 
-        ``codes`` are those that the function reaches.
+        ``codes`` are those that the function reaches. Return whether anything is divided anew.
         """
         if self._note_sites is not None:
-            self._note_sites(sites)
-            return
+            return self._note_sites(sites)
         if self._segmentation is not None or sites.asks_cache or asks_cache(codes):
-            return
+            return False
         segmentation = Segmentation(self._compile_segment)
         segmentation.add(sites)
-        if segmentation.callee(self._function) != self._function:
-            self._segmentation, self.replays = segmentation, []
+        if segmentation.callee(self._function) == self._function:
+            return False
+        self._segmentation, self.replays = segmentation, []
+        return True
 
     def _compile_segment(
-        self, function: FunctionType, divided: CodeType, note_sites: Callable[[BreakSites], object]
+        self, function: FunctionType, divided: CodeType, note_sites: Callable[[BreakSites], bool]
     ) -> CompiledFunction[..., Any]:
         segment = CompiledFunction(function, **self.options)
         segment._note_sites, segment._divided_code = note_sites, divided

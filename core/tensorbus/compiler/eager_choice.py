@@ -64,7 +64,7 @@ def costliest_line(traces: Sequence[OpTrace], sites: BreakSites, function: CodeT
             site = sites.nodes.get((trace.device, place))
             if site is not None and not is_open(node.spec.shape):
                 count = sum(prod(x.spec.shape) for x in (node, *node.inputs))
-                work[site] += count * _WEIGHTS[table[node.op].cost if node.op in table else "light"]
+                work[site[0]] += count * _WEIGHTS[table[node.op].cost if node.op in table else "light"]
     code, offset = max(work, key=lambda site: work[site]) if work else (function, 0)
     if code is None:
         return "?"

@@ -152,6 +152,16 @@ def comparing_eager() -> bool:
     return _switch("TENSORBUS_COMPARE_EAGER", True)
 
 
+def unroll_limit() -> int:
+    """``TENSORBUS_UNROLL_LIMIT=n``: how many ops of a loop one capture may record (1000). 0: any number."""
+    text = os.environ.get("TENSORBUS_UNROLL_LIMIT", "").strip()
+    if text.isdecimal() and len(text) < 10:
+        return int(text)
+    if text:
+        _refuse("TENSORBUS_UNROLL_LIMIT", text, "a whole number from 0")
+    return 1000
+
+
 def debugging() -> bool:
     """``TENSORBUS_DEBUG=1``: compare the operands of each kernel before and after it runs. Slow."""
     return _switch("TENSORBUS_DEBUG", False)

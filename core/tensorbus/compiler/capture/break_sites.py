@@ -35,12 +35,24 @@ class Position(NamedTuple):
             return cls(line, line, -1, -1)
         return cls(line, end, column, end_column)
 
+    def covers(self, other: Position) -> bool:
+        """Return whether another part lies in this one."""
+        if other.column < 0:
+            return self.line <= other.line and other.end_line <= self.end_line
+        first, last = (self.line, self.column), (self.end_line, self.end_column)
+        return first <= (other.line, other.column) and (other.end_line, other.end_column) <= last
+
+
+Places = tuple[tuple[CodeType, int], ...]
+"""Code of the user's on the stack with the instructions that it was at, the innermost first."""
+
 
 class BreakSites:
     """The places of one capture: ``breaks``, and those of calls that lead to one; ``ops`` that it recorded.
 
-    Both are by the id of a code object, which ``codes`` has, and the offsets of instructions. ``asks_cache``:
-    a function with a cache was asked about its cache, whose hits a program does not count.
+    Both are by the id of a code object, which ``codes`` has, and the offsets of instructions. ``loops`` are
+    those that repeat too often to be unrolled; ``repeats``: so does something that cannot be divided.
+    ``asks_cache``: a function with a cache was asked about its cache, whose hits a program does not count.
     """
 
     def __init__(self) -> None:
@@ -48,10 +60,11 @@ class BreakSites:
         self.breaks: dict[int, dict[int, bool]] = {}
         """Whether the break is in a function that is called there."""
         self.ops: dict[int, set[int]] = {}
-        self.asks_cache = False
-        self.last_op: tuple[CodeType, int] | None = None
-        self.nodes: dict[tuple[Any, int], tuple[CodeType, int]] = {}
-        """The innermost place of the user's that made a node, by device and place in the trace."""
+        self.loops: dict[int, set[Position]] = {}
+        self.asks_cache = self.repeats = False
+        self.last_op: Places = ()
+        self.nodes: dict[tuple[Any, int], Places] = {}
+        """The places of the user's that made a node, by device and place in the trace."""
 
     def note_break(self, frame: FrameType | None = None) -> None:
         """Note a break at the innermost line of the user's."""
@@ -64,16 +77,23 @@ class BreakSites:
 
     def note_op(self) -> None:
         """Note that an op is recorded."""
-        places = _user_places(sys._getframe(1))
-        self.last_op = places[0] if places else None
+        self.last_op = places = tuple(_user_places(sys._getframe(1)))
         for code, offset in places:
             self.codes[id(code)] = code
             self.ops.setdefault(id(code), set()).add(offset)
 
     def note_node(self, device: Any, place: int) -> None:
         """Note the place in the trace of the op that was noted last."""
-        if self.last_op is not None:
+        if self.last_op:
             self.nodes.setdefault((device, place), self.last_op)
+
+    def note_loop(self, code: CodeType, loop: Position, callers: Places) -> None:
+        """Note a loop of a function that ``callers`` lead to."""
+        self.codes[id(code)] = code
+        self.loops.setdefault(id(code), set()).add(loop)
+        for caller, offset in callers:
+            self.codes[id(caller)] = caller
+            self.breaks.setdefault(id(caller), {})[offset] = True
 
 
 def _user_places(frame: FrameType | None) -> list[tuple[CodeType, int]]:

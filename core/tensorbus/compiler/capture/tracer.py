@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from ...autograd import engine, node_order
@@ -58,6 +58,9 @@ _signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
 _MAX_SIGNATURES: Final = 1 << 14
 
 
+_FindLongLoop = Callable[[BreakSites, Mapping[Device, OpTrace], FrameType], GraphBreak | None]
+
+
 class Tracer(Mode):
     """The tracer of one call of a captured function.
 
@@ -70,12 +73,15 @@ class Tracer(Mode):
     captures = True
 
     def __init__(
-        self, mode: str = "default", fullgraph: bool = False, *, dry: bool = False, trial: bool = False
-    ) -> None:
+        self, mode: str = "default", fullgraph: bool = False, *, dry: bool = False, trial: bool = False,
+        find_long_loop: _FindLongLoop | None = None, search_from: int = 0,
+    ) -> None:  # fmt: skip
         self.mode = mode
         self.trial = trial
         self.fullgraph = fullgraph
         self.sites = BreakSites()
+        self._find_long_loop = find_long_loop
+        self._search_at = self._search_from = search_from
         self.prologue = HostPrologue(dry, self.sites.note_break if trial else None)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
@@ -115,6 +121,8 @@ class Tracer(Mode):
         """Record an op; return its result, or ``NotImplemented`` for values of another mode."""
         if self.trial:
             self.sites.note_op()
+            if self._search_at and len(self.sites.nodes) >= self._search_at:
+                self._end_at_long_loop()
         for x in operands:
             if type(x) not in _OPERANDS:
                 return self._check_and_record(op, operands, attrs)
@@ -478,7 +486,20 @@ class Tracer(Mode):
         self.breaks.append(graph_break)
         if self.trial:
             self.sites.note_break()
+            self.sites.nodes.clear()
         self.run()
+
+    def _end_at_long_loop(self) -> None:
+        """Run what was recorded, if a loop has recorded too much of it; else look again later."""
+        assert self._find_long_loop is not None
+        graph_break = self.untraced(partial(self._find_long_loop, self.sites, self.traces, sys._getframe(1)))
+        self._search_at += self._search_at // 2 + 1
+        if graph_break is not None:
+            if all((b.file, b.line) != (graph_break.file, graph_break.line) for b in self.breaks):
+                self.breaks.append(graph_break)
+            self.sites.nodes.clear()
+            self._search_at = self._search_from
+            self.run()
 
     def run(self, ready: PreparedRun | None = None) -> None:
         """Run the traces for the values that somebody has; afterwards everything begins anew.

@@ -15,7 +15,7 @@ from .function_source import position_of
 
 CALLEE: Final = ".callee"
 """The name of the function that returns what to call in the place of a function which breaks inside."""
-_WHOLE: Final = (
+UNDIVIDED: Final = (
     ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.BoolOp, ast.Starred,
     ast.NamedExpr,
 )  # fmt: skip
@@ -33,9 +33,15 @@ class BreakMarks:
         """Whether each marked node calls a function that breaks inside, by id."""
         self.whole: set[int] = set()
         """The ids of statements that Python runs as they are."""
+        self._loops: set[int] = set()
+        """The ids of loops that Python runs, round by round."""
         nodes = [(p, n) for s in root.body for n in ast.walk(s) if (p := position_of(n)) is not None]
         self._ops = [*ops]
         for position, leads in breaks.items():
+            loop = next((n for p, n in nodes if p == position and isinstance(n, (ast.For, ast.While))), None)
+            if loop is not None:
+                self._loops.add(id(loop))
+                continue
             node = next((n for p, n in nodes if p == position and isinstance(n, ast.expr)), None)
             if node is not None:
                 self._at[id(node)] = leads and isinstance(node, ast.Call)
@@ -53,6 +59,10 @@ class BreakMarks:
         else:
             self.whole.add(id(s))
 
+    def mark(self, node: ast.expr) -> None:
+        """Let Python evaluate a node, as if captures broke there."""
+        self._at.setdefault(id(node), False)
+
     def breaks_at(self, node: ast.AST) -> bool:
         """Return whether captures broke at this very node."""
         return id(node) in self._at
@@ -63,7 +73,7 @@ class BreakMarks:
 
     def within(self, node: ast.AST) -> bool:
         """Return whether captures broke anywhere in a node."""
-        return any(id(n) in self._at or id(n) in self.whole for n in ast.walk(node))
+        return any(id(n) in self._at or id(n) in self.whole or id(n) in self._loops for n in ast.walk(node))
 
     def has_ops(self, node: ast.AST) -> bool:
         """Return whether a node recorded ops."""
@@ -86,7 +96,7 @@ class Flattening:
         """Return an expression that is left when all before what breaks in it has been emitted."""
         if not self._marks.within(e):
             return self._part(e)
-        if isinstance(e, _WHOLE):
+        if isinstance(e, UNDIVIDED):
             return e
         rebuilt = self._rebuilt(e)
         return ast.copy_location(rebuilt, e)

@@ -124,7 +124,7 @@ class NameFlow:
             last = self._live_block(s.finalbody, after, exits)
             handlers = last
             for handler in s.handlers:
-                handlers = handlers | self._live_block(handler.body, last, exits)
+                handlers = handlers | (self._live_block(handler.body, last, exits) - {handler.name})
                 handlers = handlers | (read(handler.type, local) if handler.type else _NONE)
             inside = _Exits(exits.broken | last, exits.continued | last, exits.handled | handlers)
             tail = self._live_block(s.orelse, last, exits)
@@ -176,6 +176,11 @@ class NameFlow:
             x.id for x in ast.walk(s) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Del)
         }  # fmt: skip
         return (bound | certainly_bound(s, self._local)) - removed
+
+
+def names_needed(body: Sequence[ast.stmt], after: Names, local: Container[str]) -> Names:
+    """Return the names that are to be bound before statements, for them and for what is live behind them."""
+    return NameFlow((), (), local)._live_block(body, after, _Exits())
 
 
 def certainly_bound(s: ast.stmt, local: Container[str]) -> Names:

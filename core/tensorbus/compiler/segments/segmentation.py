@@ -37,9 +37,7 @@ class Segmentation:
 
     def __init__(
         self,
-        compile_segment: Callable[
-            [FunctionType, CodeType, Callable[[BreakSites], object]], Callable[..., Any]
-        ],
+        compile_segment: Callable[[FunctionType, CodeType, Callable[[BreakSites], bool]], Callable[..., Any]],
     ) -> None:
         self._compile = compile_segment
         self.withdrawn = False
@@ -76,6 +74,14 @@ class Segmentation:
                     self._splits.pop(id(code), None)
                     self._functions.pop(id(code), None)
                     new = True
+        for key, loops in sites.loops.items():
+            code = self._original(sites.codes[key])
+            known = self._breaks.setdefault(id(code), {})
+            if not loops <= known.keys():
+                known.update(dict.fromkeys(loops, False))
+                self._splits.pop(id(code), None)
+                self._functions.pop(id(code), None)
+                new = True
         for key, op_offsets in sites.ops.items():
             code = self._original(sites.codes[key])
             places = (Position.of_instruction(sites.codes[key], offset) for offset in op_offsets)

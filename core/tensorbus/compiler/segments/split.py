@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final
@@ -17,12 +17,14 @@ from typing import Any, Final
 from ..capture.break_sites import Position
 from .evaluation_order import CALLEE, BreakMarks, Flattening, computes
 from .function_source import FunctionSource, function_source
-from .name_flow import NameFlow, Names, certainly_bound, names_bound, names_read
+from .name_flow import NameFlow, Names, names_bound, names_needed, names_read
 
 _MAKER: Final = ".maker"
 _REFUSED_NAMES: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "globals"})
 _REFUSED_NODES: Final = (ast.NamedExpr, ast.Match, ast.TryStar, ast.Yield, ast.YieldFrom, ast.Await)
 _COMPOUND: Final = (ast.If, ast.While, ast.For, ast.With, ast.Try)
+_ADDING: Final = frozenset({"append", "appendleft", "extend", "insert"})
+"""Methods that add to a sequence. Python runs them in loops: a segment would be guarded by its length."""
 _CLOSING: Final = (ast.Lambda, ast.FunctionDef, ast.GeneratorExp, ast.ClassDef)
 
 
@@ -148,11 +150,14 @@ class _Splitting:
     def _lower_compound(self, s: Any, out: list[ast.stmt]) -> None:
         lowered = copy.copy(s)
         self._native.add(id(lowered))
+        if isinstance(s, (ast.For, ast.While)):
+            for call in _added_to(s.body):
+                self._marks.mark(call)
         if isinstance(s, ast.If):
             if self._marks.within(s.test):
                 lowered.test = self._flatten(s.test, out)
         elif isinstance(s, ast.For):
-            if self._marks.within(s.iter):
+            if self._marks.within(s.iter) or self._marks.has_ops(s.iter):
                 lowered.iter = self._flatten(s.iter, out)
         elif isinstance(s, ast.While) and (self._marks.within(s.test) or self._marks.has_ops(s.test)):
             first: list[ast.stmt] = []
@@ -270,16 +275,10 @@ class _Splitting:
     def _segment(self, body: list[ast.stmt]) -> ast.stmt:
         flow, local = self._flow, self._local
         live = flow.live[id(body[-1])]
-        bound: Names = frozenset()
-        read: Names = frozenset()
-        stored: Names = frozenset()
-        for s in body:
-            read |= names_read(s, local) - bound
-            bound |= certainly_bound(s, local)
-            stored |= names_bound(s, local)
+        stored: Names = frozenset().union(*(names_bound(s, local) for s in body))
         ends = isinstance(body[-1], ast.Return)
         after = frozenset() if ends else live & stored
-        parameters = read | (after - bound)
+        parameters = names_needed(body, after, local)
         if not parameters <= flow.bound[id(body[0])]:
             raise _Unbound
         ins, outs = sorted(parameters), sorted(after)
@@ -419,6 +418,26 @@ def _arguments(names: Sequence[str]) -> ast.arguments:
         posonlyargs=[], args=[ast.arg(n) for n in names], vararg=None, kwonlyargs=[], kw_defaults=[],
         kwarg=None, defaults=[],
     )  # fmt: skip
+
+
+def _added_to(body: Sequence[ast.stmt]) -> list[ast.Call]:
+    """Return the calls in the body of a loop that make a sequence longer which was there before the round."""
+    fresh = {n for s in body for n in names_bound(s, _Everything())}
+    return [
+        s.value for s in _statements(body)
+        if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)
+        and isinstance(s.value.func, ast.Attribute) and s.value.func.attr in _ADDING
+        and isinstance(s.value.func.value, ast.Name) and s.value.func.value.id not in fresh
+    ]  # fmt: skip
+
+
+def _statements(node: Any) -> Iterator[ast.stmt]:
+    """Go through statements and those in them, but not in what they define."""
+    for child in node if isinstance(node, list) else ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield child
+        if not isinstance(child, (ast.expr, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _statements(child)
 
 
 def _leaves(s: ast.stmt) -> bool:
