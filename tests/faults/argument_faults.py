@@ -6,6 +6,7 @@ does not fit the signature; a raw error from within is a fault, and so is one th
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 import warnings
@@ -182,6 +183,8 @@ def _check(
         problem = _problem(name, [*args, *kwargs.values()], error)
         if problem is not None:
             raise AssertionError(f"{call}: {error!r} {problem}") from error
+    with contextlib.suppress(tb.IndexingError):  # of an index that the device read later: no other call's
+        tb.Device(device, 0).synchronize()
 
 
 def _problem(name: str, args: list[Any], error: Exception) -> str | None:
