@@ -69,3 +69,5 @@ from .tensor.placements import Partial as Partial
 from .tensor.placements import Replicate as Replicate
 from .tensor.placements import Shard as Shard
 from .tensor.placements import StridedShard as StridedShard
+from .tensor.random import rand as rand
+from .tensor.random import randn as randn

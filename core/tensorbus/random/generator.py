@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from ..dispatch.levels import Level, levels
-from ..dispatch.modes import base_device, lift_to
+from ..dispatch.modes import base_device, lift_to, value_modes
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -32,6 +32,7 @@ from ..ops.fused_function import fuse_in_eager
 from ..ops.movement.family import as_shape
 from ..ops.movement.movement import broadcast_to, concat, reshape, slice
 from ..system import fork_safe_locks
+from ..system.rank_of_thread import rank_of_thread
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import CaptureTracer, active_tracer
@@ -85,17 +86,30 @@ class Generator:
 
 
 default_generator: Final = Generator(0)
+"""The stream of the process. Ranks that are threads have one each, which starts where their caller's is."""
+
+
+def generator_of_thread() -> Generator:
+    """Return the stream that random functions draw from here unless they are handed another."""
+    rank = rank_of_thread()
+    if rank is None:
+        return default_generator
+    own: Generator = rank.generator
+    return own
 
 
 @with_form
 def manual_seed(seed: int) -> Generator:
-    """Seed the stream that every random function draws from unless it is handed another generator."""
-    return default_generator.manual_seed(seed)
+    """Seed the stream that every random function draws from unless it is handed another generator.
+
+    In a rank of a distributed program it is that of the rank.
+    """
+    return generator_of_thread().manual_seed(seed)
 
 
 def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
     """Return the state from which ``random_bits`` draws words of ``shape``, and step over them."""
-    source, words = generator or default_generator, prod(check_shape("random", as_shape("random", shape)))
+    source, words = generator or generator_of_thread(), prod(check_shape("random", as_shape("random", shape)))
     spreading, each = _spreading(), words
     if spreading:
         words = 4 * (-(-words // 4)) * prod(level.count for level in spreading)
@@ -198,7 +212,8 @@ def untaped() -> Iterator[None]:
         _tape.reset(token)
 
 
-def _floating(name: str, dtype: DType | str | None) -> DType:
+def floating(name: str, dtype: DType | str | None) -> DType:
+    """Return the dtype to draw in: the default one for None. Raises ``DtypeError`` for integers."""
     kind = dt.default_float if dtype is None else dt.dtype(dtype)
     if not kind.is_floating:
         raise DtypeError(f"{name}: a floating-point dtype is needed, got {kind}.")
@@ -209,9 +224,27 @@ _BITS: Final = {dt.float16: 11, dt.bfloat16: 8, dt.float8_e4m3fn: 4, dt.float8_e
 """Bits of the fraction in the narrow dtypes: more would round up to 1."""
 
 
-def unit_of(state: Tensor, shape: Shape, bits: int = 24) -> Tensor:
-    """Return multiples of ``2**-bits`` in [0, 1): the same float32 on every device."""
-    return cast(bitwise_right_shift(random_bits(state, shape), 32 - bits), dt.float32) * 2.0**-bits
+def distributed(x: Tensor) -> Tensor | None:
+    """Return ``x`` where ranks have parts of it, so that each draws numbers for its own; else None."""
+    mode = value_modes.get(x._vtype.device.type) if value_modes else None
+    return x if hasattr(mode, "random_bits") else None
+
+
+def _bits_for(state: Tensor, shape: Shape, like: Tensor | None) -> Tensor:
+    """Return ``random_bits``; for what is ``distributed`` laid out as it, along the last axes."""
+    if like is None or distributed(like) is None:
+        return random_bits(state, shape)
+    mode: Any = value_modes[like._vtype.device.type]
+    bits: Tensor = mode.random_bits(state, shape, like)
+    return bits
+
+
+def unit_of(state: Tensor, shape: Shape, bits: int = 24, like: Tensor | None = None) -> Tensor:
+    """Return multiples of ``2**-bits`` in [0, 1): the same float32 on every device.
+
+    They lie as ``like``, a tensor of the last axes of ``shape``, does where ranks have parts of it.
+    """
+    return cast(bitwise_right_shift(_bits_for(state, shape, like), 32 - bits), dt.float32) * 2.0**-bits
 
 
 def open_unit(shape: Shape, device: DeviceLike, generator: Generator | None) -> Tensor:
@@ -220,9 +253,9 @@ def open_unit(shape: Shape, device: DeviceLike, generator: Generator | None) -> 
 
 
 @fuse_in_eager
-def open_unit_of(state: Tensor, shape: Shape) -> Tensor:
+def open_unit_of(state: Tensor, shape: Shape, like: Tensor | None = None) -> Tensor:
     """Return what ``open_unit`` draws from a state."""
-    return unit_of(state, shape, 23) + 2.0**-24
+    return unit_of(state, shape, 23, like) + 2.0**-24
 
 
 @with_form
@@ -234,14 +267,17 @@ def uniform(
 
     Between other limits than 0 and 1 the largest of them may be rounded to ``high``.
     """
-    kind = _floating("uniform", dtype)
+    kind = floating("uniform", dtype)
     size = as_shape("uniform", shape)
-    return _uniform(drawing(size, device, generator), size, low, high, kind)
+    return uniform_of(drawing(size, device, generator), size, low, high, kind)
 
 
 @fuse_in_eager
-def _uniform(state: Tensor, shape: Shape, low: Any, high: Any, kind: DType) -> Tensor:
-    unit = unit_of(state, shape, _BITS.get(kind, 24))
+def uniform_of(
+    state: Tensor, shape: Shape, low: Any, high: Any, kind: DType, like: Tensor | None = None
+) -> Tensor:
+    """Return what ``uniform`` draws from a state."""
+    unit = unit_of(state, shape, _BITS.get(kind, 24), like)
     spread = unit if (low, high) == (0.0, 1.0) else unit * (high - low) + low
     return spread if kind is dt.float32 else cast(spread, kind)
 
@@ -257,14 +293,17 @@ def normal(
     """
     if isinstance(std, (tuple, list)):
         raise ShapeError(f"normal: the shape comes first, normal({std!r}, {shape!r}, {mean!r}).")
-    kind = _floating("normal", dtype)
+    kind = floating("normal", dtype)
     size = as_shape("normal", shape)
-    return _normal(drawing((2, *size), device, generator), size, mean, std, kind)
+    return normal_of(drawing((2, *size), device, generator), size, mean, std, kind)
 
 
 @fuse_in_eager
-def _normal(state: Tensor, shape: Shape, mean: Any, std: Any, kind: DType) -> Tensor:
-    pairs = unit_of(state, (2, *shape))
+def normal_of(
+    state: Tensor, shape: Shape, mean: Any, std: Any, kind: DType, like: Tensor | None = None
+) -> Tensor:
+    """Return what ``normal`` draws from a state for twice the elements."""
+    pairs = unit_of(state, (2, *shape), 24, like)
     radius = sqrt(-2.0 * log(1.0 - pairs[0]))
     drawn = radius * cos((2 * math.pi) * pairs[1]) * std + mean
     return drawn if kind is dt.float32 else cast(drawn, kind)
@@ -291,22 +330,29 @@ def randint(
                 f"randint: a shape is needed: randint({low!r}, {high!r}, (3,)), or randint(9, (3,))."
             )
         low, high, shape = 0, low, high
+    return integers("randint", low, high, as_shape("randint", shape), dtype, device, generator)
+
+
+def integers(
+    name: str, low: int, high: int, size: Shape, dtype: DType | str | None, device: DeviceLike,
+    generator: Generator | None, like: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Return what ``randint`` draws, laid out as ``like`` where ranks have parts of it."""
     span = high - low
     if not 0 < span <= 1 << 63:
-        raise ShapeError(f"randint: the range must hold 1 to 2**63 integers, got [{low}, {high}).")
+        raise ShapeError(f"{name}: the range must hold 1 to 2**63 integers, got [{low}, {high}).")
     kind = dt.default_int if dtype is None else dt.dtype(dtype)
     if not (kind.is_integer or kind.is_floating):
-        raise DtypeError(f"randint: an integer or floating-point dtype is needed, got {kind}.")
+        raise DtypeError(f"{name}: an integer or floating-point dtype is needed, got {kind}.")
     for bound in (low, high - 1):
-        dt.check_scalar("randint", bound, kind)
-    size = as_shape("randint", shape)
+        dt.check_scalar(name, bound, kind)
     states = [drawing(size, device, generator) for _ in range(1 if span <= 1 << 32 else 2)]
-    return _integers(*states, shape=size, low=low, span=span, kind=kind)
+    return _integers(*states, shape=size, low=low, span=span, kind=kind, like=like)
 
 
 @fuse_in_eager
-def _integers(*states: Tensor, shape: Shape, low: int, span: int, kind: DType) -> Tensor:
-    high, *low_words = [cast(random_bits(state, shape), dt.uint64) for state in states]
+def _integers(*states: Tensor, shape: Shape, low: int, span: int, kind: DType, like: Tensor | None) -> Tensor:
+    high, *low_words = [cast(_bits_for(state, shape, like), dt.uint64) for state in states]
     drawn = _share(high, low_words[0], span) if low_words else bitwise_right_shift(high * span, 32)
     return cast((drawn if low >= 0 else cast(drawn, dt.int64)) + low, kind)
 
@@ -344,13 +390,13 @@ def bernoulli(
         return chosen(drawing(size, device, generator), size, p)
     size = p.shape if shape is None else as_shape("bernoulli", shape)
     wide = cast(p, dt.float32) if p.dtype is not dt.float64 else p
-    return chosen(drawing(size, p.device, generator), size, wide)
+    return chosen(drawing(size, p.device, generator), size, wide, distributed(p))
 
 
 @fuse_in_eager
-def chosen(state: Tensor, shape: Shape, p: Any) -> Tensor:
+def chosen(state: Tensor, shape: Shape, p: Any, like: Tensor | None = None) -> Tensor:
     """Return what ``bernoulli`` draws from a state."""
-    return less(unit_of(state, shape), p)
+    return less(unit_of(state, shape, 24, like), p)
 
 
 @with_form

@@ -33,8 +33,17 @@ from ..ops.reduction.reduction import sum
 from ..ops.reduction.scan import sum_scan
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
-from .generator import Generator, _words, open_unit, randint, uniform
-from .generator import normal as normal_of
+from .generator import (
+    Generator,
+    _words,
+    distributed,
+    drawing,
+    floating,
+    integers,
+    normal_of,
+    open_unit,
+    uniform_of,
+)
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
@@ -141,8 +150,9 @@ def rand_like(
     generator: Generator | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return numbers spread evenly over [0, 1), of the shape, dtype and device of ``x``."""
-    drawn = uniform(x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
-    return asked(drawn, requires_grad)
+    kind, like = floating("rand_like", dtype or x.dtype), None if device else distributed(x)
+    state = drawing(x.shape, device or x.device, generator)
+    return asked(uniform_of(state, x.shape, 0.0, 1.0, kind, like), requires_grad)
 
 
 @with_form
@@ -151,8 +161,9 @@ def randn_like(
     generator: Generator | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return normally distributed numbers, of the shape, dtype and device of ``x``."""
-    drawn = normal_of(x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
-    return asked(drawn, requires_grad)
+    kind, like = floating("randn_like", dtype or x.dtype), None if device else distributed(x)
+    state = drawing((2, *x.shape), device or x.device, generator)
+    return asked(normal_of(state, x.shape, 0.0, 1.0, kind, like), requires_grad)
 
 
 @with_form
@@ -162,4 +173,5 @@ def randint_like(
 ) -> Tensor:  # fmt: skip
     """Return integers in ``[low, high)``, or in ``[0, low)``, of the shape, dtype and device of ``x``."""
     ends = (0, low) if high is None else (low, high)
-    return randint(*ends, x.shape, dtype=dtype or x.dtype, device=device or x.device, generator=generator)
+    like = None if device else distributed(x)
+    return integers("randint_like", *ends, x.shape, dtype or x.dtype, device or x.device, generator, like)

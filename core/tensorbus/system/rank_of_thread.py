@@ -20,6 +20,8 @@ _local = _Local()
 def rank_of_thread() -> Any:
     """Return an object that stands for the rank; None outside of ranks that are threads.
 
+    Its ``generator`` is what random functions draw from on the rank.
+
     >>> rank_of_thread() is None
     True
     """

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
+from ...random.generator import Generator, generator_of_thread
 from ...system.rank_of_thread import rank_of_thread, set_rank_of_thread
 from .records import Record, Records
 
@@ -38,6 +39,9 @@ class World:
         self.timeout, self.prefer, self.threads = float(timeout), prefer, threads
         self.token = f"@{next(_numbers)}.{rank}" if threads else ""
         """What sets the names of its groups apart from those of other threads, or of what the process was."""
+        self.generator = Generator()
+        """What random functions draw from on a rank that is a thread: as the thread that starts the ranks."""
+        self.generator.set_state(generator_of_thread().get_state())
         self.records = Records()
         self.groups: dict[str, ProcessGroup] = {}
         self.meshes: dict[int, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
@@ -12,12 +12,13 @@ from ...devices.device import Device, ValueType
 from ...dispatch.levels import Level
 from ...dispatch.modes import detached_value, stack_of
 from ...errors import DeviceError
+from ...ops.creation.random import bits_of_part
 from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
 from .implicit_replication import is_replicating
 from .layout import MESH, Distributed, Layout, layout_of, mesh_of, part_device
-from .placements import Replicate
+from .placements import Replicate, Shard, plain
 from .sharding_plan import ShardingPlan, plan_op
 
 MAX_PLANS: Final = 4096
@@ -98,6 +99,23 @@ class MeshMode:
     def detach(self, value: Distributed) -> Distributed:
         """Return the value without what derivatives would be taken by."""
         return self.map_parts(value, lambda x: wrap(detached_value(x), x._vtype))
+
+    def random_bits(self, state: Any, shape: Sequence[int], like: Any) -> Any:
+        """Return random bits of ``shape`` whose last axes lie as ``like``: each rank draws its part.
+
+        The ranks have the same state, so that the numbers are those of any other layout.
+        """
+        layout: Layout = like._value.layout
+        lead = len(shape) - len(layout.shape)
+        placements = plain(
+            type(p)(p.dim + lead)
+            if isinstance(p, Shard) and shape[p.dim + lead] == layout.shape[p.dim]
+            else Replicate()
+            for p in layout.placements
+        )
+        laid = layout_of(layout.mesh, placements, tuple(shape))
+        value = Distributed(bits_of_part(state._value.local, laid.part), laid)
+        return wrap(value, ValueType.of(value.local.dtype, state._vtype.device))
 
     def readable(self, value: Distributed) -> Any:
         """Return the whole tensor, for which all ranks communicate unless each has it."""

@@ -19,7 +19,7 @@ from ...ops.fused_function import fuse_in_eager
 from ...ops.movement.movement import reshape
 from ...ops.reduction.reduction import argmax
 from ...ops.reduction.softmax import softmax
-from ...random.generator import Generator, chosen, drawing, open_unit_of
+from ...random.generator import Generator, chosen, distributed, drawing, open_unit_of
 from ...tensor.tensor import Tensor
 
 _ALPHA: Final = 1.7580993408473766
@@ -93,7 +93,7 @@ def _dropped(
 @fuse_in_eager
 def _thinned(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
     """Return ``x`` with some elements, or some of its channels, dropped; a derivative draws them again."""
-    return x * (cast(chosen(state, mask, 1 - p), x.dtype) * (1 / (1 - p)))
+    return x * (cast(chosen(state, mask, 1 - p, distributed(x)), x.dtype) * (1 / (1 - p)))
 
 
 def _check(name: str, p: float) -> None:
@@ -144,7 +144,7 @@ def _alpha(
 @fuse_in_eager
 def _limited(x: Tensor, state: Tensor, mask: tuple[int, ...], p: float) -> Tensor:
     scale = 1 / math.sqrt((_ALPHA * _ALPHA * p + 1) * (1 - p))
-    keeps = cast(chosen(state, mask, 1 - p), x.dtype)
+    keeps = cast(chosen(state, mask, 1 - p, distributed(x)), x.dtype)
     shift = (keeps - 1) * (_ALPHA * scale) + _ALPHA * scale * p
     return x * (keeps * scale) + shift
 
@@ -171,5 +171,5 @@ def gumbel_softmax(
 
 @fuse_in_eager
 def _shares(logits: Tensor, state: Tensor, tau: float, dim: int) -> Tensor:
-    noise = cast(-log(-log(open_unit_of(state, logits.shape))), logits.dtype)
+    noise = cast(-log(-log(open_unit_of(state, logits.shape, distributed(logits)))), logits.dtype)
     return softmax((logits + noise) / tau, axis=dim)

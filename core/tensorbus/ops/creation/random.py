@@ -14,10 +14,11 @@ from ...dtypes import definition as dt
 from ...errors import ShapeError
 from .. import sharding_rules
 from ..definition import Op, Shape, Spec, table
-from ..elementwise.comparison import bitwise_and, bitwise_right_shift, bitwise_xor
-from ..elementwise.where_cast import cast
+from ..elementwise.comparison import bitwise_and, bitwise_right_shift, bitwise_xor, equal
+from ..elementwise.where_cast import cast, where
+from ..fused_function import fuse_in_eager
 from ..movement.family import as_shape
-from ..movement.movement import concat, reshape, slice
+from ..movement.movement import broadcast_to, concat, reshape, slice
 from .creation import check_shape, iota
 
 if TYPE_CHECKING:
@@ -93,3 +94,46 @@ random_bits = table.add(
         doc="The uint32 words of Philox4x32-10; ``state`` is uint64: the key, then the first block.",
     )
 )
+
+
+def bits_of_part(state: Any, part: sharding_rules.Part) -> Any:
+    """Return the elements of ``random_bits(state, part.whole)`` that lie in a part of it.
+
+    Those behind the last axis that is divided stand side by side, a run of words, for which the counter
+    begins where the run does: a rank draws its own numbers only, and up to three words more for each run.
+    """
+    shape, start, whole = part
+    divided = [axis for axis, length in enumerate(whole) if shape[axis] != length]
+    if not divided or not prod(shape):
+        return random_bits(state, shape)
+    axis = divided[-1]
+    behind = prod(whole[axis + 1 :])
+    run, row, first = shape[axis] * behind, whole[axis] * behind, start[axis] * behind
+    if prod(shape[:axis]) > 1:
+        return reshape(_runs(state, shape[:axis], start[:axis], whole[:axis], run, row, first), shape)
+    place = sum(start[k] * prod(whole[k + 1 :]) for k in range(axis + 1))
+    moved = state + iota(2, dtype=dt.uint64, device=state.device) * (place // 4)
+    words = random_bits(moved, (place % 4 + run,))
+    return reshape(slice(words, (place % 4,), (run,), (1,)), shape)
+
+
+@fuse_in_eager
+def _runs(state: Any, rows: Shape, start: Shape, whole: Shape, run: int, row: int, first: int) -> Any:
+    """Return the words ``first`` to ``first + run`` of some rows of ``row`` words: one run for each row."""
+    number: Any = 0
+    for k, length in enumerate(rows):
+        along = iota(length, dtype=dt.uint64, device=state.device, start=start[k]) * prod(whole[k + 1 :])
+        number = reshape(along, (length,) + (1,) * (len(rows) - 1 - k)) + number
+    column = (prod(rows), 1)
+    places = reshape(number, column) * row + first
+    key, counter = (slice(state, (k,), (1,), (1,)) for k in (0, 1))
+    blocks = bitwise_right_shift(places, 2) + counter
+    states = concat([broadcast_to(reshape(key, (1, 1)), column), blocks], axis=1)
+    aligned = row % 4 == 0
+    words = _philox(states, ((first % 4 if aligned else 3) + run,))
+    skips = (first % 4,) if aligned else range(4)
+    out = None
+    for skip in skips:
+        at = slice(words, (0, skip), (column[0], run), (1, 1))
+        out = at if out is None else where(equal(bitwise_and(places, 3), skip), at, out)
+    return out

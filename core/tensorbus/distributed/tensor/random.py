@@ -1,0 +1,68 @@
+"""Random distributed tensors: each rank draws its own part of them, and none communicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...dtypes.definition import DType, default_float
+from ...errors import ArgumentError
+from ...ops.creation.creation import full
+from ...ops.movement.family import as_shape
+from ...ops.movement.movement import broadcast_to
+from ...random import sampling
+from ...random.generator import Generator
+from .device_mesh import DeviceMesh
+from .dtensor import DTensor
+from .layout import cell_of
+from .placements import Partial, Placement, Replicate, checked_placements, local_shape
+
+
+def rand(
+    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
+    dtype: DType | str | None = None, generator: Generator | None = None, requires_grad: bool = False,
+) -> DTensor:  # fmt: skip
+    """Return numbers spread evenly over [0, 1), the same for any placements: those of ``tb.rand``.
+
+    Each rank draws its part of them. The ranks of the mesh call it with generators in the same state, as
+    those are by default; a rank that needs numbers of its own besides has them from a ``Generator`` of its
+    own. ``placements`` as ``distribute_tensor`` has them. Raises ``ArgumentError`` for others.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     mesh = dist.init_device_mesh("cpu", (2,))
+    ...     x = dist.rand(3, device_mesh=mesh, placements=[dist.Shard(0)], generator=tb.Generator(0))
+    ...     return x.full_tensor().tolist() == tb.rand(3, generator=tb.Generator(0)).tolist()
+    >>> dist.run_ranks(rank, 2)
+    [True, True]
+    """
+    like = _blank("rand", shape, device_mesh, placements, dtype)
+    return sampling.rand_like(like, generator=generator, requires_grad=requires_grad)  # type: ignore[return-value]
+
+
+def randn(
+    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
+    dtype: DType | str | None = None, generator: Generator | None = None, requires_grad: bool = False,
+) -> DTensor:  # fmt: skip
+    """Return normally distributed numbers, those of ``tb.randn``: see ``rand``."""
+    like = _blank("randn", shape, device_mesh, placements, dtype)
+    return sampling.randn_like(like, generator=generator, requires_grad=requires_grad)  # type: ignore[return-value]
+
+
+def _blank(
+    name: str, shape: Any, mesh: DeviceMesh, placements: Sequence[Placement] | None, dtype: DType | str | None
+) -> DTensor:
+    """Return a tensor that says how the new one lies; its part is one element, seen everywhere."""
+    size = as_shape(name, shape[0] if len(shape) == 1 else shape)
+    whole = (Replicate(),) * mesh.ndim
+    chosen = checked_placements(name, whole if placements is None else placements, mesh.ndim, len(size))
+    if any(isinstance(p, Partial) for p in chosen):
+        raise ArgumentError(
+            f"{name}: a new tensor is laid out by Shard and Replicate, got {[*chosen]}; redistribute the"
+            f" result to Partial."
+        )
+    part = local_shape(size, chosen, mesh.shape, mesh.get_coordinate())
+    zero = full((), 0, dtype=dtype or default_float, device=mesh.device_type)
+    like: DTensor = cell_of(broadcast_to(zero, part), mesh, chosen, size)
+    return like
