@@ -16,9 +16,9 @@ from running import Run, compare, run
 
 QUICK = "refdev"
 """The device of the fast tier: it runs programs kernel by kernel, and nothing waits for a C compiler."""
-QUICK_EVERY = 2
+QUICK_EVERY = 3
 """Of how many programs the fast tier runs one on it."""
-FAST_EVERY = 60
+FAST_EVERY = 90
 """Of how many programs the fast tier runs one on the other devices too."""
 READS = ("tolist", "numpy", "__array__", "__repr__")
 """The methods by which Python reads values of tensors."""

@@ -25,7 +25,7 @@ COMPILED_FOLDERS: Final = tuple(
     f"tests/{name}/" for name in "conformance conformance_kit cpu cuda metal opencl".split()
 )
 """Where most cases wait for a compiler."""
-COMPILED_CASES: Final = 4
+COMPILED_CASES: Final = 3
 """How many cases of one test the fast tier runs there at most."""
 KIT_CPU_EACH: Final = 6
 """Of how many ops the fast tier has the kit examine one on cpu, which compiles their programs in C."""

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from .. import plugins
 from ..devices.device import device
-from ..dispatch.modes import CompositeValue, is_guarded, is_value_mode
+from ..dispatch.modes import is_guarded
 from ..nn.module import Module
 from ..nn.uninitialized_parameter import is_lazy
 from ..system import env, fork_safe_locks
@@ -30,7 +30,7 @@ from ..system.rank_of_thread import rank_of_thread
 from ..system.weak_tables import WeakSet, WeakTable
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
-from ..tracing.lazy_value import LazyValue, wait_for_copies
+from ..tracing.lazy_value import wait_for_copies
 from .capture.break_sites import CAPTURING_CODE, BreakSites
 from .capture.data_dependent_errors import CAPTURE_ROOTS
 from .capture.graph_break import GraphBreak
@@ -41,7 +41,7 @@ from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
 from .dynamic.retrace_shapes import retrace_with_shapes
 from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
-from .eager_choice import TOLD_FROM, costliest_line, is_compared, may_be_compared, warn_of_loss
+from .eager_choice import TOLD_FROM, code_of, costliest_line, is_compared, may_be_compared, warn_of_loss
 from .programs.op_trace import OpTrace
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
@@ -50,10 +50,10 @@ from .segments.long_loops import LongLoopFinder
 from .segments.segmentation import Segmentation, asks_cache
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
-from .state.object_view import StateNotSettled, TensorState, Uncapturable
+from .state.object_view import StateNotSettled, Uncapturable
 from .state.optimizer_init import OptimizerInit
 from .state.reachable import ReachableState
-from .state.value_identity import exact_isinstance
+from .state.value_identity import exact_isinstance, is_transformed, stands_for_others
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -184,7 +184,7 @@ class CompiledFunction(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        if _is_transformed(args, kwargs) or get_ident() in eager_threads:
+        if is_transformed(args, kwargs) or get_ident() in eager_threads:
             return self._function(*args, **kwargs)
         if (rank := rank_of_thread()) is not None:
             return self._of_rank(rank)(*args, **kwargs)  # type: ignore[no-any-return]
@@ -253,19 +253,14 @@ class CompiledFunction(Generic[P, R]):
 
     def _note_tracing_loss(self, eager_wins: bool) -> None:
         if eager_wins and self._tracing is not None:
-            line = str(self.breaks[0]) if self.breaks else costliest_line((), BreakSites(), self._code())
-            self._note_loss(self._tracing, line)
+            costliest = costliest_line((), BreakSites(), code_of(self._function))
+            self._note_loss(self._tracing, str(self.breaks[0]) if self.breaks else costliest)
 
     def _note_loss(self, comparison: EagerComparison, line: str) -> None:
         """Say once that Python is faster, where that matters."""
         if not self._losses and comparison.seconds[0] >= TOLD_FROM:
             warn_of_loss(self.name, comparison, line)
         self._losses.append(f"{comparison}: Python runs it, mostly at {line}")
-
-    def _code(self) -> CodeType | None:
-        """Return the code of the function, where it is Python."""
-        callee: Any = self._function.forward if isinstance(self._function, Module) else self._function
-        return getattr(callee, "__code__", None)
 
     def _compare(self, entry: CacheEntry, traces: Sequence[OpTrace], sites: BreakSites) -> None:
         """Let the next calls of a new entry be compared with Python, where that is possible."""
@@ -275,7 +270,7 @@ class CompiledFunction(Generic[P, R]):
 
         def decided(eager_wins: bool) -> None:
             if eager_wins and entry.comparison is not None:
-                self._note_loss(entry.comparison, costliest_line(nodes, sites, self._code()))
+                self._note_loss(entry.comparison, costliest_line(nodes, sites, code_of(self._function)))
 
         entry.compare([trace.device for trace in traces], decided)
 
@@ -308,7 +303,7 @@ class CompiledFunction(Generic[P, R]):
         if any(is_lazy(tracked.obj) for tracked in reach.tensors()):
             self.reasons = ["reaches a lazy module that was not called yet"]
             return self._function(*args, **kwargs)
-        if any(_stands_for_others(tracked.obj) for tracked in reach.tensors()):
+        if any(stands_for_others(tracked.obj) for tracked in reach.tensors()):
             self.reasons = ["reaches a tensor that stands for others, as those of a transform do"]
             return self._function(*args, **kwargs)
         optimizer_init = OptimizerInit(reach)
@@ -346,7 +341,7 @@ class CompiledFunction(Generic[P, R]):
                 entry is not None and not several and (bool(varying) or self._varying.may_be_read_by(reach))
             )
             if entry is not None and not varies and not axes:
-                _drop_old_values(reach)
+                reach.drop_old_values()
             active.run(entry.prepared if entry is not None else None)
         self._note(active)
         retraced = None
@@ -419,7 +414,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _trial(self) -> Tracer:
         """Return the tracer of a capture, which ends where a loop is too long."""
-        code = self._code()
+        code = code_of(self._function)
         divided = {code: self._divided_code} if code is not None and self._divided_code is not None else {}
         finder = LongLoopFinder(0 if self.fullgraph else env.unroll_limit(), divided)
         return Tracer(
@@ -475,14 +470,6 @@ class _OfRank(CompiledFunction[P, R]):
         return self._capture_missed(args, kwargs)
 
 
-def _drop_old_values(reach: ReachableState) -> None:
-    """Drop the old values of tensors that the run assigns: new ones may reuse their memory."""
-    for tracked in reach.objects.values():
-        state = tracked.before.state
-        if isinstance(state, TensorState) and type(tracked.obj._value) is LazyValue:
-            state.value = None
-
-
 def _drop_all_entries() -> None:
     """Drop every cache entry: its executable may be gone, as a device is in a forked child."""
     for compiled in _all:
@@ -490,15 +477,6 @@ def _drop_all_entries() -> None:
 
 
 plugins.on_change(_drop_all_entries)
-
-
-def _is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return any(exact_isinstance(x, Tensor) and _stands_for_others(x) for x in (*args, *kwargs.values()))
-
-
-def _stands_for_others(x: Tensor) -> bool:
-    """Return whether a tensor's value lives no longer than a call of a transform."""
-    return is_value_mode(x.device.type) and not isinstance(x._value, CompositeValue)
 
 
 WRAPPED_FUNCTIONS[CompiledFunction] = "_function"

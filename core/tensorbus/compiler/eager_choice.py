@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 from types import CodeType
-from typing import Final
+from typing import Any, Final
 
 from ..devices.device import Device
 from ..errors import TensorbusError
+from ..nn.module import Module
 from ..ops.definition import USER, table
 from ..system import env
 from ..system.user_frame import user_frame
@@ -54,6 +55,12 @@ def may_be_compared(traces: Sequence[OpTrace]) -> bool:
             if values * _MEMORY_PART > _free_memory(trace.device):
                 return False
     return True
+
+
+def code_of(function: Any) -> CodeType | None:
+    """Return the code of a function, or of a module's ``forward``, where it is Python."""
+    callee = function.forward if isinstance(function, Module) else function
+    return getattr(callee, "__code__", None)
 
 
 def costliest_line(traces: Sequence[OpTrace], sites: BreakSites, function: CodeType | None) -> str:

@@ -1,6 +1,6 @@
 """Runs a function on lazy values.
 
 A call comes in; its ops, its side effects and where the graph breaks leave. In order: ``tracer``,
-``side_effect_observer``, ``graph_break``, ``break_sites``, ``symbolic_index``, ``data_dependent_errors``,
-``flush``.
+``op_signatures``, ``side_effect_observer``, ``graph_break``, ``break_sites``, ``symbolic_index``,
+``data_dependent_errors``, ``flush``.
 """

@@ -9,19 +9,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 from ...autograd import engine, node_order
 from ...devices.device import Device, ValueType
-from ...dispatch import kernel_preference
 from ...dispatch.modes import CompositeValue, Mode, is_value_mode, value_modes
-from ...dispatch.plan import Plan, new_cache, plan
 from ...dtypes.definition import check_scalar, integer_range, weak_operand
 from ...eager.runner import as_operands
-from ...errors import CaptureError, ShapeError
+from ...errors import CaptureError
 from ...nn.parameter import Parameter
 from ...ops.definition import Op, Spec, table
 from ...random.generator import untaped
@@ -32,30 +29,18 @@ from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open, texts
 from ...tracing.sym_number import SymNumber
 from ..programs.compiled_program import CompiledProgram, PreparedRun
-from ..programs.op_trace import Key, OpTrace, Transfer
+from ..programs.op_trace import OpTrace, Transfer
 from ..programs.program_cache import compile_program
 from . import symbolic_index
 from .break_sites import BreakSites
 from .data_dependent_errors import is_checked_read, is_error_handled, run_now
 from .flush import TraceFlush
 from .graph_break import GraphBreak, locate_break
+from .op_signatures import OpSignature, signature_of, symbolic_signature
 from .side_effect_observer import restore_profiler, unobserved
 
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = _SCALARS | {Tensor, Parameter, SymNumber}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Signature:
-    """What an op on operands of these types and shapes comes down to."""
-
-    plan: Plan
-    specs: tuple[Spec, ...]
-    key: Key
-
-
-_signatures: dict[Any, _Signature] = new_cache()  # type: ignore[assignment]
-_MAX_SIGNATURES: Final = 1 << 14
 
 
 _FindLongLoop = Callable[[BreakSites, Mapping[Device, OpTrace], FrameType], GraphBreak | None]
@@ -248,68 +233,15 @@ class Tracer(Mode):
 
     def _signature(
         self, op: Op[...], kinds: Sequence[Any], operands: Sequence[Any], attrs: dict[str, Any]
-    ) -> _Signature:
+    ) -> OpSignature:
         shapes = [x._value.shape if isinstance(x, Tensor) else () for x in operands]
         if self.shape_env.symbols and (is_open(shapes) or is_open(attrs)):
-            return self._symbolic_signature(op, kinds, shapes, attrs)
-        named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
-        key = (op, *kinds, *shapes, *attrs, *named)
-        if kernel_preference.active():
-            key = (kernel_preference.preferred(op.name), *key)
-        try:
-            signature = _signatures.get(key)
-        except TypeError:  # an attribute that does not hash: dispatch says so as it does without a capture
-            signature = None
-        if signature is None:
-            with unobserved():
-                planned = plan(op, kinds, None if op.broadcasts else shapes, attrs, captured=True)
-            specs = tuple(Spec(s, d) for s, d in zip(shapes, planned.computed, strict=True))
-            signature = _Signature(
-                plan=planned,
-                specs=self._specs(op, specs, planned.attrs),
-                key=(
-                    op.name,
-                    tuple((k, repr(v)) for k, v in planned.attrs.items()),
-                    planned.out,
-                    planned.outs,
-                ),
-            )
-            if len(_signatures) >= _MAX_SIGNATURES:
-                _signatures.clear()
-            _signatures[key] = signature
+            return symbolic_signature(op, kinds, shapes, attrs)
+        signature = signature_of(op, kinds, shapes, attrs)
         for kind, x, computed in zip(kinds, operands, signature.plan.computed, strict=True):
             if kind is int:
                 self.prologue.checked(partial(check_scalar, op.name, dtype=computed), x)
         return signature
-
-    def _symbolic_signature(
-        self, op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: dict[str, Any]
-    ) -> _Signature:
-        """Work out an op whose shapes or attributes have open lengths."""
-        with unobserved():
-            hinted = plan(
-                op, kinds, None if op.broadcasts else hints(list(shapes)), hints(attrs), captured=True
-            )
-        normalized = {k: v for k, v in attrs.items() if k != "device" or op.family != "creation"}
-        specs = tuple(Spec(s, d) for s, d in zip(shapes, hinted.computed, strict=True))
-        if op.normalize is not None:
-            normalized = op.normalize(specs, **normalized)
-        result_specs = self._specs(op, specs, normalized)
-        key = (op.name, tuple((k, repr(texts(v))) for k, v in normalized.items()), hinted.out, hinted.outs)
-        planned = replace(
-            hinted, attrs=normalized, shapes=tuple(s.shape for s in result_specs) if hinted.outs else ()
-        )
-        return _Signature(plan=planned, specs=result_specs, key=key)
-
-    @staticmethod
-    def _specs(op: Op[...], specs: tuple[Spec, ...], attrs: Mapping[str, Any]) -> tuple[Spec, ...]:
-        try:
-            with unobserved():  # a shape rule of the user's is part of the op, not of what is captured
-                return op.specs(specs, attrs)
-        except ShapeError as error:
-            raise (
-                error if str(error).startswith(f"{op.name}:") else ShapeError(f"{op.name}: {error}")
-            ) from None
 
     def _trace_on(self, device: Device) -> OpTrace:
         for candidate in self.traces.values():  # mostly one: asked for at each op

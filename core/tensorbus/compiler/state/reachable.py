@@ -19,12 +19,13 @@ from typing import Any, Final
 from ...nn.hooks import EVERYWHERE
 from ...tensor.tensor import Tensor, materialize
 from ...tracing.active_tracer import DEFERRED_CODE
+from ...tracing.lazy_value import LazyValue
 from ...tracing.mutation_counter import mutation_counter
 from .code_names import Code, names_looked_up, package_chain, strings
 from .code_origin import is_own, is_standard
 from .global_modes import GlobalModes
 from .inspection import compares_by_identity, has_no_attributes, inspect_object, is_recreated
-from .object_view import AllAttributes, ChildRef, KeyAccess, ObjectView, Uncapturable
+from .object_view import AllAttributes, ChildRef, KeyAccess, ObjectView, TensorState, Uncapturable
 from .value_identity import exact_isinstance, is_scalar
 
 Location = tuple[int, Any]
@@ -306,6 +307,13 @@ class ReachableState:
         tracked.before = inspect_object(thing, self.names)
         self._untracked.append(tracked)
         self._track_children()
+
+    def drop_old_values(self) -> None:
+        """Drop the old values of tensors that the run assigns: new ones may reuse their memory."""
+        for tracked in self.objects.values():
+            state = tracked.before.state
+            if isinstance(state, TensorState) and type(tracked.obj._value) is LazyValue:
+                state.value = None
 
     def note_code(self, code: Code, scope: dict[str, Any]) -> None:
         """Note the names that a piece of the user's code reads."""

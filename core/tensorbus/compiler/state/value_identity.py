@@ -12,6 +12,7 @@ from operator import is_
 from types import MemberDescriptorType
 from typing import Any, Final
 
+from ...dispatch.modes import CompositeValue, is_value_mode
 from ...tensor.tensor import Tensor
 
 _SCALARS: Final = frozenset(
@@ -93,3 +94,13 @@ class DictItems:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._of[key] = value
+
+
+def is_transformed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Return whether an argument is a tensor of a transform."""
+    return any(exact_isinstance(x, Tensor) and stands_for_others(x) for x in (*args, *kwargs.values()))
+
+
+def stands_for_others(x: Tensor) -> bool:
+    """Return whether a tensor's value lives no longer than a call of a transform."""
+    return is_value_mode(x.device.type) and not isinstance(x._value, CompositeValue)
