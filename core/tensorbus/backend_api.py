@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from . import dtypes as dtypes
 from .amp.matmul_precision import get_matmul_precision as get_matmul_precision
 from .backend_interface.capabilities import SourceCall as SourceCall
+from .backend_interface.capabilities import SupportsAddresses as SupportsAddresses
 from .backend_interface.capabilities import SupportsCache as SupportsCache
 from .backend_interface.capabilities import SupportsDLPack as SupportsDLPack
 from .backend_interface.capabilities import SupportsHostArrays as SupportsHostArrays
 from .backend_interface.capabilities import SupportsHostMemory as SupportsHostMemory
 from .backend_interface.capabilities import SupportsHostViews as SupportsHostViews
+from .backend_interface.capabilities import SupportsLateErrors as SupportsLateErrors
 from .backend_interface.capabilities import SupportsLending as SupportsLending
 from .backend_interface.capabilities import SupportsPeerCopy as SupportsPeerCopy
 from .backend_interface.capabilities import SupportsPinnedMemory as SupportsPinnedMemory
@@ -64,6 +66,7 @@ from .errors import TensorbusError as TensorbusError
 from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
 from .errors import ValuesError as ValuesError
+from .interchange.transfer import device_address as device_address
 from .interchange.transfer import from_bytes as from_bytes
 from .interchange.transfer import from_memory as from_memory
 from .interchange.transfer import to_bytes as to_bytes

@@ -105,9 +105,6 @@ DEFECTS: dict[str, tuple[dict[str, Callable[..., Any]], str, str]] = {
         "broadcast",
     ),
     "a mismatch that nobody tells": ({"all_reduce": _forgives}, "mismatched", "all_reduce of other shapes"),
-    "an end without its reason": (
-        {"abort": lambda f, reason: f("it ended")}, "abort", "the program asked for it",
-    ),
 }  # fmt: skip
 
 

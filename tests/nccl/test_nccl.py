@@ -44,6 +44,9 @@ class _Nccl:
     def __getattr__(self, name: str) -> Any:
         return partial(self._queue, name)
 
+    def check_async_error(self) -> None:
+        pass
+
     def _queue(self, name: str, *values: int) -> None:
         grouped = getattr(self.own, "grouped", None)
         self.own.comm = self
@@ -103,33 +106,6 @@ def _group_end() -> None:
     _Nccl.own.comm.run(calls)
 
 
-class _Memory(np.ndarray[Any, Any]):
-    """CuPy's array, of the host's memory."""
-
-    @property
-    def data(self) -> Any:
-        return types.SimpleNamespace(ptr=self.ctypes.data)
-
-    def set(self, values: Any, stream: Any) -> None:
-        self[:] = values
-
-    def get(self, stream: Any, out: Any, blocking: bool) -> None:
-        out[:] = self
-
-
-class _Stream:
-    ptr = 0
-
-    def __init__(self, non_blocking: bool = True) -> None: ...
-
-    def record(self) -> _Stream:
-        return self
-
-    def wait_event(self, event: Any) -> None: ...
-
-    synchronize = record
-
-
 @pytest.fixture
 def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     nccl: Any = types.ModuleType("cupy.cuda.nccl")
@@ -140,26 +116,24 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
         setattr(nccl, f"NCCL_{name}", number)
     cupy: Any = types.ModuleType("cupy")
     cupy.cuda = types.ModuleType("cupy.cuda")
-    cupy.cuda.nccl, cupy.cuda.Stream = nccl, _Stream
+    cupy.cuda.nccl = nccl
     cupy.cuda.Device = lambda index: nullcontext()
-    cupy.cuda.get_current_stream = _Stream
-    cupy.cuda.runtime = types.SimpleNamespace(eventQuery=lambda ptr: 0, CUDARuntimeError=OSError)
-    cupy.uint8, cupy.zeros = np.uint8, lambda n, d: np.zeros(n, d).view(_Memory)
-    cupyx: Any = types.ModuleType("cupyx")
-    cupyx.empty_pinned = np.empty
-    for module in (cupy, cupy.cuda, nccl, cupyx):
+    cupy.cuda.get_current_stream = lambda: types.SimpleNamespace(ptr=0)
+    cupy.cuda.runtime = types.SimpleNamespace(CUDARuntimeError=OSError)
+    for module in (cupy, cupy.cuda, nccl):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr("tensorbus_nccl.communicator.from_capsule", _capsule)
+    monkeypatch.setattr("tensorbus_nccl.communicator.device_address", _address)
     from tensorbus_nccl.communicator import Factory
 
     store = dist.MemoryStore()
     return lambda rank: Factory().connect(Rendezvous("g", tuple(range(RANKS)), rank, store, 10.0))
 
 
-def _capsule(x: tb.Tensor, dtypes: Any, stream: int) -> Any:
-    from tensorbus.backend_api import from_capsule
-
-    return from_capsule(x, dtypes)
+def _address(x: tb.Tensor) -> int | None:
+    if not x.size:
+        return 0
+    array = np.from_dlpack(x)
+    return array.ctypes.data if array.flags.c_contiguous else None
 
 
 def _collectives(communicator: Any, rank: int) -> list[Any]:
@@ -179,7 +153,8 @@ def _collectives(communicator: Any, rank: int) -> list[Any]:
         [y.tolist() for y in communicator.all_to_all(parts, [sizes[rank]] * RANKS)],
         communicator.broadcast(x[::2], 2).tolist(),
         communicator.all_reduce(x[:0], "sum").tolist(),
-        communicator.barrier(),
+        [y.tolist() for y in communicator.all_gather(x[::2], [(3,)] * RANKS)],
+        communicator.reduce_scatter([x[1 + k : 2 + k] for k in range(RANKS)], "sum").tolist(),
     ]
 
 
@@ -189,10 +164,10 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
     def run(rank: int) -> None:
         communicator = communicators(rank)
         results[rank] = _collectives(communicator, rank)
-        with pytest.raises(dist.DistributedError, match=r"rank 2: all_reduce product of float32\[2\]"):
-            communicator.all_reduce(tb.ones(2, device="cpu"), "product" if rank == 2 else "sum")
-        with pytest.raises(dist.DistributedError, match="the group has ended"):
-            communicator.barrier()
+        assert communicator.problem() == ""
+        communicator.abort("it was asked for")
+        with pytest.raises(dist.DistributedError, match="the group has ended: it was asked for"):
+            communicator.all_reduce(tb.ones(2, device="cpu"), "sum")
 
     failures: list[BaseException] = []
 
@@ -223,5 +198,6 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
             [x[k][: rank + 1].tolist() for k in range(RANKS)],
             x[2][::2].tolist(),
             [],
-            None,
+            [y[::2].tolist() for y in x],
+            [sum(x)[1 + rank]],
         ]

@@ -295,6 +295,21 @@ class CudaRuntime:
             end.synchronize()
             return float(cupy.cuda.get_elapsed_time(start, end))
 
+    def raise_later(self, error: Exception, index: int) -> None:
+        """Raise ``error`` at the next wait for the GPU, or read of a value."""
+        self.units[index].late = error
+
+    def address(self, value: StridedArray, index: int) -> int | None:
+        """Return the address of the first element; its memory waits for the current stream before reuse."""
+        if value.size == 0:
+            return 0
+        if not value.is_contiguous:
+            return None
+        own, buffer = self.units[index].stream(), value.buffer
+        if buffer.stream is not own:
+            buffer.used_by(own)
+        return int(buffer.ptr) + value.offset * value.dtype.itemsize
+
     def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
         """Return a capsule over the value's memory, over a copy with ``copy=True``."""
         from .copies.dlpack import export

@@ -52,6 +52,27 @@ class SupportsStreams(Protocol):
 
 
 @runtime_checkable
+class SupportsLateErrors(Protocol):
+    """Optional: a device that raises errors of others where the host waits for it or reads a value."""
+
+    def raise_later(self, error: Exception, index: int) -> None:
+        """Raise ``error`` at the next wait for the device or read of a value; called from any thread."""
+        ...
+
+
+@runtime_checkable
+class SupportsAddresses(Protocol):
+    """Optional: a device whose memory has addresses that libraries take."""
+
+    def address(self, value: Any, index: int) -> int | None:
+        """Return the address of the first element, for work in the current stream; 0 where there is none.
+
+        None where the elements do not lie in C order, one behind the other.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsHostArrays(Protocol):
     """Optional: a device whose values live in host memory and can be NumPy arrays without a copy."""
 

@@ -1,8 +1,8 @@
 """What connects ranks: the protocol of communicators, of what makes them, and of the store where ranks meet.
 
-A communicator is a plugin as a device is. Its methods take and return tensors without history, block until
+A communicator is a plugin as a device is. Its methods take and return tensors without history, return when
 the result may be used as any other tensor, and are called by all ranks of the group in the same order; core
-gives them their order, handles, time records and derivatives.
+gives them their order, handles, time limits, records and derivatives.
 """
 
 from __future__ import annotations
@@ -76,6 +76,14 @@ class Communicator(Protocol[T]):
 
     Each method raises ``DistributedTimeoutError`` where a rank does not come in time, ``DistributedError``
     where ranks ask for different things (as far as it can tell), or where the group was aborted.
+
+    One that works on devices with streams may have ``queues = True``: its methods, ``barrier`` too, give
+    their work to the stream that is current on the tensors' device, and return without waiting for it. Core
+    then waits where somebody has to, and calls ``abort`` at the end of a call's time. Such a one may have a
+    method ``problem()``, asked from time to time, which returns what its library tells has failed, or "".
+
+    Any may have ``all_gather_flat(x, shapes)``, which returns the ranks' elements in C order, one rank behind
+    the other, as one tensor of one axis: where results are joined along the first axis nothing is copied.
     """
 
     def all_reduce(self, x: T, reduction: str) -> T:

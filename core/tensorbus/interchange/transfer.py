@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..autograd import engine
-from ..backend_interface.capabilities import SupportsHostMemory
+from ..backend_interface.capabilities import SupportsAddresses, SupportsHostMemory
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
@@ -69,6 +69,18 @@ def from_memory(data: memoryview, shape: Shape, dtype: DType, where: Device) -> 
     """
     name = "from_memory" if isinstance(runtime(where), SupportsHostMemory) else "from_host"
     return _of_bytes(name, data, shape, dtype, where)
+
+
+def device_address(x: Tensor) -> int | None:
+    """Return where the elements of ``x`` begin in its device's memory, for work in the current stream.
+
+    0 where there are none, and None where they do not lie in C order: then ``x.clone()`` has them so.
+    Raises ``DeviceError`` for a device whose memory has no addresses.
+    """
+    at = runtime(x.device)
+    if not isinstance(at, SupportsAddresses):
+        raise DeviceError(f"the memory of {x.device} has no addresses that could be handed to a library.")
+    return at.address(materialize(x), x.device.index)
 
 
 def _of_bytes(name: str, data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import Any, Final
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, combined, from_capsule
+from tensorbus.backend_api import Rendezvous, combined, device_address
 from tensorbus.errors import DistributedError
 
 from .session import Session
@@ -21,8 +22,6 @@ _NUMBERS: Final = {
 """What NCCL calls dtypes."""
 _REDUCTIONS: Final = {"sum": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
 _HEAD: Final = 64
-_DEFAULT: Final = 1
-"""CUDA's default stream, as DLPack counts streams."""
 Shape = tuple[int, ...]
 
 
@@ -53,7 +52,9 @@ class Factory:
 
 
 class Communicator:
-    """One process's end of a group."""
+    """One process's end of a group. Its work goes into the stream that is current on the tensors' GPU."""
+
+    queues = True
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._meeting, self._rank, self._size = rendezvous, rendezvous.rank, rendezvous.size
@@ -62,140 +63,146 @@ class Communicator:
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Let NCCL combine; or each rank a part, of what NCCL does not have."""
-        what, session = f"all_reduce {reduction} of {_spec(x)}", self._on(x)
+        session = self._on(x)
         kind = _kinds(x, reduction)
         if kind is None:
             flat = x.reshape((-1,))
             parts = [
                 flat[a:b] for a, b in pairwise(flat.size * k // self._size for k in range(self._size + 1))
             ]
-            received = self._exchange(what, what, parts, [parts[self._rank].shape] * self._size)
-            whole = self._gather(what, what, combined(received, reduction), [part.shape for part in parts])
+            received = self.all_to_all(parts, [parts[self._rank].shape] * self._size)
+            whole = self.all_gather(combined(received, reduction), [part.shape for part in parts])
             return tb.concat(whole).reshape(x.shape)
-        own, result = x.contiguous(), _empty(x, x.shape)
-        source, target = _address(own), _address(result)
-
-        def queue(comm: Any, stream: int) -> None:
-            if own.size:
-                comm.allReduce(source, target, own.size, *kind, stream)
-
-        session.agreed(what, what, queue)
+        own, source = _packed(x)
+        result, target = _new(x, x.shape)
+        if own.size:
+            session.run(
+                "all_reduce",
+                lambda comm, stream: comm.allReduce(source, target, own.size, *kind, stream),
+            )
         return result
 
     def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
-        """Send it to every rank."""
-        what = asked = f"all_gather of {x.dtype} in shapes {[*map(tuple, shapes)]}"
-        if tuple(x.shape) != tuple(shapes[self._rank]):
-            asked = f"{what}, though its own has shape {x.shape}"
-        return self._gather(what, asked, x, shapes)
+        """Send it to every rank: by NCCL's all-gather where all are of one size."""
+        if len({prod(shape) for shape in shapes}) == 1:
+            whole = self.all_gather_flat(x, shapes)
+            return [whole[k * x.size : (k + 1) * x.size].reshape(y) for k, y in enumerate(shapes)]
+        session, (_, source) = self._on(x), _packed(x)
+        results, number = [_new(x, shape) for shape in shapes], session.number("UINT8")
+
+        def queue(comm: Any, stream: int) -> None:
+            for root, (result, target) in enumerate(results):
+                if result.size:
+                    begin = source if root == self._rank else target
+                    comm.broadcast(begin, target, result.nbytes, number, root, stream)
+
+        session.run("all_gather", queue, together=True)
+        return [result for result, _ in results]
+
+    def all_gather_flat(self, x: tb.Tensor, shapes: Sequence[Shape]) -> tb.Tensor:
+        """Send it to every rank, which has all of them in one tensor."""
+        if len({prod(shape) for shape in shapes}) > 1:
+            return tb.concat([part.reshape((-1,)) for part in self.all_gather(x, shapes)])
+        session, (own, source) = self._on(x), _packed(x)
+        whole, target = _new(x, (self._size * own.size,))
+        number = session.number("UINT8")
+        if own.size:
+            session.run(
+                "all_gather", lambda comm, stream: comm.allGather(source, target, own.nbytes, number, stream)
+            )
+        return whole
 
     def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
-        """Let NCCL combine each rank's part."""
-        what = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
+        """Let NCCL combine each rank's part: without a copy where the parts lie one behind the other."""
         session, mine = self._on(xs[0]), xs[self._rank]
         kind = _kinds(mine, reduction)
         if kind is None:
-            return combined(self._exchange(what, what, xs, [mine.shape] * self._size), reduction)
-        result = _empty(mine, mine.shape)
-        target = _address(result)
+            return combined(self.all_to_all(xs, [mine.shape] * self._size), reduction)
+        result, target = _new(mine, mine.shape)
         if len({x.size for x in xs}) == 1:
-            joined = tb.concat([x.reshape((-1,)) for x in xs])
-            source = _address(joined)
+            _joined, source = _adjacent(xs)
+            if mine.size:
+                session.run(
+                    "reduce_scatter",
+                    lambda comm, stream: comm.reduceScatter(source, target, mine.size, *kind, stream),
+                )
+            return result
+        parts = [_packed(x) for x in xs]
 
-            def queue(comm: Any, stream: int) -> None:
-                if mine.size:
-                    comm.reduceScatter(source, target, mine.size, *kind, stream)
-        else:
-            parts = [x.contiguous() for x in xs]
-            sources = [_address(part) for part in parts]
+        def queue(comm: Any, stream: int) -> None:
+            for root, (part, begin) in enumerate(parts):
+                if part.size:
+                    into = target if root == self._rank else begin
+                    comm.reduce(begin, into, part.size, *kind, root, stream)
 
-            def queue(comm: Any, stream: int) -> None:
-                def reduce_all() -> None:
-                    for root, part in enumerate(parts):
-                        if part.size:
-                            into = target if root == self._rank else sources[root]
-                            comm.reduce(sources[root], into, part.size, *kind, root, stream)
-
-                session.together(reduce_all)
-
-        session.agreed(what, what, queue)
+        session.run("reduce_scatter", queue, together=True)
         return result
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
-        """Send each rank its part, once all have said what they send."""
-        what = f"all_to_all of {xs[0].dtype}"
-        table = [list(x.shape) for x in xs]
-        axes = max(len(shape) for shape in [*table, *shapes, (0,)]) + 1
-        rows = [[len(shape), *shape] + [0] * (axes - 1 - len(shape)) for shape in table]
-        sizes = tb.tensor(rows, dtype="int64", device=xs[0].device)
-        session = self._on(xs[0])
-        everyone = _empty(sizes, (self._size, self._size, axes))
-        source, target, number = _address(sizes), _address(everyone), session.number("INT64")
-        asked = f"{what} of up to {axes - 1} axes"
-        session.agreed(
-            what, asked, lambda comm, stream: comm.allGather(source, target, sizes.size, number, stream)
-        )
-        sent = [tuple(row[self._rank][1 : 1 + row[self._rank][0]]) for row in everyone.tolist()]
-        fits = [*map(tuple, shapes)] == sent
-        told = (
-            "as was said" if fits else f"rank {self._rank} was told {[*map(tuple, shapes)]} and gets {sent}"
-        )
-        session.agreed(what, f"{what}, {told}", lambda comm, stream: None)
-        return self._exchange(what, what, xs, shapes)
+        """Send each rank its part."""
+        session, own = self._on(xs[0]), [_packed(x) for x in xs]
+        results, number = [_new(xs[0], shape) for shape in shapes], session.number("UINT8")
+
+        def queue(comm: Any, stream: int) -> None:
+            for peer, ((part, source), (result, target)) in enumerate(zip(own, results, strict=True)):
+                if part.size:
+                    comm.send(source, part.nbytes, number, peer, stream)
+                if result.size:
+                    comm.recv(target, result.nbytes, number, peer, stream)
+
+        session.run("all_to_all", queue, together=True)
+        return [result for result, _ in results]
 
     def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
         """Send the root's to every rank."""
-        what, session = f"broadcast of {_spec(x)} from place {root}", self._on(x)
-        own, result = x.contiguous(), _empty(x, x.shape)
-        source, target, number = _address(own), _address(result), session.number("UINT8")
-
-        def queue(comm: Any, stream: int) -> None:
-            if own.size:
-                comm.broadcast(source, target, own.nbytes, number, root, stream)
-
-        session.agreed(what, what, queue)
+        session, (own, source), (result, target) = self._on(x), _packed(x), _new(x, x.shape)
+        number = session.number("UINT8")
+        if own.size:
+            session.run(
+                "broadcast",
+                lambda comm, stream: comm.broadcast(source, target, own.nbytes, number, root, stream),
+            )
         return result
 
     def send(self, x: tb.Tensor, to: int) -> None:
         """Send what it is, then its bytes."""
-        what, session, own = f"send of {_spec(x)}", self._on(x), x.contiguous()
+        session, (own, source) = self._on(x), _packed(x)
         text = f"{_spec(x)} {x.nbytes}".encode().ljust(_HEAD)
-        head = tb.tensor(list(text), dtype="uint8", device=x.device)
+        head, begin = _packed(tb.tensor(list(text), dtype="uint8", device=x.device))
         number = session.number("UINT8")
-
-        def give(part: tb.Tensor) -> None:
-            source = _address(part)
-            session.run(what, lambda comm, stream: comm.send(source, part.nbytes, number, to, stream))
-
-        give(head)
+        session.run("send", lambda comm, stream: comm.send(begin, head.nbytes, number, to, stream))
         if own.size:
-            give(own)
+            session.run("send", lambda comm, stream: comm.send(source, own.nbytes, number, to, stream))
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Wait for what it is, then for its bytes; what is of another shape is taken as well, and refused."""
-        what, session = f"recv of {_spec(like)}", self._on(like)
+        session = self._on(like)
         number = session.number("UINT8")
 
-        def take(into: tb.Tensor) -> None:
-            target = _address(into)
-            session.run(what, lambda comm, stream: comm.recv(target, into.nbytes, number, source, stream))
+        def take(size: int, target: int) -> None:
+            session.run("recv", lambda comm, stream: comm.recv(target, size, number, source, stream))
 
-        head = tb.empty((_HEAD,), dtype="uint8", device=like.device)
-        take(head)
+        head, begin = _new(tb.empty((0,), dtype="uint8", device=like.device), (_HEAD,))
+        take(_HEAD, begin)
         spec, _, length = bytes(head.tolist()).decode().strip().rpartition(" ")
         if spec != _spec(like):
             if int(length):
-                take(tb.empty((int(length),), dtype="uint8", device=like.device))
+                other, target = _new(head, (int(length),))
+                take(other.nbytes, target)
             raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {spec}.")
-        result = _empty(like, like.shape)
+        result, target = _new(like, like.shape)
         if result.size:
-            take(result)
+            take(result.nbytes, target)
         return result
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
-        session = self._session or self._at(tb.Device("cuda").index)
-        session.agreed("barrier", "barrier", lambda comm, stream: None)
+        """Combine a number of each rank; core waits for it."""
+        index = self._session.index if self._session is not None else tb.Device("cuda").index
+        self.all_reduce(tb.zeros((1,), dtype="int32", device=f"cuda:{index}"), "sum")
+
+    def problem(self) -> str:
+        """Return what NCCL tells has failed meanwhile, "" for nothing."""
+        return "" if self._session is None else self._session.problem()
 
     def abort(self, reason: str) -> None:
         """End what waits, on the GPU too."""
@@ -210,11 +217,9 @@ class Communicator:
             self._session.close()
 
     def _on(self, x: tb.Tensor) -> Session:
-        return self._at(x.device.index)
-
-    def _at(self, index: int) -> Session:
         if self._ended:
             raise DistributedError(f"the group has ended: {self._ended}.")
+        index = x.device.index
         if self._session is None:
             self._session = Session(self._meeting, index)
         if self._session.index != index:
@@ -223,47 +228,6 @@ class Communicator:
                 f" tensor lies on cuda:{index}. Move it there, or make another group by new_group for it."
             )
         return self._session
-
-    def _gather(self, what: str, asked: str, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
-        """Return every rank's tensor: each rank's is sent to all."""
-        session, own = self._on(x), x.contiguous()
-        results = [_empty(x, shape) for shape in shapes]
-        source, targets, number = _address(own), [_address(y) for y in results], session.number("UINT8")
-
-        def queue(comm: Any, stream: int) -> None:
-            def send_all() -> None:
-                for root, result in enumerate(results):
-                    if result.size:
-                        begin = source if root == self._rank else targets[root]
-                        comm.broadcast(begin, targets[root], result.nbytes, number, root, stream)
-
-            if asked == what:
-                session.together(send_all)
-
-        session.agreed(what, asked, queue)
-        return results
-
-    def _exchange(
-        self, what: str, asked: str, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]
-    ) -> list[tb.Tensor]:
-        """Send ``xs[k]`` to rank k, and return what all sent here, whose shapes are ``shapes``."""
-        session, own = self._on(xs[0]), [x.contiguous() for x in xs]
-        results = [_empty(xs[0], shape) for shape in shapes]
-        sources, targets = [_address(x) for x in own], [_address(y) for y in results]
-        number = session.number("UINT8")
-
-        def queue(comm: Any, stream: int) -> None:
-            def send_all() -> None:
-                for peer in range(self._size):
-                    if own[peer].size:
-                        comm.send(sources[peer], own[peer].nbytes, number, peer, stream)
-                    if results[peer].size:
-                        comm.recv(targets[peer], results[peer].nbytes, number, peer, stream)
-
-            session.together(send_all)
-
-        session.agreed(what, asked, queue)
-        return results
 
 
 def _kinds(x: tb.Tensor, reduction: str) -> tuple[int, int] | None:
@@ -277,20 +241,30 @@ def _kinds(x: tb.Tensor, reduction: str) -> tuple[int, int] | None:
     return getattr(nccl, f"NCCL_{_NUMBERS[name]}"), getattr(nccl, f"NCCL_{_REDUCTIONS[reduction]}")
 
 
-def _empty(like: tb.Tensor, shape: Shape) -> tb.Tensor:
-    return tb.empty(tuple(shape), dtype=like.dtype, device=like.device)
+def _new(like: tb.Tensor, shape: Shape) -> tuple[tb.Tensor, int]:
+    """Return a new tensor and where its elements begin."""
+    return _packed(tb.empty(tuple(shape), dtype=like.dtype, device=like.device))
 
 
-def _address(x: tb.Tensor) -> int:
-    """Return where the elements of a contiguous tensor begin; 0 where it has none."""
-    import cupy
+def _packed(x: tb.Tensor) -> tuple[tb.Tensor, int]:
+    """Return a tensor with its elements in C order, and where they begin; 0 where it has none."""
+    address = device_address(x)
+    if address is None:
+        x = x.clone()
+        address = device_address(x)
+    if address is None:
+        raise DistributedError(f"a copy of {_spec(x)} on {x.device} does not lie in C order.")
+    return x, address
 
-    if not x.size:
-        return 0
-    with cupy.cuda.Device(x.device.index):
-        stream = cupy.cuda.get_current_stream().ptr or _DEFAULT
-    capsule = from_capsule(x, frozenset({x.dtype}), stream=stream)
-    return int(capsule.address or 0) + capsule.offset * x.dtype.itemsize
+
+def _adjacent(xs: Sequence[tb.Tensor]) -> tuple[Sequence[tb.Tensor], int]:
+    """Return tensors of one size that lie one behind the other, and where the first begins."""
+    places = [device_address(x) for x in xs]
+    first, step = places[0], xs[0].nbytes
+    if first is not None and all(place == first + k * step for k, place in enumerate(places)):
+        return xs, first
+    joined, address = _packed(tb.concat([x.reshape((-1,)) for x in xs]))
+    return [joined], address
 
 
 def _spec(x: tb.Tensor) -> str:

@@ -171,6 +171,11 @@ def check_reduction(name: str, reduction: str, x: Tensor) -> None:
         raise DtypeError(f"{name}: {reduction!r} is not defined for {dtype}.")
 
 
+def spec(x: Tensor) -> str:
+    """Return dtype and shape as text."""
+    return f"{x.dtype}{[*x.shape]}"
+
+
 def _parts(x: Tensor, axis: int, lengths: Sequence[int]) -> list[Tensor]:
     parts, start = [], 0
     for length in lengths:
@@ -193,7 +198,9 @@ def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
     ranks = get_group(group)
     if ranks.size == 1:
         return x.clone()
-    total = ranks.run("all_reduce", [x], lambda c: c.all_reduce(x, _summed(reduction)))
+    summed = _summed(reduction)
+    terms = f"{summed} of {spec(x)}"
+    total = ranks.run("all_reduce", [x], lambda c: c.all_reduce(x, summed), terms)
     result: Tensor = total / ranks.size if reduction == "average" else total
     return result
 
@@ -204,7 +211,17 @@ def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> T
     if ranks.size == 1:
         return x.clone()
     shapes = [_resized(x.shape, axis, length) for length in lengths]
-    return concat(ranks.run("all_gather", [x], lambda c: c.all_gather(x, shapes)), axis=axis)
+    first = all(n == 1 for n in x.shape[:axis])
+    terms = f"of {x.dtype} in shapes {shapes}"
+
+    def gather(communicator: Any) -> Tensor:
+        flat = getattr(communicator, "all_gather_flat", None) if first else None
+        if flat is None:
+            return concat(communicator.all_gather(x, shapes), axis=axis)
+        whole: Tensor = flat(x, shapes)
+        return whole.reshape(_resized(x.shape, axis, sum(lengths)))
+
+    return ranks.run("all_gather", [x], gather, terms)
 
 
 @custom_op("distributed::reduce_scatter")
@@ -212,8 +229,9 @@ def _reduce_scatter(x: Tensor, reduction: str, axis: int, lengths: tuple[int, ..
     ranks = get_group(group)
     if ranks.size == 1:
         return x.clone()
-    parts = _parts(x, axis, lengths)
-    part = ranks.run("reduce_scatter", parts, lambda c: c.reduce_scatter(parts, _summed(reduction)))
+    parts, summed = _parts(x, axis, lengths), _summed(reduction)
+    terms = f"{summed} of {', '.join(map(spec, parts))}"
+    part = ranks.run("reduce_scatter", parts, lambda c: c.reduce_scatter(parts, summed), terms)
     result: Tensor = part / ranks.size if reduction == "average" else part
     return result
 
@@ -228,7 +246,10 @@ def _all_to_all(
     parts = _parts(x, split_axis, send)
     mine = parts[ranks.rank].shape
     shapes = [_resized(mine, concat_axis, length) for length in receive]
-    return concat(ranks.run("all_to_all", parts, lambda c: c.all_to_all(parts, shapes)), axis=concat_axis)
+    terms = f"of {x.dtype}"
+    return concat(
+        ranks.run("all_to_all", parts, lambda c: c.all_to_all(parts, shapes), terms), axis=concat_axis
+    )
 
 
 @custom_op("distributed::broadcast")
@@ -236,7 +257,8 @@ def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
     ranks = get_group(group)
     if ranks.size == 1:
         return x.clone()
-    result: Tensor = ranks.run("broadcast", [x], lambda c: c.broadcast(x, root))
+    terms = f"of {spec(x)} from place {root}"
+    result: Tensor = ranks.run("broadcast", [x], lambda c: c.broadcast(x, root), terms)
     return result
 
 

@@ -76,7 +76,9 @@ def all_gather(
             f"all_gather: rank {ranks.rank}'s tensor has shape {tensor.shape}, but its place in tensor_list"
             f" {shapes[ranks.rank]}."
         )
-    return _raw(ranks, "all_gather", [tensor], lambda c, x: c.all_gather(x[0], shapes), tensor_list, async_op)
+    terms = f"of {tensor.dtype} in shapes {shapes}"
+    gather = lambda c, x: c.all_gather(x[0], shapes)  # noqa: E731
+    return _raw(ranks, "all_gather", [tensor], gather, tensor_list, async_op, terms)
 
 
 def all_gather_into_tensor(
@@ -109,7 +111,8 @@ def reduce_scatter(
         part = communicator.reduce_scatter(parts, "sum" if share else op) if ranks.size > 1 else parts[0]
         return [part * share if share else part]
 
-    return _raw(ranks, "reduce_scatter", input_list, combine, [output], async_op)
+    terms = f"{'sum' if share else op} of {', '.join(map(functional.spec, input_list))}"
+    return _raw(ranks, "reduce_scatter", input_list, combine, [output], async_op, terms)
 
 
 def reduce_scatter_tensor(
@@ -136,14 +139,9 @@ def all_to_all(
     _one_each("all_to_all", ranks, input_tensor_list)
     _one_each("all_to_all", ranks, output_tensor_list)
     shapes = [x.shape for x in output_tensor_list]
-    return _raw(
-        ranks,
-        "all_to_all",
-        input_tensor_list,
-        lambda c, x: c.all_to_all(x, shapes),
-        output_tensor_list,
-        async_op,
-    )
+    exchange = lambda c, x: c.all_to_all(x, shapes)  # noqa: E731
+    terms = f"of {input_tensor_list[0].dtype}"
+    return _raw(ranks, "all_to_all", input_tensor_list, exchange, output_tensor_list, async_op, terms)
 
 
 def all_to_all_single(
@@ -183,7 +181,8 @@ def gather(
 
     if gather_list is not None:
         _one_each("gather", ranks, gather_list)
-    return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op)
+    terms = f"of {tensor.dtype} to place {root}"
+    return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op, terms)
 
 
 def scatter(
@@ -207,7 +206,8 @@ def scatter(
         return [x[root]]
 
     given = [tensor] if scatter_list is None else scatter_list
-    return _raw(ranks, "scatter", given, hand_out, [tensor], async_op)
+    terms = f"of {tensor.dtype} from place {root}"
+    return _raw(ranks, "scatter", given, hand_out, [tensor], async_op, terms)
 
 
 def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> None:
@@ -226,7 +226,7 @@ def isend(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> Work:
     ranks = _group(group)
     to = _other("send", ranks, dst)
     x = tensor.detach()
-    return ranks.submit("send", [x], lambda c: c.send(x, to))
+    return ranks.submit("send", [x], lambda c: c.send(x, to), needs=[to])
 
 
 def irecv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Work:
@@ -234,7 +234,9 @@ def irecv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Work:
     ranks = _group(group)
     source = _other("recv", ranks, src)
     x = tensor.detach()
-    return ranks.submit("recv", [x], lambda c: c.receive(x, source), lambda value: _put(tensor, value))
+    return ranks.submit(
+        "recv", [x], lambda c: c.receive(x, source), lambda value: _put(tensor, value), needs=[source]
+    )
 
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
@@ -317,8 +319,16 @@ def _same_size(name: str, tensor: Tensor, size: int) -> None:
 
 
 def _put(target: Tensor, value: Tensor) -> None:
+    """Make ``target`` hold what a communicator returned, which nobody else has: nothing is copied."""
     with no_grad():
-        target.copy_(value)
+        if type(target) is Tensor and type(value) is Tensor and _alike(target, value):
+            target.rebind(value)
+        else:
+            target.copy_(value)
+
+
+def _alike(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and x.dtype == y.dtype and x.device == y.device
 
 
 def _do(
@@ -333,7 +343,7 @@ def _do(
             _put(target, value)
 
     if async_op:
-        return ranks.queue(lambda: call(ranks), finish)
+        return ranks.queue(lambda: call(ranks), finish, tensors)
     with no_grad():
         finish(call(ranks))
     return None
@@ -342,6 +352,7 @@ def _do(
 def _raw(
     group: ProcessGroup, name: str, tensors: Sequence[Tensor],
     call: Callable[[Any, list[Tensor]], Sequence[Tensor]], targets: Sequence[Tensor], async_op: bool,
+    terms: str,
 ) -> Work | None:  # fmt: skip
     """Run a collective of lists of tensors by the communicator itself."""
     given = [x.detach() for x in tensors]
@@ -354,6 +365,6 @@ def _raw(
         finish(given if targets else [])
         return group.queue(lambda: None) if async_op else None
     if async_op:
-        return group.submit(name, given, lambda c: call(c, given), finish)
-    finish(group.run(name, given, lambda c: call(c, given)))
+        return group.submit(name, given, lambda c: call(c, given), finish, terms)
+    finish(group.run(name, given, lambda c: call(c, given), terms))
     return None

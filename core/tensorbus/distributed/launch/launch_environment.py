@@ -88,6 +88,7 @@ def init(
     if not where and size > 1:
         where = default_store_url(os.environ)
     opened: Store
+    serve = False
     if not isinstance(where, str):
         opened = where
     elif size == 1 and not where:
@@ -98,9 +99,8 @@ def init(
             f" `tensorbus run`, set MASTER_ADDR and MASTER_PORT, or pass store='tcp://host:port'."
         )
     else:
-        opened = open_store(
-            where, serve=number == 0 and "TENSORBUS_STORE_SERVED" not in os.environ, timeout=timeout
-        )
-    set_process_world(
-        World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
-    )
+        serve = "TENSORBUS_STORE_SERVED" not in os.environ
+        opened = open_store(where, serve=serve and number == 0, timeout=timeout)
+    world = World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
+    world.is_served = isinstance(where, str) and serve
+    set_process_world(world)

@@ -48,7 +48,9 @@ def run_ranks(
     def rank_main(rank: int) -> None:
         try:
             with in_world(worlds[rank]):
+                worlds[rank].thread = threading.get_ident()
                 results[rank] = function(*args)
+            worlds[rank].roll_call.leave("its function has returned")
         except BaseException as error:  # raised below
             fail(rank, error)
 

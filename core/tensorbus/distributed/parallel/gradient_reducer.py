@@ -131,7 +131,8 @@ class GradientReducer:
         group = self.group
         flat = flattened([self._gradient(k) for k in self._buckets[number]])
         if active_tracer() is None:
-            self._started.append(group.queue(lambda: functional.all_reduce(flat, "average", group)))
+            average = lambda: functional.all_reduce(flat, "average", group)  # noqa: E731
+            self._started.append(group.queue(average, tensors=[flat]))
         else:
             self._started.append(functional.all_reduce(flat, "average", group))
 

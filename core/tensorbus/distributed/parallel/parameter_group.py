@@ -212,8 +212,8 @@ class ParameterGroup:
     def _computed(self, x: Tensor) -> Tensor:
         return x.to(self.param_dtype) if self.param_dtype is not None and x.dtype.is_floating else x
 
-    def _queue(self, call: Callable[..., Tensor], *args: Any) -> Work:
-        return self.shards.queue(lambda: call(*args, group=self.shards))
+    def _queue(self, call: Callable[..., Tensor], x: Tensor, *args: Any) -> Work:
+        return self.shards.queue(lambda: call(x, *args, group=self.shards), tensors=[x])
 
     def _sizes(self, place: int) -> list[int]:
         """Return how many elements of a parameter each rank has."""

@@ -1,4 +1,4 @@
 """Who takes part: ranks that know of each other, groups of them, and what they do together.
 
-In order: ``records``, ``work``, ``world``, ``group``.
+In order: ``records``, ``work``, ``roll_call``, ``world``, ``connection``, ``watch``, ``group``.
 """

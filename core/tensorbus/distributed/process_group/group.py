@@ -6,14 +6,24 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ... import plugins
 from ...autograd.engine import no_grad
+from ...backend_interface.capabilities import SupportsStreams
 from ...backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
-from ...errors import ArgumentError, DistributedError, DistributedTimeoutError
+from ...devices.device import Device, get_default_device
+from ...devices.stream import Event, Stream, stream
+from ...dispatch.host_fallback import fallback, fallback_mode
+from ...errors import ArgumentError, DeviceError, DistributedError, DistributedTimeoutError
+from ...plugins import host_type
 from ...system.weak_tables import WeakValues
 from ...tensor.tensor import Tensor
+from .connection import Connection
+from .records import Record
+from .watch import watch
 from .work import Work
 from .world import World, current, in_world
 
@@ -36,11 +46,14 @@ class ProcessGroup:
         self.world, self.ranks = world, ranks
         self.label, self.name = name, name + world.token
         self.rank, self.size = ranks.index(world.rank), len(ranks)
-        self._chosen: dict[str, str] = {}
-        self._connected: dict[str, Communicator[Any]] = {}
+        self._chosen: dict[str, Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._last: Work | None = None
+        self._inline: int | None = None
+        """The thread that runs a queued call itself, while it does."""
+        self._sides: dict[Device, Stream] = {}
         self._lock = threading.RLock()
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
@@ -48,42 +61,81 @@ class ProcessGroup:
     def __repr__(self) -> str:
         return f"ProcessGroup({self.label!r}, ranks={[*self.ranks]}, rank={self.rank})"
 
-    def run(self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T]) -> T:
-        """Do ``call`` with what connects the group on the tensors' device, after all that was queued."""
-        last = self._last
-        if last is not None and not last.is_completed() and threading.current_thread() is not self._worker:
-            return self.submit(operation, tensors, call).wait()  # type: ignore[no-any-return]
-        return self._call(operation, tensors, call)
+    def run(
+        self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
+        terms: str = "", needs: Sequence[int] | None = None,
+    ) -> T:  # fmt: skip
+        """Do ``call`` with what connects the group on the tensors' device, after all that was queued.
+
+        ``terms`` says what all ranks ask for alike: reductions, shapes, dtypes. ``needs`` are the places of
+        the ranks that have to take part; None: all.
+        """
+        last, here = self._last, threading.current_thread()
+        busy = last is not None and not last.is_submitted()
+        if here is not self._worker and here.ident != self._inline and last is not None:
+            if busy:
+                work = self.submit(operation, tensors, call, None, terms, needs)
+                return work.wait()  # type: ignore[no-any-return]
+            if last._reached is not None and not last._reached.is_done():
+                last._reached.wait()
+        return self._call(operation, tensors, call, terms, needs)
 
     def submit(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
-        finish: Callable[[Any], Any] | None = None,
+        finish: Callable[[Any], Any] | None = None, terms: str = "", needs: Sequence[int] | None = None,
     ) -> Work:  # fmt: skip
         """Queue ``call`` and return its handle; ``finish`` gets the result in the thread that waits."""
-        return self.queue(lambda: self._call(operation, tensors, call), finish)
+        return self.queue(lambda: self._call(operation, tensors, call, terms, needs), finish, tensors)
 
-    def queue(self, call: Callable[[], Any], finish: Callable[[Any], Any] | None = None) -> Work:
-        """Queue any call that communicates in this group; returns its handle."""
+    def queue(
+        self, call: Callable[[], Any], finish: Callable[[Any], Any] | None = None,
+        tensors: Sequence[Tensor] = (),
+    ) -> Work:  # fmt: skip
+        """Queue any call that communicates in this group, on ``tensors``; returns its handle.
+
+        Where the communicator queues its work on the device, the call is made at once, in a stream beside
+        the current one; else a thread of the group makes it.
+        """
+        device = tensors[0].device if tensors else None
         with self._lock:
+            connection = None if device is None else self._chosen.get(device.type)
+            begun = None
+            if device is not None and (connection is None or connection.queues):
+                begun = _event_of(device)
+            work = Work(finish, self._check)
+            run = partial(self._beside, call, device, begun, fallback_mode(), work)
+            idle = self._last is None or self._last.is_submitted()
+            if connection is not None and connection.queues and idle:
+                self._inline = threading.get_ident()
+                try:
+                    work._run(run)
+                finally:
+                    self._inline = None
+                self._last = work
+                return work
             if self._worker is None:
                 name = f"tensorbus-group-{self.label}-{self.world.rank}"
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                 self._worker.start()
-            work = self._last = Work(finish)
-            self._queue.put(lambda: work._run(call))
+            self._last = work
+            self._queue.put(lambda: work._run(run))
         return work
 
-    def communicator(self, device_type: str) -> Communicator[Any]:
+    def connection(self, device_type: str) -> Connection:
         """Return what connects the ranks on tensors of ``device_type``, connected at the first use.
 
         All ranks call it at the same point; a group whose ranks lie on several device types agrees on one
         that takes all of them. Raises ``DistributedError`` where none does, saying why not each.
         """
         with self._lock:
-            name = self._chosen.get(device_type)
-            if name is None:
-                name = self._chosen[device_type] = self._choose(device_type)
-            return self._connected[name]
+            chosen = self._chosen.get(device_type)
+            if chosen is None:
+                chosen = self._chosen[device_type] = self._choose(device_type)
+            return chosen
+
+    def connections(self) -> list[Connection]:
+        """Return what the group is connected by so far."""
+        return list(self._connections.values())
 
     def takes(self, device_type: str) -> bool:
         """Return whether something connects the ranks on tensors of ``device_type``; asks no other rank."""
@@ -95,43 +147,88 @@ class ProcessGroup:
     def close(self, reason: str = "") -> None:
         """Give back the connections; with a ``reason`` what waits in them ends with an error saying it."""
         self._ended = reason or "the group was closed"
-        for communicator in list(self._connected.values()):
+        for connection in self.connections():
             if reason:
-                communicator.abort(reason)
+                connection.fail(DistributedError(f"{self!r} has ended: {reason}."), reason)
             else:
-                communicator.close()
+                with suppress(DistributedError, DeviceError):  # whoever waits for a value is told
+                    connection.finish()
+                connection.communicator.close()
         if self._worker is not None:
             self._queue.put(None)
         self.world.groups.pop(self.label, None)
         _groups.pop(self.name)
 
-    def _call(self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T]) -> T:
+    def _call(
+        self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T], terms: str,
+        needs: Sequence[int] | None,
+    ) -> T:  # fmt: skip
         if self._ended:
             raise DistributedError(f"{operation}: {self!r} has ended: {self._ended}.")
         first = tensors[0] if tensors else None
-        record = self.world.records.start(
-            self.label, operation, tuple(x.shape for x in tensors), "" if first is None else str(first.dtype),
-            "" if first is None else str(first.device),
+        record = Record(
+            self.label, 0, operation, tuple([x.shape for x in tensors]),
+            "" if first is None else str(first.dtype), "" if first is None else str(first.device),
+            needs=self.ranks if needs is None else tuple([self.ranks[place] for place in needs]),
         )  # fmt: skip
+        self.world.records.add(record)
         try:
-            device_type = plugins.host_type() or "cpu" if first is None else first.device.type
-            communicator = self.communicator(device_type)
-            record.communicator = self._chosen[device_type]
-            with no_grad():
-                return call(communicator)
+            connection = self.connection(self._device_type() if first is None else first.device.type)
+            connection.check()
         except BaseException as error:
-            record.failure = f"{type(error).__name__}: {error}"
+            record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             raise
-        finally:
-            record.ended = time.monotonic()
+        connection.start(record, terms, tensors)
+        try:
+            if operation == "barrier" and connection.queues:
+                connection.compare()
+            with no_grad():
+                result = call(connection.communicator)
+            connection.leave(record, connection.device if first is None else first.device)
+            if operation == "barrier" and connection.queues:
+                connection.finish()
+        except BaseException as error:
+            failure = connection.failure
+            connection.stop(record, failure or error)
+            if failure is not None and isinstance(error, DistributedError):
+                raise type(failure)(str(failure)) from error
+            raise
+        return result
+
+    def _device_type(self) -> str:
+        """Return the device type of calls without tensors: what is connected already comes first."""
+        with self._lock:
+            for device_type in self._chosen:
+                return device_type
+        return host_type() or get_default_device().type
+
+    def _beside(
+        self, call: Callable[[], Any], device: Device | None, begun: Event | None, mode: str, work: Work
+    ) -> Any:
+        """Make a call that was queued; what it gives to the device runs in a stream of the group's own."""
+        with fallback(mode):
+            if begun is None or device is None or not self.connection(device.type).queues:
+                return call()
+            side = self._sides.get(device)
+            if side is None:
+                side = self._sides[device] = Stream(device)
+            side.wait_event(begun)
+            with stream(side):
+                result = call()
+            work._reached = side.record_event()
+            return result
+
+    def _check(self) -> None:
+        for connection in self.connections():
+            connection.check()
 
     def _work(self) -> None:
         with in_world(self.world):
             while (task := self._queue.get()) is not None:
                 task()
 
-    def _choose(self, device_type: str) -> str:
-        """Agree with the other ranks on a communicator, connect to it, and return its name."""
+    def _choose(self, device_type: str) -> Connection:
+        """Agree with the other ranks on a communicator, and connect to it."""
         world = self.world
         name = f"{self.label}:{len(self._chosen)}"
         meeting = Rendezvous(name, self.ranks, self.rank, world.store, world.timeout, world.threads)
@@ -140,9 +237,10 @@ class ProcessGroup:
         end = time.monotonic() + world.timeout
         types = sorted({self._first_word(rank, key, end) for rank, key in zip(self.ranks, keys, strict=True)})
         name, factory = _best(types, meeting, world.prefer)
-        if name not in self._connected:
-            self._connected[name] = factory.connect(meeting)
-        return name
+        if name not in self._connections:
+            self._connections[name] = Connection(name, factory.connect(meeting), meeting)
+            watch(world)
+        return self._connections[name]
 
     def _first_word(self, rank: int, key: str, end: float) -> str:
         """Wait for the device type of another rank; the end of the group ends the wait."""
@@ -159,6 +257,15 @@ class ProcessGroup:
                         f" {self.world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
                         f" tensorbus.distributed.records() on each rank shows what it did last."
                     ) from error
+
+
+def _event_of(device: Device) -> Event | None:
+    """Return an event behind the work now in the current stream; None where the device has no streams."""
+    if not isinstance(device.runtime, SupportsStreams):
+        return None
+    event = Event(device)
+    event.record()
+    return event
 
 
 def _best(types: Sequence[str], meeting: Rendezvous, prefer: str | None) -> tuple[str, CommunicatorFactory]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import deque
@@ -14,10 +13,13 @@ _LENGTH: Final = 2048
 
 @dataclass(slots=True)
 class Record:
-    """One collective of one group on this rank.
+    """One call of a group on this rank.
 
-    ``sequence`` counts the calls of the group, so that ranks' records can be laid side by side; ``started``
-    and ``ended`` are seconds of ``time.monotonic``; ``failure`` is "" unless it raised.
+    ``sequence`` counts the collectives of the group by one communicator, from 1 on, so that ranks' records
+    can be laid side by side; messages have numbers of their own. ``asked`` says what all ranks ask for alike,
+    "" for messages. ``started`` and ``ended`` are seconds of ``time.monotonic``; ``failure`` is "" unless it
+    raised. ``is_queued``: the call has returned, and the device works on it. ``needs`` are the ranks that
+    have to take part; ``thread`` is the number of the one that called.
     """
 
     group: str
@@ -30,15 +32,23 @@ class Record:
     started: float = field(default_factory=time.monotonic)
     ended: float | None = None
     failure: str = ""
+    asked: str = ""
+    is_queued: bool = False
+    needs: tuple[int, ...] = ()
+    thread: int = field(default_factory=threading.get_ident)
 
     @property
     def state(self) -> str:
-        """``"running"``, ``"done"`` or ``"failed"``."""
-        return "failed" if self.failure else "running" if self.ended is None else "done"
+        """``"running"``, ``"queued"``, ``"done"`` or ``"failed"``."""
+        if self.failure:
+            return "failed"
+        return "done" if self.ended is not None else "queued" if self.is_queued else "running"
 
     def __str__(self) -> str:
         shapes = ", ".join(f"{self.dtype}{[*shape]}" for shape in self.shapes)
-        return f"{self.operation}({shapes}), call {self.sequence} of group {self.group!r}"
+        place = f" on {self.device}" if self.device else ""
+        asked = self.asked or f"{self.operation}({shapes})"
+        return f"{asked}{place}, call {self.sequence} of group {self.group!r}"
 
 
 class Records:
@@ -46,18 +56,12 @@ class Records:
 
     def __init__(self) -> None:
         self._ring: deque[Record] = deque(maxlen=_LENGTH)
-        self._counts: dict[str, itertools.count[int]] = {}
         self._lock = threading.Lock()
 
-    def start(
-        self, group: str, operation: str, shapes: tuple[tuple[int, ...], ...], dtype: str, device: str
-    ) -> Record:
-        """Add a record of a call that begins now."""
+    def add(self, record: Record) -> None:
+        """Put a record at the end."""
         with self._lock:
-            sequence = next(self._counts.setdefault(group, itertools.count(1)))
-            record = Record(group, sequence, operation, shapes, dtype, device)
             self._ring.append(record)
-        return record
 
     def last(self) -> list[Record]:
         """Return what the ring holds."""

@@ -3,38 +3,63 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from ...devices.stream import Event
 from ...errors import DistributedTimeoutError
+
+_SHORTEST, _LONGEST = 20e-6, 2e-3
+_GLANCE: Final = 0.2
+"""Seconds between two looks at whether the group has failed, while the host waits."""
 
 
 class Work:
     """A collective that was asked for with ``async_op=True``; its tensor is right once ``wait`` has returned.
 
-    A group's collectives run in the order in which they were asked for.
+    A group's collectives run in the order in which they were asked for. ``check`` raises what the group has
+    failed by, if it has.
     """
 
-    def __init__(self, finish: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, finish: Callable[[Any], Any] | None = None, check: Callable[[], None] | None = None
+    ) -> None:
         self._done = threading.Event()
-        self._finish = finish
+        self._finish, self._check = finish, check
+        self._reached: Event | None = None
         self._result: Any = None
         self._error: BaseException | None = None
 
+    def is_submitted(self) -> bool:
+        """Return whether the call itself is over; a device may still work on what it queued."""
+        return self._done.is_set()
+
     def is_completed(self) -> bool:
         """Return whether the communication is over; ``wait`` returns at once then."""
-        return self._done.is_set()
+        return self._done.is_set() and (self._reached is None or self._reached.is_done())
 
     def wait(self, timeout: float | None = None) -> Any:
         """Wait, put the result where it belongs, and return it.
 
-        Raises what the collective raised, or ``DistributedTimeoutError`` after ``timeout`` seconds, when it
-        still runs.
+        Where the device has queues and the communicator uses them, later work of this thread on the device
+        waits, and the host does not; with a ``timeout`` it does. Raises what the collective raised, or
+        ``DistributedTimeoutError`` after ``timeout`` seconds, when it still runs.
         """
+        end = None if timeout is None else time.monotonic() + timeout
         if not self._done.wait(timeout):
             raise DistributedTimeoutError(f"the collective still runs after {timeout:g} seconds of waiting.")
         if self._error is not None:
             raise self._error
+        if self._reached is not None:
+            if end is not None:
+                if not reach(self._reached, self._check, end):
+                    raise DistributedTimeoutError(
+                        f"the collective still runs after {timeout:g} seconds of waiting."
+                    )
+            elif self._check is not None:
+                self._check()
+            self._reached.wait()
         if self._finish is not None:
             finish, self._finish = self._finish, None
             self._result = finish(self._result)
@@ -47,3 +72,24 @@ class Work:
             self._error = error
         finally:
             self._done.set()
+
+
+def reach(event: Event, check: Callable[[], None] | None = None, end: float | None = None) -> bool:
+    """Wait on the host for an event; return False where it is not reached at ``end``.
+
+    ``end`` is in seconds of ``time.monotonic``. ``check`` is called before, after and between looks.
+    """
+    pause, looked = _SHORTEST, 0.0
+    while True:
+        now = time.monotonic()
+        if check is not None and now - looked > _GLANCE:
+            check()
+            looked = now
+        if event.is_done():
+            if check is not None:
+                check()
+            return True
+        if end is not None and now > end:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
+import sys
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ...random.generator import Generator, generator_of_thread
 from ...system.rank_of_thread import rank_of_thread, set_rank_of_thread
 from .records import Record, Records
+from .roll_call import RollCall
 
 if TYPE_CHECKING:
     from .group import ProcessGroup
@@ -47,14 +50,26 @@ class World:
         self.meshes: dict[int, Any] = {}
         """Meshes that tensors lie on, by the index of their pseudo device."""
         self.group_counts: dict[tuple[int, ...], int] = {}
+        self.thread = threading.get_ident()
+        """The thread of the program."""
+        self.is_served = False
+        """Whether rank 0 serves the store."""
+        self.roll_call = RollCall(self)
 
-    def close(self, reason: str = "") -> None:
-        """Give back what the groups hold; a ``reason`` is the error of what waits in them."""
-        for group in list(self.groups.values()):
+    def close(self, reason: str = "", left: str = "") -> None:
+        """Give back what the groups hold; a ``reason`` is the error of what waits in them.
+
+        ``left`` tells ranks that still wait for this one why it does not come.
+        """
+        groups = list(self.groups.values())
+        for group in groups:
             group.close(reason)
+        if left and groups:  # now that all it had to send is sent
+            self.roll_call.leave(left)
 
 
 _numbers = itertools.count(1)
+_SHUT_DOWN: Final = "it called tensorbus.distributed.shutdown()"
 
 
 class _Local(threading.local):
@@ -104,10 +119,19 @@ def set_process_world(world: World) -> None:
 def shutdown() -> None:
     """Leave: close the groups of this rank. Without ranks nothing happens."""
     if _local.world is not None:
-        _local.world.close()
+        _local.world.close(left=_SHUT_DOWN)
         _local.world = None
     elif _process:
-        _process.pop().close()
+        _process.pop().close(left=_SHUT_DOWN)
+
+
+@atexit.register
+def _leave() -> None:
+    """Tell ranks that wait for this process that its program has ended, and by what."""
+    if _process:
+        error = getattr(sys, "last_value", None)
+        left = "its program has ended" if error is None else f"it raised {type(error).__name__}: {error}"
+        _process[0].roll_call.leave(left)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from tensorbus.errors import DtypeError, UnsupportedOpError
 
 from ..native import Array
 from ..outcome import Finding
+from .progress import cell
 from .setting import Report, Setting
 from .values import array, combined, content, difference, error_bound, tensor
 
@@ -63,6 +64,10 @@ class _Case:
     name: str = ""
 
     @property
+    def terms(self) -> str:
+        return f"of {self.dtype}, {self.layout.name}"
+
+    @property
     def size(self) -> int:
         return int(self.group.size)
 
@@ -84,9 +89,10 @@ class _Case:
         """Communicate; return the results, and note where operands changed or share memory with results."""
         before = [content(x).copy() for x in tensors]
         if self.is_async:
-            result = self.group.submit(self.name, tensors, call).wait(self.setting.timeout)
+            work = self.group.submit(self.name, tensors, call, terms=self.terms)
+            result = work.wait(self.setting.timeout)
         else:
-            result = self.group.run(self.name, tensors, call)
+            result = self.group.run(self.name, tensors, call, self.terms)
         results = list(result) if isinstance(result, list | tuple) else [] if result is None else [result]
         self.report.calls += 1
         kept = [content(y).copy() for y in results]
@@ -207,7 +213,8 @@ def _sum(x: tb.Tensor, communicator: Any) -> Any:
 
 
 def _barrier(case: _Case) -> None:
-    case.call([], lambda c: c.barrier())
+    """The tensor says which communicator is meant."""
+    case.call([tb.zeros((1,), device=case.setting.device)], lambda c: c.barrier())
 
 
 _MOVES: Final[dict[str, Callable[[_Case], None]]] = {
@@ -272,11 +279,14 @@ def program(setting: Setting, report: Report) -> None:
             if not everything and not is_main:
                 continue
             for is_async in (False, True) if is_main else (False,):
-                _calls(_Case(
+                case = _Case(
                     setting=setting, report=report, group=group, dtype=dtype, layout=layout,
-                    is_async=is_async,
-                ))  # fmt: skip
-    _several_at_once(setting, report)
+                    is_async=is_async, name="every collective",
+                )  # fmt: skip
+                with cell(setting, report, str(case)):
+                    _calls(case)
+    with cell(setting, report, "many collectives in flight in two groups"):
+        _several_at_once(setting, report)
 
 
 def _calls(case: _Case) -> None:

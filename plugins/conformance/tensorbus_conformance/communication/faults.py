@@ -28,10 +28,16 @@ class RankEndedError(Exception):
 
 
 def _world(setting: Setting) -> Any:
+    """Return a new group of all ranks, which have met in it."""
     group = dist.new_group(range(setting.ranks))
     assert group is not None
-    group.run("barrier", [], lambda c: c.barrier())
+    _barrier(setting, group)
     return group
+
+
+def _barrier(setting: Setting, group: Any) -> None:
+    """Wait for all ranks; the tensor says which communicator is meant."""
+    group.run("barrier", [_ones(setting, 1)], lambda c: c.barrier())
 
 
 def _ones(setting: Setting, *shape: int, dtype: str = "float32") -> tb.Tensor:
@@ -67,7 +73,10 @@ def _everybody(setting: Setting, event: str) -> None:
 
 
 def _all_reduce(group: Any, x: tb.Tensor, reduction: str = "sum") -> Any:
-    return group.run("all_reduce", [x], lambda c: c.all_reduce(x, reduction))
+    terms = f"{reduction} of {x.dtype}{[*x.shape]}"
+    total = group.run("all_reduce", [x], lambda c: c.all_reduce(x, reduction), terms)
+    total.tolist()  # where a device only queued it, errors come where it is read
+    return total
 
 
 def mismatched(setting: Setting, report: Report) -> None:
@@ -77,8 +86,14 @@ def mismatched(setting: Setting, report: Report) -> None:
     two, three, large = (_ones(setting, k) for k in (2, 3, 100_000))
     whole = _ones(setting, 2, dtype="int32")
 
-    def run(group: Any, name: str, x: tb.Tensor, call: Callable[[Any], Any]) -> None:
-        group.run(name, [x], call)
+    def run(group: Any, name: str, x: tb.Tensor, call: Callable[[Any], Any], terms: str = "") -> None:
+        group.run(name, [x], call, terms)
+
+    def asked(call: Callable[[Any], Any], group: Any) -> None:
+        """Call; where a device only queued it, wait for it, and for ranks to compare what they asked for."""
+        call(group)
+        if any(connection.queues for connection in group.connections()):
+            _barrier(setting, group)
 
     steps: dict[str, Callable[[Any], Any]] = {
         "all_reduce of other shapes": lambda g: _all_reduce(g, three if odd else two),
@@ -86,19 +101,23 @@ def mismatched(setting: Setting, report: Report) -> None:
         "all_reduce of other dtypes": lambda g: _all_reduce(g, whole if odd else two),
         "all_reduce by other reductions": lambda g: _all_reduce(g, two, "max" if odd else "sum"),
         "all_gather of other shapes than were said": lambda g: run(
-            g, "all_gather", two, lambda c: c.all_gather(two, [((3,) if odd else (2,))] * n)
+            g, "all_gather", two, lambda c: c.all_gather(two, [((3,) if odd else (2,))] * n),
+            "in threes" if odd else "in twos",
         ),
         "reduce_scatter of other shapes": lambda g: run(
-            g, "reduce_scatter", two, lambda c: c.reduce_scatter([three if odd else two] * n, "sum")
+            g, "reduce_scatter", two, lambda c: c.reduce_scatter([three if odd else two] * n, "sum"),
+            "of threes" if odd else "of twos",
         ),
         "all_to_all of other shapes than were said": lambda g: run(
             g, "all_to_all", two, lambda c: c.all_to_all([three if odd else two] * n, [(2,)] * n)
         ),
         "broadcast of other shapes": lambda g: run(
-            g, "broadcast", two, lambda c: c.broadcast(three if odd else two, 0)
+            g, "broadcast", two, lambda c: c.broadcast(three if odd else two, 0),
+            "of three" if odd else "of two",
         ),
         "broadcast from other roots": lambda g: run(
-            g, "broadcast", two, lambda c: c.broadcast(two, 1 if odd else 0)
+            g, "broadcast", two, lambda c: c.broadcast(two, 1 if odd else 0),
+            "from place 1" if odd else "from place 0",
         ),
         "other collectives": lambda g: (
             run(g, "barrier", two, lambda c: c.barrier()) if odd else _all_reduce(g, two)
@@ -110,7 +129,7 @@ def mismatched(setting: Setting, report: Report) -> None:
     }  # fmt: skip
     for step, call in steps.items():
         group = _world(setting)
-        _attempt(report, step, partial(call, group))
+        _attempt(report, step, partial(asked, call, group))
         _everybody(setting, step)
 
 
@@ -121,7 +140,8 @@ def late(setting: Setting, report: Report) -> None:
     x = _ones(setting, 2)
     if dist.get_rank() != last:
         _attempt(report, "timeout: all_reduce", lambda: _all_reduce(group, x))
-        _attempt(report, "timeout: receive", lambda: messages.run("recv", [x], lambda c: c.receive(x, last)))
+        receive = lambda: messages.run("recv", [x], lambda c: c.receive(x, last), needs=[last])  # noqa: E731
+        _attempt(report, "timeout: receive", receive)
         _attempt(report, "timeout: the first collective of a group", lambda: _world_of_late(setting))
     _everybody(setting, "gave up")
     _everybody(setting, "new group")
@@ -135,7 +155,7 @@ def late(setting: Setting, report: Report) -> None:
 def _world_of_late(setting: Setting) -> None:
     group = dist.new_group(range(setting.ranks))
     assert group is not None
-    group.run("barrier", [], lambda c: c.barrier())
+    _barrier(setting, group)
 
 
 def _second_world(setting: Setting) -> Any:

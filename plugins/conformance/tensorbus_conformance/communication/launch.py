@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,12 +20,15 @@ from tensorbus.backend_api import Rendezvous
 
 from ..outcome import Finding
 from .faults import RankEndedError, judge
+from .progress import MARK
 from .rank import on_thread
 from .setting import Report, Setting
 
 LOCAL: Final = f"{shlex.quote(sys.executable)} -m tensorbus_conformance.communication --ranks {{ranks}}"
 """How processes are started where nothing else is said."""
 _LIMIT: Final = 600.0
+_LINES: Final = 200
+"""How many lines of what ranks say are kept."""
 
 
 def connects_threads(communicator: str, device: str) -> bool:
@@ -73,16 +78,20 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
             [*words, *rank], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             start_new_session=True,
         )  # fmt: skip
-        findings = []
+        findings: list[Finding] = []
+        lines: deque[str] = deque(maxlen=_LINES)
+        reader = threading.Thread(target=_follow, args=(process, lines), daemon=True)
+        reader.start()
         try:
-            said, _ = process.communicate(timeout=_LIMIT)
+            process.wait(timeout=_LIMIT)
         except subprocess.TimeoutExpired:
             findings.append(_finding(setting, f"its ranks still ran after {_LIMIT:g} seconds"))
-            said = ""
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            reader.join(10)
+        said = "".join(lines)
         paths = [folder / f"rank{rank}.json" for rank in range(setting.ranks)]
         reports = [Report.read(path) if path.exists() else None for path in paths]
         if process.returncode and setting.program != "dies" and not findings:
@@ -92,6 +101,16 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
                 )
             )
         return reports, findings
+
+
+def _follow(process: subprocess.Popen[str], lines: deque[str]) -> None:
+    """Show where the ranks are, and keep what else they say."""
+    for line in process.stdout or ():
+        if MARK in line:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        else:
+            lines.append(line)
 
 
 def _finding(setting: Setting, problem: str) -> Finding:

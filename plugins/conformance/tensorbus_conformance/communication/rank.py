@@ -9,13 +9,15 @@ from tensorbus import distributed as dist
 from ..outcome import Finding
 from . import collectives
 from .faults import FAULTS
+from .progress import cell
 from .setting import Report, Setting
 
 
 def run(setting: Setting, report: Report) -> None:
     """Run the program of the setting as a rank."""
     if setting.program in FAULTS:
-        FAULTS[setting.program][0](setting, report)
+        with cell(setting, report, setting.program):
+            FAULTS[setting.program][0](setting, report)
     else:
         collectives.program(setting, report)
 

@@ -24,6 +24,8 @@ class Setting:
     quick: bool = False
     timeout: float = 60.0
     threads: bool = False
+    cell_seconds: float = 120.0
+    """How long a rank that is a process may take for the calls of one group, dtype and layout."""
 
     def __str__(self) -> str:
         return f"{self.communicator}-{self.device}-{self.program}"

@@ -1,0 +1,195 @@
+"""One communicator of a group: its calls in order, what the device still works on, and its end."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+from zlib import crc32
+
+from ...backend_interface.capabilities import SupportsLateErrors
+from ...backend_interface.communication import Communicator, Rendezvous
+from ...devices.device import Device
+from ...devices.stream import Event
+from ...errors import DeviceError, DistributedError, DistributedTimeoutError
+from ...tensor.tensor import Tensor
+from .records import Record
+from .work import reach
+
+_MESSAGES: Final = ("send", "recv")
+"""Calls that only some ranks make: they are not counted with the collectives."""
+_COMPARED: Final = 64
+"""Of how many collectives the texts are compared."""
+
+
+class Connection:
+    """What connects the ranks of a group on some device types, called ``name``; ``meeting`` says who meets.
+
+    ``fingerprint`` is that of all collectives so far: it differs where ranks asked for different things.
+    """
+
+    def __init__(self, name: str, communicator: Communicator[Any], meeting: Rendezvous) -> None:
+        self.name, self.communicator, self.meeting = name, communicator, meeting
+        self.queues = bool(getattr(communicator, "queues", False))
+        self.device: Device | None = None
+        """Where its first tensor lay."""
+        self.sequence = self.messages = 0
+        self.fingerprint = 0
+        self.fingerprints: deque[tuple[int, int, str]] = deque(maxlen=1024)
+        """Of the last collectives: the sequence, the fingerprint after it, and what was asked."""
+        self.running: dict[int, Record] = {}
+        """Calls that the host is in, by identity."""
+        self.queued: deque[tuple[Record, Event]] = deque()
+        """Calls that a device may still work on, oldest first, each with the event behind it."""
+        self.failure: DistributedError | None = None
+        self._lock = threading.Lock()
+
+    def start(self, record: Record, terms: str, tensors: Sequence[Tensor]) -> None:
+        """Number a call that begins now. ``terms`` says what all ranks ask for alike."""
+        record.communicator = self.name
+        with self._lock:
+            if record.operation in _MESSAGES:
+                self.messages += 1
+                record.sequence = self.messages
+            else:
+                self.sequence += 1
+                record.sequence = self.sequence
+                record.asked = f"{record.operation} {terms}" if terms else record.operation
+                self.fingerprint = crc32(record.asked.encode(), self.fingerprint)
+                self.fingerprints.append((self.sequence, self.fingerprint, record.asked))
+            if self.device is None and tensors:
+                self.device = tensors[0].device
+            self.running[id(record)] = record
+
+    def asked(self, sequence: int) -> str:
+        """Return what this rank asked for by a collective; "" where it has not yet, or it is long ago."""
+        with self._lock:
+            return next((text for n, _, text in self.fingerprints if n == sequence), "")
+
+    def oldest(self) -> Record | None:
+        """Return the call that has been under way the longest; None where there is none."""
+        with self._lock:
+            records = [*self.running.values(), *(record for record, _ in list(self.queued)[:1])]
+        return min(records, key=lambda record: record.started, default=None)
+
+    def compare(self) -> None:
+        """Compare all collectives so far with those of the other ranks, through the store.
+
+        All ranks call it behind the same collective. Raises ``DistributedError``, which says what differs.
+        """
+        meeting = self.meeting
+        key = f"{meeting.name}/calls/{self.sequence}"
+        with self._lock:
+            mine = [[*entry] for entry in list(self.fingerprints)[-_COMPARED:]]
+        here = meeting.ranks[meeting.rank]
+        data = meeting.store.compare_set(key, b"", json.dumps([here, mine]).encode())
+        rank, theirs = json.loads(data)
+        if theirs == mine:
+            return
+        pairs = [(a, b) for a, b in zip(mine, theirs, strict=False) if a != b]
+        (sequence, _, asked), (_, _, other) = pairs[0]
+        error = DistributedError(
+            f"the ranks ask for different things: rank {here}: {asked}, rank {rank}: {other}, both call"
+            f" {sequence} of group {meeting.name!r}."
+        )
+        self.fail(error)
+        raise error
+
+    def leave(self, record: Record, device: Device | None) -> None:
+        """Note that a call has returned; where it only queued its work, an event marks the end of that."""
+        with self._lock:
+            self.running.pop(id(record), None)
+            if self.queues and device is not None:
+                event = Event(device)
+                event.record()
+                record.is_queued = True
+                self.queued.append((record, event))
+                return
+        record.ended = time.monotonic()
+
+    def stop(self, record: Record, error: BaseException) -> None:
+        """Note that a call has raised."""
+        record.failure = f"{type(error).__name__}: {error}"
+        with self._lock:
+            self.running.pop(id(record), None)
+        record.ended = time.monotonic()
+
+    def last_event(self) -> Event | None:
+        """Return the event behind what was queued last; None where nothing is under way."""
+        with self._lock:
+            return self.queued[-1][1] if self.queued else None
+
+    def drain(self) -> None:
+        """Note the end of what the device is done with."""
+        with self._lock:
+            while self.queued and self.queued[0][1].is_done():
+                record, _ = self.queued.popleft()
+                record.ended = time.monotonic()
+
+    def _forget(self, error: DeviceError) -> None:
+        with self._lock:
+            for record, _ in self.queued:
+                record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
+            self.queued.clear()
+
+    def finish(self) -> None:
+        """Wait on the host for all that is queued. Raises what the connection has failed by."""
+        event = self.last_event()
+        if event is not None:
+            reach(event, self.check)
+            self.drain()
+
+    def check(self) -> None:
+        """Raise what the connection has failed by, if it has."""
+        if self.failure is not None:
+            raise type(self.failure)(str(self.failure))
+
+    def fail(self, error: DistributedError, reason: str = "") -> None:
+        """End the connection: what waits in it, and later calls, raise ``error``.
+
+        Values that a device was still to make behind its calls raise it where the host reads them. The
+        communicator is told ``reason``, or the error's text.
+        """
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = error
+            late = {event.device for _, event in self.queued}
+        if self.queues and self.device is not None:
+            late.add(self.device)
+        for device in late:
+            runtime = device.runtime
+            if isinstance(runtime, SupportsLateErrors):
+                runtime.raise_later(error, device.index)
+        with suppress(DistributedError):  # the other ranks find it there, if the store still is
+            self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
+        self.communicator.abort(reason or str(error))
+
+    def overdue(self, now: float) -> None:
+        """Fail where the device has worked too long on a call, or the communicator tells of a problem."""
+        try:
+            self.drain()
+        except DeviceError as error:  # raised as well where the device's values are read
+            self._forget(error)
+        if self.failure is not None:
+            return
+        problem = getattr(self.communicator, "problem", None)
+        text = problem() if problem is not None else ""
+        if text:
+            self.fail(DistributedError(f"group {self.meeting.name!r}: {self.name} failed: {text}."))
+            return
+        late = [record for record, _ in list(self.queued)[:1]]
+        if self.queues:
+            late += list(self.running.values())
+        for record in late:
+            if now - record.started > self.meeting.timeout:
+                text = f"{record}: a rank did not come within {self.meeting.timeout:g} seconds"
+                self.fail(DistributedTimeoutError(
+                    f"{text}. It works still, waits elsewhere, or is gone; tensorbus.distributed.records() on"
+                    f" each rank shows what it did last."
+                ), text)  # fmt: skip
+                return

@@ -1,0 +1,243 @@
+"""What ranks that wait tell each other through the store, and what follows from it.
+
+A rank whose call has waited for a second says so, and looks at what the others say: ranks that ask for
+different things, that have left or died, or that wait for each other, end the call with an error that names
+both. Nothing is said while calls come to their end, so a program that runs well pays nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ...backend_interface.communication import Store
+from ...errors import DistributedError
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .records import Record
+    from .world import World
+
+STALLED: Final = 1.0
+"""Seconds that a call waits before its rank says so."""
+_BEAT: Final = 2.0
+"""Seconds between two signs of life of a process."""
+_SILENT: Final = 15.0
+"""Seconds without one after which a rank that others wait for counts as dead."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A call that waits: where, which, for whom."""
+
+    meeting: str
+    sequence: int
+    asked: str
+    text: str
+    needs: list[int]
+
+
+@dataclass(slots=True)
+class State:
+    """What a rank tells: the calls that wait, how many it has begun of each group, and why it left.
+
+    ``blocked`` is the place in ``waiting`` of the call in which the program itself waits, -1 for none: then
+    it cannot come to another one.
+    """
+
+    waiting: list[Waiting] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)
+    blocked: int = -1
+    left: str = ""
+
+    def text(self) -> bytes:
+        """Return what goes into the store."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of(cls, data: bytes) -> State:
+        """Return what ``text`` put there."""
+        fields = json.loads(data)
+        return cls(**{**fields, "waiting": [Waiting(**w) for w in fields["waiting"]]})
+
+
+class RollCall:
+    """One rank's part in it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._said: bytes | None = None
+        self._has_left = False
+        self._suspected: tuple[bytes, ...] = ()
+        self._heard: dict[int, tuple[bytes, float]] = {}
+        """By rank: its last sign of life, and when that was seen first."""
+        self._beaten, self._beats = 0.0, 0
+
+    def leave(self, reason: str) -> None:
+        """Tell that this rank takes no further part."""
+        self._has_left = True
+        with suppress(DistributedError):
+            self._say(State(left=reason).text())
+
+    def look(self, waiting: Sequence[tuple[Connection, Record]], now: float) -> None:
+        """Say what waits here, and end what cannot come to its end. Called from the watch's thread."""
+        world = self._world
+        if self._has_left:
+            return
+        try:
+            self._beat(now)
+            if not waiting:
+                self._say(b"")
+                return
+            state = self._state(waiting)
+            self._say(state.text())
+            others = self._others(state)
+            for connection, record in waiting:
+                error = self._problem(connection, record, others, now)
+                if error:
+                    connection.fail(DistributedError(error))
+            self._look_for_deadlock(state, others, waiting)
+        except DistributedError:
+            for connection, record in waiting:
+                if world.is_served and 0 in record.needs and world.rank != 0:
+                    connection.fail(DistributedError(
+                        f"{record}: rank 0, which serves the store of the ranks, is gone."
+                    ))  # fmt: skip
+
+    def _state(self, waiting: Sequence[tuple[Connection, Record]]) -> State:
+        state = State()
+        for group in list(self._world.groups.values()):
+            for connection in group.connections():
+                state.begun[connection.meeting.name] = connection.sequence
+        for connection, record in waiting:
+            if record.thread == self._world.thread and record.state == "running":
+                state.blocked = len(state.waiting)
+            state.waiting.append(
+                Waiting(connection.meeting.name, record.sequence, record.asked, str(record), [*record.needs])
+            )
+        return state
+
+    def _others(self, state: State) -> dict[int, tuple[State, bytes]]:
+        """Return what the ranks tell that this one waits for, and those that they wait for."""
+        others: dict[int, tuple[State, bytes]] = {}
+        asked = {self._world.rank}
+        todo = {rank for waiting in state.waiting for rank in waiting.needs} - asked
+        while todo:
+            rank = todo.pop()
+            asked.add(rank)
+            data = _peek(self._world.store, f"state/{rank}")
+            if data:
+                others[rank] = State.of(data), data
+                todo |= {r for waiting in others[rank][0].waiting for r in waiting.needs} - asked
+        return others
+
+    def _problem(
+        self, connection: Connection, record: Record, others: dict[int, tuple[State, bytes]], now: float
+    ) -> str:
+        """Return why a call cannot come to its end, "" where it may."""
+        meeting, here = connection.meeting, self._world.rank
+        failed = _peek(meeting.store, f"{meeting.name}/failed")
+        if failed:
+            return failed.decode()
+        for rank in record.needs:
+            if rank == here:
+                continue
+            state = others[rank][0] if rank in others else State()
+            if state.left:
+                return f"{record}: rank {rank} will not come: {state.left}."
+            for waiting in state.waiting:
+                if waiting.meeting != meeting.name or not waiting.asked or not record.asked:
+                    continue
+                mine = connection.asked(waiting.sequence)
+                if mine and mine != waiting.asked:
+                    return (
+                        f"the ranks ask for different things: rank {here}: {mine}, call {waiting.sequence};"
+                        f" rank {rank}: {waiting.text}."
+                    )
+            if not state.waiting and self._is_silent(rank, now):
+                return (
+                    f"{record}: rank {rank} has shown no sign of life for {_SILENT:g} seconds: it was ended,"
+                    f" or its machine cannot be reached."
+                )
+        return ""
+
+    def _look_for_deadlock(
+        self, state: State, others: dict[int, tuple[State, bytes]],
+        waiting: Sequence[tuple[Connection, Record]],
+    ) -> None:  # fmt: skip
+        """End what waits where all that it waits for wait as well; if nothing has changed since before."""
+        here = self._world.rank
+        states = {here: state, **{rank: other for rank, (other, _) in others.items()}}
+        stuck: list[int] = []
+        todo = [here]
+        while todo:
+            rank = todo.pop()
+            stuck.append(rank)
+            known = states.get(rank)
+            if known is None or known.blocked < 0:
+                self._suspected = ()
+                return
+            call = known.waiting[known.blocked]
+            for other in call.needs:
+                begun = states[other].begun if other in states else {}
+                if other != rank and begun.get(call.meeting, 0) < call.sequence and other not in stuck + todo:
+                    todo.append(other)
+        if len(stuck) < 2:
+            self._suspected = ()
+            return
+        now = tuple(state.text() if rank == here else others[rank][1] for rank in sorted(stuck))
+        suspected, self._suspected = self._suspected, now
+        if suspected != now:
+            return
+        calls = [(rank, states[rank].waiting[states[rank].blocked].text) for rank in sorted(stuck)]
+        text = "; ".join(f"rank {rank}: {call}" for rank, call in calls)
+        connection, _ = waiting[state.blocked]
+        connection.fail(DistributedError(
+            f"the ranks wait for each other: {text}. All ranks of a group call its collectives in the same"
+            f" order."
+        ))  # fmt: skip
+
+    def _is_silent(self, rank: int, now: float) -> bool:
+        if self._world.threads:
+            return False
+        sign = _peek(self._world.store, f"beat/{rank}")
+        known = self._heard.get(rank)
+        if known is None or known[0] != sign:
+            self._heard[rank] = sign, now
+            return False
+        return now - known[1] > max(_SILENT, 4 * self._period())
+
+    def _period(self) -> float:
+        return max(_BEAT, self._world.size / 200)
+
+    def _beat(self, now: float) -> None:
+        if self._world.threads or now - self._beaten < self._period():
+            return
+        self._beaten, self._beats = now, self._beats + 1
+        self._world.store.set(f"beat/{self._world.rank}", str(self._beats).encode())
+
+    def _say(self, data: bytes) -> None:
+        if data != self._said:
+            self._world.store.set(f"state/{self._world.rank}", data)
+            self._said = data
+
+
+def _peek(store: Store, key: str) -> bytes:
+    """Return what is under a key now, b"" for nothing."""
+    if not store.check([key]):
+        return b""
+    return store.get(key, 5.0)
+
+
+def stalled(world: World, now: float) -> list[tuple[Connection, Record]]:
+    """Return the calls that have waited long enough to tell of: the oldest of each connection."""
+    calls = []
+    for group in list(world.groups.values()):
+        for connection in group.connections():
+            record = connection.oldest()
+            if record is not None and connection.failure is None and now - record.started > STALLED:
+                calls.append((connection, record))
+    return calls

@@ -1,0 +1,41 @@
+"""Shows where the kit is, and ends a rank that is stuck: with what each of its threads does."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from tensorbus import distributed as dist
+
+from .setting import Report, Setting
+
+MARK: Final = "kit: "
+"""What the lines begin with that whoever started the ranks shows at once."""
+_start: Final = time.monotonic()
+
+
+@contextmanager
+def cell(setting: Setting, report: Report, name: str) -> Iterator[None]:
+    """Say how long the calls in the block take, on one rank of those that are processes.
+
+    A process that takes more than ``setting.cell_seconds`` shows what its threads do, and ends.
+    """
+    if setting.threads:
+        yield
+        return
+    begun, calls = time.monotonic(), report.calls
+    faulthandler.dump_traceback_later(setting.cell_seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    if dist.get_rank() == 0:
+        now = time.monotonic()
+        print(
+            f"{MARK}{now - _start:.1f} s, {name}: {report.calls - calls} calls in {now - begun:.2f} s",
+            file=sys.stderr, flush=True,
+        )  # fmt: skip

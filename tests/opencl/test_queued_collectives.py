@@ -1,0 +1,67 @@
+"""Communicators that give their work to a device's streams: what core does for them, by the kit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus.backend_api import hookimpl
+from tensorbus_conformance.communication.command import VALUES, examine, settings
+from tensorbus_threads.communicator import Factory
+
+OPENCL, RANKS = "opencl", 2
+
+
+class _Queued:
+    """Connects threads; what its communicators compute is in a stream when they return, not done."""
+
+    @hookimpl
+    def tensorbus_communicator(self, name: str) -> Any:
+        return self
+
+    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
+        return Factory().verdict(device_type, rendezvous)
+
+    def connect(self, rendezvous: Any) -> Any:
+        communicator: Any = Factory().connect(rendezvous)
+        communicator.queues = True
+        return communicator
+
+
+@pytest.fixture(autouse=True)
+def queued() -> Iterator[None]:
+    dist.register_communicator("queued", _Queued())
+    yield
+    dist.unregister_communicator("queued")
+
+
+@pytest.mark.parametrize(
+    "program", [pytest.param(VALUES, marks=pytest.mark.full), "mismatched", "abort", "closed"]
+)
+def test_the_kit_finds_nothing(program: str) -> None:
+    chosen = settings("queued", [OPENCL], ["float32"], RANKS, quick=True)
+    calls, findings = examine(next(s for s in chosen if s.program == program))
+    assert not findings
+    assert calls >= RANKS
+
+
+def test_a_handle_orders_streams_and_the_host_need_not_wait() -> None:
+    def rank() -> Any:
+        x = tb.ones((1000,), device=OPENCL)
+        work = dist.all_reduce(x, async_op=True)
+        y = tb.ones((1000,), device=OPENCL) * 2
+        work.wait()
+        second = dist.all_reduce(y, async_op=True)
+        second.wait(60)
+        assert second.is_completed()
+        dist.all_reduce(y)
+        dist.barrier()
+        states = [record.state for record in dist.records()]
+        return (x + y).sum().item(), set(states), {record.communicator for record in dist.records()}
+
+    total = RANKS * 1.0 + RANKS * RANKS * 2.0
+    right = [(total * 1000, {"done"}, {"queued"})] * RANKS
+    assert dist.run_ranks(rank, RANKS, prefer="queued") == right
