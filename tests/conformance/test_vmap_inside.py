@@ -63,14 +63,14 @@ def test_chance_is_the_same_for_all_examples(device: str) -> None:
         lambda z: z + tb.randn_like(z),
         lambda z: z[tb.randperm(8, device=z.device)],
     ):
-        rows = tb.vmap(draw)(x).tolist()
+        rows = tb.vmap(draw, randomness="same")(x).tolist()
         assert rows[0] == rows[1] == rows[2]
     chance = tb.asarray([[0.0, 1.0], [1.0, 0.0]], device=device)
-    assert tb.vmap(tb.bernoulli)(chance).tolist() == [[False, True], [True, False]]
+    assert tb.vmap(tb.bernoulli, randomness="same")(chance).tolist() == [[False, True], [True, False]]
 
 
 def test_chance_within_compiled_functions(device: str) -> None:
-    x, drop = tb.ones((2, 16), device=device), tb.vmap(tb.nn.Dropout(0.5))
+    x, drop = tb.ones((2, 16), device=device), tb.vmap(tb.nn.Dropout(0.5), randomness="same")
     found = []
     for run in (drop, tb.compile(drop)):
         tb.manual_seed(3)

@@ -106,7 +106,7 @@ register_value_mode(VMAP, _Rules())
 
 def vmap(
     function: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, *, chunk_size: int | None = None,
-    randomness: str = "same",
+    randomness: str = "error",
 ) -> Callable[..., Any]:  # fmt: skip
     """Return ``function`` over an additional axis of examples, without a Python loop over them.
 
@@ -114,7 +114,7 @@ def vmap(
     with one entry an argument; None for an argument that is the same for all. Entries may be nested like the
     arguments (tuples, lists, dicts). Keyword arguments count along axis 0. ``out_dims`` says where the
     results have that axis. ``chunk_size`` limits how many examples run at once. ``randomness`` says what
-    numbers drawn inside are for the examples: the ``"same"``, ``"different"``, or an ``"error"``.
+    numbers drawn inside are for the examples: an ``"error"``, the ``"same"``, or ``"different"``.
 
     Raises ``ShapeError`` where the arguments differ in their number of examples or have none, and
     ``DeviceError`` where the program asks for the value of a tensor that differs between examples, or writes

@@ -271,7 +271,9 @@ def _batching(case: _Case) -> Iterator[str]:
         mapped = [b if d == 0 else x for b, d, x in zip(batches, dims, case.operands, strict=True)]
         token = loops_expected.set(True)
         try:
-            together = vmap(lambda *operands: tuple(case.run(case.op, operands)), in_dims=dims)(*mapped)
+            together = vmap(
+                lambda *operands: tuple(case.run(case.op, operands)), in_dims=dims, randomness="same"
+            )(*mapped)
         finally:
             loops_expected.reset(token)
         apart = [
