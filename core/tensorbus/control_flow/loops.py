@@ -82,9 +82,9 @@ def step_program(graph: SubGraph, device: Device, form: str = "") -> StepProgram
         if known is not None:
             _steps.move_to_end(key)
             return known
-    made = StepProgram(graph.graph, device)
+    program = StepProgram(graph.graph, device)
     with _lock:
-        known = _steps.setdefault(key, made)
+        known = _steps.setdefault(key, program)
         while len(_steps) > MAX_STEPS:
             _steps.popitem(last=False)
     return known
@@ -121,10 +121,10 @@ def _while_loop(call: Call, device: Device) -> Callable[..., Any]:
     dtype = call.attrs["condition"].outputs[0].dtype
 
     def run(*operands: Any) -> Any:
-        asked, kept = operands[:of_condition], operands[of_condition : of_condition + of_body]
+        asked, captured = operands[:of_condition], operands[of_condition : of_condition + of_body]
         carried: Values = operands[of_condition + of_body :]
         while _is_true(condition((*asked, *carried))[0], device, dtype):
-            carried = body((*kept, *carried))
+            carried = body((*captured, *carried))
         return tuple(carried)
 
     return run
@@ -132,16 +132,20 @@ def _while_loop(call: Call, device: Device) -> Callable[..., Any]:
 
 def _scan(call: Call, device: Device) -> Callable[..., Any]:
     body: SubGraph = call.attrs["body"]
-    (kept, carried, _), length, reverse = call.attrs["layout"], call.attrs["length"], call.attrs["reverse"]
+    (captured, carried, _), length, reverse = (
+        call.attrs["layout"],
+        call.attrs["length"],
+        call.attrs["reverse"],
+    )
     keep = call.attrs["keep"]
     assert call.shapes is not None
-    rows = list(zip(call.shapes, call.dtypes, strict=True))[kept + carried :]
-    step = _row_program(body, kept + carried, [Spec(*x) for x in rows], device)
+    rows = list(zip(call.shapes, call.dtypes, strict=True))[captured + carried :]
+    step = _row_program(body, captured + carried, [Spec(*x) for x in rows], device)
     specs = [*body.outputs[carried:], *(body.outputs[:carried] if keep else ())]
 
     def run(*operands: Any) -> Any:
-        consts, xs = operands[:kept], operands[kept + carried :]
-        carry: Values = operands[kept : kept + carried]
+        consts, xs = operands[:captured], operands[captured + carried :]
+        carry: Values = operands[captured : captured + carried]
         lines: list[list[Any]] = [[] for _ in specs]
         for t in range(length - 1, -1, -1) if reverse else range(length):
             results = step((*consts, *carry, *xs, t))

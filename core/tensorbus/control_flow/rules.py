@@ -128,8 +128,8 @@ def _cond_batch(operands: Tensors, batched: Sequence[bool], *, true: SubGraph, f
     outs = []
     for graph in (true, false):
         values = vectorized(graph, varies, count) if any(varies) else graph
-        made = run_graph(values, rest, device)
-        outs.append(made if any(varies) else _all_batched(made, (False,) * len(made), count))
+        results = run_graph(values, rest, device)
+        outs.append(results if any(varies) else _all_batched(results, (False,) * len(results), count))
     return tuple(_selected(pred if pred.dtype is dt.bool_ else pred != 0, *outs))
 
 
@@ -139,9 +139,9 @@ def _cond_batch(operands: Tensors, batched: Sequence[bool], *, true: SubGraph, f
 def _while_specs(
     operands: Sequence[Spec], *, condition: SubGraph, body: SubGraph, layout: tuple[int, int, int]
 ) -> tuple[Spec, ...]:
-    asked, kept, carried = _parts(operands, layout)
+    asked, captured, carried = _parts(operands, layout)
     _check("while_loop", condition, [*asked, *carried])
-    _check("while_loop", body, [*kept, *carried])
+    _check("while_loop", body, [*captured, *carried])
     _is_condition("while_loop", condition.outputs[0])
     return tuple(carried)
 
@@ -163,10 +163,10 @@ def _while_jvp(
     operands: Tensors, operands_t: Sequence[Tensor | None], condition: SubGraph, body: SubGraph,
     layout: tuple[int, int, int],
 ) -> list[Tensor | None]:  # fmt: skip
-    asked, kept, carried = _parts(operands, layout)
+    asked, captured, carried = _parts(operands, layout)
     _, kept_t, carried_t = _parts(operands_t, layout)
-    moving, kept_moving = _moving(carried, carried_t), _moving(kept, kept_t)
-    forward, (n, m), c = pushforward(body), (len(kept), len(carried)), len(kept_moving)
+    moving, kept_moving = _moving(carried, carried_t), _moving(captured, kept_t)
+    forward, (n, m), c = pushforward(body), (len(captured), len(carried)), len(kept_moving)
 
     def step(device: Any, *values: Tensor) -> Sequence[Tensor]:
         consts, consts_t = values[:n], values[n : n + c]
@@ -180,7 +180,7 @@ def _while_jvp(
     of_consts = body.inputs[:n]
     outs = run(
         "while_loop",
-        [*asked, *kept, *kept_moving, *carried, *moving],
+        [*asked, *captured, *kept_moving, *carried, *moving],
         condition=graph_of(test, [*condition.inputs, *specs_t]),
         body=graph_of(step, [*of_consts, *_inexact(of_consts, of_consts), *body.inputs[n:], *specs_t]),
         layout=(len(asked), n + c, m + len(moving)),
@@ -193,12 +193,12 @@ def _while_batch(
     layout: tuple[int, int, int],
 ) -> Any:  # fmt: skip
     count = _count(operands, batched)
-    asked, kept, carried = _parts(operands, layout)
+    asked, captured, carried = _parts(operands, layout)
     asked_b, kept_b, carried_b = _parts(batched, layout)
     everything = (True,) * len(carried)
     test = vectorized(condition, (*asked_b, *everything), count)
     step = vectorized(body, (*kept_b, *everything), count)
-    n, m = len(asked), len(kept)
+    n, m = len(asked), len(captured)
 
     def is_on(device: Any, *values: Tensor) -> Sequence[Tensor]:
         return [(run_graph(test, values, device)[0] != 0).any()]
@@ -211,7 +211,7 @@ def _while_batch(
     of_test, of_step = test.inputs, step.inputs
     return run(
         "while_loop",
-        [*asked, *asked, *kept, *_all_batched(carried, carried_b, count)],
+        [*asked, *asked, *captured, *_all_batched(carried, carried_b, count)],
         condition=graph_of(is_on, of_test),
         body=graph_of(masked, [*of_test[:n], *of_step]),
         layout=(n, n + m, len(carried)),
@@ -225,11 +225,11 @@ def _scan_specs(
     operands: Sequence[Spec], *, body: SubGraph, layout: tuple[int, int, int], length: int, reverse: bool,
     keep: bool,
 ) -> tuple[Spec, ...]:  # fmt: skip
-    kept, carried, rows = _parts(operands, layout)
+    captured, carried, rows = _parts(operands, layout)
     for k, spec in enumerate(rows):
         if not spec.shape or spec.shape[0] != length:
             raise ShapeError(f"scan: xs {k} is {spec}, and there are {length} steps along axis 0.")
-    _check("scan", body, [*kept, *carried, *[Spec(x.shape[1:], x.dtype) for x in rows]])
+    _check("scan", body, [*captured, *carried, *[Spec(x.shape[1:], x.dtype) for x in rows]])
     ys = [*body.outputs[len(carried) :], *(carried if keep else [])]
     return (*body.outputs[: len(carried)], *[Spec((length, *y.shape), y.dtype) for y in ys])
 
@@ -242,13 +242,13 @@ def _scan_vjp(
 
     What was kept of each step has a gradient where this derivative is differentiated itself.
     """
-    kept, carried, rows = _parts(operands, layout)
+    captured, carried, rows = _parts(operands, layout)
     if not keep:
         raise AutogradError("scan: it was recorded without what its derivative needs.")
-    n, m = len(kept), len(carried)
+    n, m = len(captured), len(carried)
     specs = body.outputs
     inexact = [k for k in range(m) if specs[k].dtype.is_inexact]
-    consts = [k for k in range(n) if wanted[k] and kept[k].dtype.is_inexact]
+    consts = [k for k in range(n) if wanted[k] and captured[k].dtype.is_inexact]
     of_rows = [k for k in range(len(rows)) if wanted[n + m + k] and rows[k].dtype.is_inexact]
     places = (*consts, *[n + k for k in inexact], *[n + m + k for k in of_rows])
     seeds_y = _inexact(g[m : len(specs)], specs[m:])
@@ -276,8 +276,8 @@ def _scan_vjp(
     backs = run(
         "scan",
         [
-            *kept, *[g[k] for k in inexact], *[_zeros(kept[k]) for k in consts], *states, *rows, *seeds_y,
-            *kept_g,
+            *captured, *[g[k] for k in inexact], *[_zeros(captured[k]) for k in consts],
+            *states, *rows, *seeds_y, *kept_g,
         ],
         body=graph_of(step, operands_of), layout=(n, a + b, ends + len(kept_g)), length=length,
         reverse=not reverse,
@@ -335,13 +335,13 @@ def _scan_batch(
     reverse: bool, keep: bool,
 ) -> Any:  # fmt: skip
     count = _count(operands, batched)
-    kept, carried, rows = _parts(operands, layout)
+    captured, carried, rows = _parts(operands, layout)
     kept_b, carried_b, rows_b = _parts(batched, layout)
     step = vectorized(body, (*kept_b, *(True,) * len(carried), *rows_b), count)
     outs = table.run(
         "scan",
         [
-            *kept, *_all_batched(carried, carried_b, count),
+            *captured, *_all_batched(carried, carried_b, count),
             *[moveaxis(x, 0, 1) if b else x for x, b in zip(rows, rows_b, strict=True)],
         ],
         {"body": step, "layout": layout, "length": length, "reverse": reverse, "keep": keep},

@@ -103,10 +103,10 @@ def vectorized(graph: SubGraph, varies: tuple[bool, ...], count: int) -> SubGrap
 def _derived(
     graph: SubGraph, key: Any, function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec]
 ) -> SubGraph:
-    found: SubGraph | None = graph.derived.get(key)
-    if found is None:
-        found = graph.derived[key] = graph_of(function, specs)
-    return found
+    cached: SubGraph | None = graph.derived.get(key)
+    if cached is None:
+        cached = graph.derived[key] = graph_of(function, specs)
+    return cached
 
 
 def interpret(

@@ -26,9 +26,9 @@ def _ints(template: Template) -> dict[str, Template]:
 def _function(name: str, arguments: str, body: str) -> Helper:
     """Return the helper ``name`` with arguments ``a``, ``b`` ... of the operands' type."""
     letters = arguments.split()
-    given = ", ".join(f"{{T}} {letter}" for letter in letters)
+    parameters = ", ".join(f"{{T}} {letter}" for letter in letters)
     call = f"tb_{name}_{{S}}({', '.join(f'{{{k}}}' for k in range(len(letters)))})"
-    return Helper(name, call, f"{{inline}}{{T}} tb_{name}_{{S}}({given}) {{{{ {body} }}}}")
+    return Helper(name, call, f"{{inline}}{{T}} tb_{name}_{{S}}({parameters}) {{{{ {body} }}}}")
 
 
 def _call(name: str, arity: int = 1) -> dict[str, Template]:

@@ -41,16 +41,16 @@ def float8_types(byte: str, word: str, bits: str, value: str, math: str = "") ->
     ``byte`` and ``word`` name unsigned integers of 8 and 32 bits; ``bits`` and ``value`` are functions that
     reread a float as a word and back; ``math`` is what the names of functions of floats end in.
     """
-    found: dict[DType, TypeRule] = {}
+    rules: dict[DType, TypeRule] = {}
     for dtype, (name, f) in _FORMATS.items():
-        given = (name, f, byte, word, bits, value)
-        from_ = Helper(f"from_{name}", f"tb_from_{name}({{p}}[{{i}}])", _from(*given))
-        to = Helper(f"to_{name}", f"{{p}}[{{i}}] = tb_to_{name}({{v}})", _to(*given))
-        found[dtype] = TypeRule(
+        spelling = (name, f, byte, word, bits, value)
+        from_ = Helper(f"from_{name}", f"tb_from_{name}({{p}}[{{i}}])", _from(*spelling))
+        to = Helper(f"to_{name}", f"{{p}}[{{i}}] = tb_to_{name}({{v}})", _to(*spelling))
+        rules[dtype] = TypeRule(
             storage=byte, register="float", unsigned=word, math=math, suffix="f", load=from_, store=to,
             rounded=Helper(f"round_{name}", f"tb_from_{name}(tb_to_{name}({{0}}))", "", (from_, to)),
         )  # fmt: skip
-    return found
+    return rules
 
 
 def _to(name: str, f: _Format, byte: str, word: str, bits: str, value: str) -> str:

@@ -132,10 +132,10 @@ class _Renderer:
     def rule(self, dtype: DType) -> TypeRule:
         if dtype is INDEX:
             return self.dialect.index
-        found = self.types.get(dtype)
-        if found is None:
+        rule = self.types.get(dtype)
+        if rule is None:
             raise TensorbusError(f"{self.dialect.name} has no {dtype}")
-        return found
+        return rule
 
     def type(self, dtype: DType, lanes: int = 1) -> str:
         register = self.rule(dtype).register
@@ -206,8 +206,8 @@ class _Renderer:
                 self.line(f"{self.dialect.barrier};")
             case CountWorkgroup():
                 keys = {"p": s.counter, "i": self.expr(s.index), "n": self.expr(s.total)}
-                found = self.template(self.dialect.arrive, INDEX, [], **keys)
-                self.line(f"const {self.type(s.last.dtype)} {s.last.name} = {found};")
+                arrival = self.template(self.dialect.arrive, INDEX, [], **keys)
+                self.line(f"const {self.type(s.last.dtype)} {s.last.name} = {arrival};")
             case Report():
                 values = {"code": self.expr(s.code), "value": self.expr(s.value), "limit": self.expr(s.limit)}
                 self.line(self.template(self.dialect.report, INDEX, [], p=s.buffer, **values))
@@ -258,18 +258,18 @@ class _Renderer:
         value = self.expr(s.value, direct=outside)
         if s.combine:
             near = {} if outside else self.dialect.combined_shared
-            given = (near or self.dialect.combined).get((s.combine, dtype))
-            if given is None:
+            template = (near or self.dialect.combined).get((s.combine, dtype))
+            if template is None:
                 raise TensorbusError(f"{self.dialect.name} has no {s.combine} of {dtype} in one step")
-            self.line(self.template(given, dtype, [], p=s.buffer, i=index, v=value) + ";")
+            self.line(self.template(template, dtype, [], p=s.buffer, i=index, v=value) + ";")
         elif s.value.lanes > 1:
             d, keys = self.dialect, {"p": s.buffer, "i": index, "v": value, "lanes": s.value.lanes}
             keys["B"] = self.rule(dtype).storage
             if s.count is None:
                 rule = self.rule(dtype)
-                given = (s.nontemporal and rule.wide_nontemporal) or rule.wide_store if outside else ""
-                given = given or (s.nontemporal and d.vector_nontemporal) or d.vector_store
-                self.line(self.template(given, dtype, [], **keys) + ";")
+                template = (s.nontemporal and rule.wide_nontemporal) or rule.wide_store if outside else ""
+                template = template or (s.nontemporal and d.vector_nontemporal) or d.vector_store
+                self.line(self.template(template, dtype, [], **keys) + ";")
             else:
                 self.line(self.template(d.vector_store_some, dtype, [], n=self.expr(s.count), **keys) + ";")
         elif outside:
@@ -279,7 +279,7 @@ class _Renderer:
         else:
             self.line(f"{s.buffer}[{index}] = {value};")
 
-    def template(self, given: Template, dtype: DType, args: Sequence[str], **keys: object) -> str:
+    def template(self, template: Template, dtype: DType, args: Sequence[str], **keys: object) -> str:
         rule, part = self.rule(dtype), self.rule(real_of(dtype))
         lanes = keys.get("lanes", 1)
         names = {
@@ -293,27 +293,31 @@ class _Renderer:
             names |= {"top": top, "tiny": tiny, "inf": self.dialect.infinity, "nan": self.dialect.nan}
             names["product"] = self.dialect.product.format(S=dtype.name)
         names.update(keys)
-        if isinstance(given, str):
-            return given.format(*args, **names)
-        self.helper(given, names)
-        return given.call.format(*args, **names)
+        if isinstance(template, str):
+            return template.format(*args, **names)
+        self.helper(template, names)
+        return template.call.format(*args, **names)
 
-    def moved(self, given: Template, dtype: DType, **keys: str) -> str:
+    def moved(self, template: Template, dtype: DType, **keys: str) -> str:
         """Return a load or a store of one element: most are plain text."""
-        return given.format(**keys) if isinstance(given, str) else self.template(given, dtype, [], **keys)
+        return (
+            template.format(**keys)
+            if isinstance(template, str)
+            else self.template(template, dtype, [], **keys)
+        )
 
-    def helper(self, given: Helper, names: Mapping[str, object]) -> None:
+    def helper(self, helper: Helper, names: Mapping[str, object]) -> None:
         """Have a function written before the kernel, after those that it calls."""
-        for needed in given.needs:
+        for needed in helper.needs:
             self.helper(needed, names)
-        source = given.source.format(**names)
+        source = helper.source.format(**names)
         if source:
             self.helpers.setdefault(source, source)
 
     def wide(self, dtype: DType) -> str:
         """Return the unsigned type that products of ``dtype`` wrap in: C promotes narrower ones to int."""
-        found = self.dialect.types.get(uint32 if dtype.itemsize <= 4 else uint64)
-        return found.register if found else ""
+        rule = self.dialect.types.get(uint32 if dtype.itemsize <= 4 else uint64)
+        return rule.register if rule else ""
 
     def expr(self, e: Expr, direct: bool = False) -> str:
         """Return an expression. ``direct``: its store rounds to the dtype's precision, so it need not."""
@@ -342,8 +346,8 @@ class _Renderer:
         index = self.expr(e.index)
         if e.lanes > 1:
             keys = {"p": e.buffer, "i": index, "lanes": e.lanes, "B": self.rule(dtype).storage}
-            given = self.rule(dtype).wide_load if outside else ""
-            return self.template(given or self.dialect.vector_load, dtype, [], **keys)
+            template = self.rule(dtype).wide_load if outside else ""
+            return self.template(template or self.dialect.vector_load, dtype, [], **keys)
         if not outside:
             return f"{e.buffer}[{index}]"
         return self.moved(self.rule(dtype).load, dtype, p=e.buffer, i=index)
@@ -356,24 +360,24 @@ class _Renderer:
             case "quotient" | "modulo", (a, Const(value=int(n))) if kind == "index" and n > 0 == n & (n - 1):
                 shifted = f">> {n.bit_length() - 1}" if e.op == "quotient" else f"& {n - 1}"
                 return f"({self.expr(a)} {shifted})"
-        given = None
+        template = None
         if kind == "float" and over.itemsize <= 4:
-            given = (d.wide_single if wide else d.single).get(e.op)
-            given = d.short.get((e.op, short or e.dtype), given)
+            template = (d.wide_single if wide else d.single).get(e.op)
+            template = d.short.get((e.op, short or e.dtype), template)
         op = e.op
         if op in _AT_ONCE and e.lanes == 1 and not any(map(_has_positions, e.args)):
             op = _AT_ONCE[op]
-        given = given or (d.wide.get(op) if wide else None) or d.expressions.get(op, {}).get(kind)
-        if given is None:
+        template = template or (d.wide.get(op) if wide else None) or d.expressions.get(op, {}).get(kind)
+        if template is None:
             raise TensorbusError(f"{self.dialect.name} has no expression for {e.op!r} of {over}")
-        text = self.template(given, over, [self.expr(a) for a in e.args], lanes=e.lanes)
+        text = self.template(template, over, [self.expr(a) for a in e.args], lanes=e.lanes)
         if direct:
             return text
         return self.rounded(text, e.dtype, self.rule(e.dtype).wide_rounded, e.lanes)
 
     def rounded(self, text: str, dtype: DType, wide: Template = "", lanes: int = 1) -> str:
-        given = (wide if lanes > 1 else self.rule(dtype).rounded) if dtype in NARROW else ""
-        return self.template(given, dtype, [text], lanes=lanes) if given else text
+        template = (wide if lanes > 1 else self.rule(dtype).rounded) if dtype in NARROW else ""
+        return self.template(template, dtype, [text], lanes=lanes) if template else text
 
     def cast(self, e: Cast, direct: bool) -> str:
         source, target = e.arg.dtype, e.dtype
@@ -390,12 +394,12 @@ class _Renderer:
         if target in NARROW and source is float64 and self.dialect.narrow is not None:
             text = self.template(self.dialect.narrow, source, [text])
         else:
-            given = self.dialect.casts.get((kinds[0], kinds[1]))
-            if given is None:
+            template = self.dialect.casts.get((kinds[0], kinds[1]))
+            if template is None:
                 raise TensorbusError(f"{self.dialect.name} has no cast from {source} to {target}")
             if self.rule(source).register != self.rule(target).register or "bool" in kinds:
                 keys = {"R": self.rule(source).register, "F": source.name}
-                text = f"({self.template(given, target, [text], **keys)})"
+                text = f"({self.template(template, target, [text], **keys)})"
         exact = source in NARROW and source is target
         if direct or exact:
             return text

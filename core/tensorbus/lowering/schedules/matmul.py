@@ -94,11 +94,11 @@ def lower_matmul(task: KernelTask, steps: LaunchList) -> None:
     y = task.inputs.get(id(root.inputs[1]))
     if 0 in root.spec.shape:
         return
-    given = root.inputs[0].spec.dtype
-    dtype = _unsigned(accumulator(given))
+    operand_dtype = root.inputs[0].spec.dtype
+    dtype = _unsigned(accumulator(operand_dtype))
     *batch, m, n = root.spec.shape
     k = root.inputs[0].spec.shape[-1]
-    tile = _tile(m, n, y, given is dtype, dtype, steps.target)
+    tile = _tile(m, n, y, operand_dtype is dtype, dtype, steps.target)
     tiles = -(-m // tile.rows) * -(-n // tile.columns) * prod(batch)
     parts = (
         min(-(-steps.target.tasks_to_fill // tiles), k // limits.matmul_min_part)
@@ -112,28 +112,28 @@ def lower_matmul(task: KernelTask, steps: LaunchList) -> None:
     total = prod(root.spec.shape)
     if result is not dtype or sizes.parts > 1:
         out = steps.temporary(total * sizes.parts, dtype)
-    fits = y is not None and given is dtype and y.strides[-1] == 1 and n % tile.columns == 0
+    fits = y is not None and operand_dtype is dtype and y.strides[-1] == 1 and n % tile.columns == 0
     right = y if y is not None and tile.direct and fits else _pack(task, steps, tile, dtype)
     _product(task, steps, tile, sizes, dtype, right, out)
     shape = (total,)
     if sizes.parts > 1:
         summed = task.out if result is dtype else steps.temporary(total, dtype)
         stacked = Node(op="input", spec=Spec((sizes.parts, total), dtype))
-        made = Node(
+        product = Node(
             op="sum", inputs=(stacked,), attrs={"axis": (0,), "keepdims": False}, spec=Spec(shape, dtype)
         )
         lower_reduction(
             KernelTask(
-                root=made, inputs={id(stacked): packed(out, stacked.spec.shape)}, scalars={}, out=summed
+                root=product, inputs={id(stacked): packed(out, stacked.spec.shape)}, scalars={}, out=summed
             ),
             steps,
         )
         out = summed
     if result is not dtype:
         wide = Node(op="input", spec=Spec(shape, dtype))
-        made = Node(op="cast", inputs=(wide,), attrs={"dtype": result}, spec=Spec(shape, result))
+        product = Node(op="cast", inputs=(wide,), attrs={"dtype": result}, spec=Spec(shape, result))
         lower_map(
-            KernelTask(root=made, inputs={id(wide): packed(out, shape)}, scalars={}, out=task.out), steps
+            KernelTask(root=product, inputs={id(wide): packed(out, shape)}, scalars={}, out=task.out), steps
         )
 
 
@@ -143,9 +143,9 @@ def _pack(task: KernelTask, steps: LaunchList, tile: _Tile, dtype: DType) -> Lay
     *batch, k, n = y.spec.shape
     panels = -(-n // tile.columns)
     leaves, scalars = task.inputs, task.scalars
-    if (given := leaves.get(id(y))) is not None:
-        batch = [1 if s == 0 else length for length, s in zip(batch, given.strides, strict=False)]
-        lean = replace(given, shape=(*batch, k, n))
+    if (leaf := leaves.get(id(y))) is not None:
+        batch = [1 if s == 0 else length for length, s in zip(batch, leaf.strides, strict=False)]
+        lean = replace(leaf, shape=(*batch, k, n))
         node = Node(op="input", spec=Spec(lean.shape, y.spec.dtype))
         leaves, scalars = {id(node): lean}, {}
     wide = panels * tile.columns

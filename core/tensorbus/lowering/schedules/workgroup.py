@@ -58,12 +58,12 @@ class Workgroup:
         """The parallel loop over the items."""
         return self.item, const(self.size), self.size
 
-    def finished(self, made: Launch, private: Sequence[Array] = ()) -> Launch:
+    def finished(self, launch: Launch, private: Sequence[Array] = ()) -> Launch:
         """Return a launch with the shared arrays before all loops, as some languages want them."""
         count = self.size // self.subgroup if self.subgroup else self.size
         arrays = tuple(Array(name, dtype, count, "shared") for name, dtype in self.shared)
-        body = (*arrays, *private, *made.kernel.body)
-        return replace(made, kernel=replace(made.kernel, body=body, group=self.size))
+        body = (*arrays, *private, *launch.kernel.body)
+        return replace(launch, kernel=replace(launch.kernel, body=body, group=self.size))
 
     def strided_loop(
         self, bounds: Span, take: Callable[[Expr], None], lanes: int = 1, sums: AnyState | None = None
@@ -149,12 +149,12 @@ class Workgroup:
         def read(at: int) -> State:
             return tuple(Load(name, const(at), d) for name, d in zip(names, reducer.dtypes, strict=True))
 
-        found = read(0)
+        states = read(0)
         for k in range(1, self.size // self.subgroup):
-            found = tuple(b.let(e, "all") for e in reducer.combine(b, found, read(k)))
-        found = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in found)
+            states = tuple(b.let(e, "all") for e in reducer.combine(b, states, read(k)))
+        states = tuple(e if isinstance(e, Var) else b.let(e, "all") for e in states)
         b.emit(Barrier())  # before the next row's values come
-        return found
+        return states
 
     def _tree_reduce_shared(self, reducer: Reducer | ProductReducer, state: State) -> State:
         """By local memory, halving how many items have something to join."""
@@ -174,9 +174,9 @@ class Workgroup:
                     b.store(name, self.item, e)
             b.emit(Barrier())
             half //= 2
-        found = tuple(b.let(e, "all") for e in read(ZERO))
+        states = tuple(b.let(e, "all") for e in read(ZERO))
         b.emit(Barrier())  # before the next row's values come
-        return found
+        return states
 
     def exclusive_scan(
         self, reducer: Reducer | ProductReducer, state: Sequence[Var], first: State

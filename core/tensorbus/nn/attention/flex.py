@@ -76,10 +76,10 @@ def flex_attention(
         _ = [int(n) for n in x.shape[-1:]]
     wide = dt.float64 if query.dtype is dt.float64 else dt.float32
     mask_mod = None if block_mask is None else block_mask.mask_mod
-    found = capture_again(score_mod, mask_mod, wide, query.device)
-    extra = found.tensors if states is None else (states, *found.tensors)
+    captured = capture_again(score_mod, mask_mod, wide, query.device)
+    extra = captured.tensors if states is None else (states, *captured.tensors)
     result = op(
-        query, key, value, *extra, program=found.program, scale=scale, enable_gqa=bool(enable_gqa),
+        query, key, value, *extra, program=captured.program, scale=scale, enable_gqa=bool(enable_gqa),
         block_size=None if block_mask is None else block_mask.BLOCK_SIZE,
         visits=None if block_mask is None else _visits(block_mask, query),
     )  # fmt: skip

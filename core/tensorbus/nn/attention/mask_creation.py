@@ -86,14 +86,14 @@ def _checked(
 def _rows(function: Mod, shape: tuple[int, ...], start: int, stop: int, device: Device) -> Tensor:
     """Return the mask of some queries."""
     scored = len(signature(function).parameters) == 5
-    found = capture(function if scored else None, None if scored else function, dt.float32, device)
+    captured = capture(function if scored else None, None if scored else function, dt.float32, device)
     lines = []
     for axis, n in enumerate((shape[0], shape[1], stop - start, shape[3])):
         line = iota(n, start if axis == 2 else 0, dtype=dt.int32, device=device)
         lines.append(reshape(line, tuple(n if k == axis else 1 for k in range(4))))
     score = zeros((1, 1, 1, 1), dtype=dt.float32, device=device)
-    made = run_scalars(found.program.graph, (score, *lines, *found.tensors))[-1]
-    mask = not_equal(made, float("-inf")) if scored else made
+    values = run_scalars(captured.program.graph, (score, *lines, *captured.tensors))[-1]
+    mask = not_equal(values, float("-inf")) if scored else values
     whole: Tensor = broadcast_to(mask, (*shape[:2], stop - start, shape[3]))
     return whole
 

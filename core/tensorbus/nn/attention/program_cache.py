@@ -56,13 +56,13 @@ def capture_again(score_mod: Mod | None, mask_mod: Mod | None, dtype: DType, dev
     if known is not None:
         program, places = known
         return Captured(program, tuple([tensors[k] for k in places]))
-    made = capture(score_mod, mask_mod, dtype, device)
+    captured = capture(score_mod, mask_mod, dtype, device)
     numbers = {id(x): k for k, x in enumerate(tensors)}
-    if made.whole and all(id(x) in numbers for x in made.tensors):
+    if captured.whole and all(id(x) in numbers for x in captured.tensors):
         if len(_programs) >= _MAX_PROGRAMS:
             _programs.clear()
-        _programs[key] = made.program, tuple([numbers[id(x)] for x in made.tensors])
-    return made
+        _programs[key] = captured.program, tuple([numbers[id(x)] for x in captured.tensors])
+    return captured
 
 
 class _UnknownError(Exception):

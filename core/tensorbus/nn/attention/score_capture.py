@@ -54,16 +54,16 @@ def capture(score_mod: Mod | None, mask_mod: Mod | None, dtype: DType, device: D
     values = [_TRACER.wrap(x) for x in inputs]
     outputs = [inputs[0]]
     if score_mod is not None:
-        made = mode.call("score_mod", score_mod, values)
-        outputs = [scalars.result("score_mod", made if made.spec.dtype is dtype else _cast(made, dtype))]
+        score = mode.call("score_mod", score_mod, values)
+        outputs = [scalars.result("score_mod", score if score.spec.dtype is dtype else _cast(score, dtype))]
     if mask_mod is not None:
-        made = mode.call("mask_mod", mask_mod, values[1:])
-        if made.spec.dtype is not dt.bool_:
+        counts = mode.call("mask_mod", mask_mod, values[1:])
+        if counts.spec.dtype is not dt.bool_:
             raise DtypeError(
-                f"mask_mod returned {made.spec.dtype}, and must return a bool: whether the score of q_idx and"
-                " kv_idx counts. A function that changes scores is a score_mod."
+                f"mask_mod returned {counts.spec.dtype}, and must return a bool: whether the score of q_idx"
+                " and kv_idx counts. A function that changes scores is a score_mod."
             )
-        outputs.append(scalars.result("mask_mod", made))
+        outputs.append(scalars.result("mask_mod", counts))
     graph = Graph(inputs=tuple(inputs), outputs=tuple(outputs))
     wanted = {k for k, x in enumerate(mode.tensors) if x.dtype.is_floating and _is_varied(x)}
     derivative, reads = _derivative(graph, wanted)
@@ -179,12 +179,12 @@ def _derivative(graph: Graph, wanted: set[int]) -> tuple[Graph, list[CapturedRea
         else scalars.result("score_mod", gradients[0]._value)
     ]  # fmt: skip
     reads: list[CapturedRead] = []
-    for node, found in zip(places[1:], gradients[1:], strict=True):
-        if found is None:
+    for node, gradient in zip(places[1:], gradients[1:], strict=True):
+        if gradient is None:
             continue
         x, *indices = node.inputs if node.op == "gather" else (node,)
         first = len(outputs)
-        outputs += [scalars.result("score_mod", found._value), *indices]
+        outputs += [scalars.result("score_mod", gradient._value), *indices]
         at = tuple(range(first + 1, len(outputs)))
         reads.append(CapturedRead(captured=learned[x], gradient=first, indices=at))
     return Graph(inputs=(seed, *graph.inputs), outputs=tuple(outputs)), reads
@@ -194,8 +194,8 @@ def _again(node: Node, values: Mapping[Node, Tensor]) -> Tensor:
     """Return what a node of a program makes of tensors."""
     if node.op == "constant":
         return _TRACER.wrap(node)
-    made: Tensor = table.run(node.op, [values[x] for x in node.inputs], node.attrs)
-    return made
+    result: Tensor = table.run(node.op, [values[x] for x in node.inputs], node.attrs)
+    return result
 
 
 @dataclass(slots=True)
@@ -220,11 +220,11 @@ class _Scalars:
     def element(self, role: str, node: Node, index: tuple[Node, ...]) -> Node:
         """Return the element of a node at an index."""
         key = id(node), tuple([id(i) for i in index])
-        made = self.known.get(key)
-        if made is None:
-            made = self.known[key] = self._made(role, node, index)
+        element = self.known.get(key)
+        if element is None:
+            element = self.known[key] = self._made(role, node, index)
             self.kept += [node, *index]  # whose ids are keys
-        return made
+        return element
 
     def _made(self, role: str, node: Node, index: tuple[Node, ...]) -> Node:
         op, attrs = node.op, node.attrs
@@ -323,9 +323,9 @@ def _reshaped(index: Sequence[Node], shape: Sequence[int], own: Sequence[int]) -
     place = _number(0, dt.int64)
     for axis, i in enumerate(index):
         place = _node("add", (place, _times(i, prod(shape[axis + 1 :]))))
-    found = []
+    tensors = []
     for axis, n in enumerate(own):
         tail = prod(own[axis + 1 :])
         at = place if tail == 1 else _node("floor_divide", (place, _number(tail, dt.int64)))
-        found.append(at if axis == 0 else _node("remainder", (at, _number(n, dt.int64))))
-    return tuple(found)
+        tensors.append(at if axis == 0 else _node("remainder", (at, _number(n, dt.int64))))
+    return tuple(tensors)

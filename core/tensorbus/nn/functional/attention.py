@@ -218,8 +218,8 @@ def seen_keys(padding: Tensor) -> Tensor:
     if padding.dtype.is_floating:
         return not_equal(padding, float("-inf"))
     ops.check_mask("attention", padding)
-    kept: Tensor = ~padding
-    return kept
+    seen: Tensor = ~padding
+    return seen
 
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:

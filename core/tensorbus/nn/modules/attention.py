@@ -110,6 +110,6 @@ class MultiheadAttention(Module):
         The projections are joint, and nothing is added to the keys.
         """
         projected = functional.linear(x, self.in_proj_weight, self.in_proj_bias)
-        found = rows.attend(projected, self.num_heads)
-        out: Tensor = functional.linear(found, self.out_proj.weight, self.out_proj.bias)
+        attended = rows.attend(projected, self.num_heads)
+        out: Tensor = functional.linear(attended, self.out_proj.weight, self.out_proj.bias)
         return out

@@ -80,8 +80,8 @@ class PackedRows:
         if not self.count:
             return zeros(shape, dtype=x.dtype, device=x.device)
         padded = reshape(gather(x, self.rows), shape)
-        kept: Tensor = where(reshape(self.keep, (*shape[:2], 1)), padded, 0)
-        return kept
+        unpacked: Tensor = where(reshape(self.keep, (*shape[:2], 1)), padded, 0)
+        return unpacked
 
     def attend(self, projected: Tensor, heads: int) -> Tensor:
         """Return what each row's heads find, ``(count, width)``, of query, key and value side by side."""

@@ -89,8 +89,8 @@ class TransformerEncoder(Module):
             for layer in self.layers:
                 src = layer(src, src_mask=mask, src_key_padding_mask=padding)
             places = permute_dims(keep, (1, 0)) if turned else keep
-            kept: Tensor = where(reshape(places, (*src.shape[:2], 1)), src, 0)
-            return kept
+            unpadded: Tensor = where(reshape(places, (*src.shape[:2], 1)), src, 0)
+            return unpadded
         batch = permute_dims(src, (1, 0, 2)) if turned else src
         rows = PackedRows(keep, encoder_mask(mask, padding, keep, heads, src))
         x = rows.pack(batch)

@@ -85,8 +85,8 @@ def _vjp(
         back[:3] = table.run(flex_attention_gradients.name, operands, attrs)
     if any(wanted[3:]) and program.learned:
         lead = 3 + (block_size is not None)
-        made = table.run(flex_attention_captured_gradients.name, operands, attrs)
-        for k, learned in zip(program.learned, made, strict=True):
+        gradients = table.run(flex_attention_captured_gradients.name, operands, attrs)
+        for k, learned in zip(program.learned, gradients, strict=True):
             back[k + lead] = learned
     return tuple(back)
 

@@ -146,8 +146,8 @@ def _counted(gradient: Any, block: BlockScores) -> Any:
 
 def _over_queries(x: Any, y: Any, key: Any) -> Any:
     """Return ``x.mT @ y``, summed over the heads and the batch that share keys."""
-    found = product(matrix_transpose(merged(x, key)), merged(y, key))
-    return sum_to(found, (*key.shape[:3], y.shape[3]))
+    total = product(matrix_transpose(merged(x, key)), merged(y, key))
+    return sum_to(total, (*key.shape[:3], y.shape[3]))
 
 
 def _decompose(*operands: Any, **named: Any) -> tuple[Any, ...]:

@@ -71,12 +71,12 @@ class ScoreProgram:
     def numbers(self) -> frozenset[int]:
         """Which of the inputs 1 to 4 it needs: the numbers of the batch, head, query and key."""
         graphs = [self.graph] if self.derivative is None else [self.graph, self.derivative]
-        found = set()
+        numbers = set()
         for graph in graphs:
             inputs = graph.inputs[-len(self.graph.inputs) :]
             used = {id(x) for node in graph for x in node.inputs} | {id(x) for x in graph.outputs}
-            found |= {k for k in range(1, LEAD) if id(inputs[k]) in used}
-        return frozenset(found)
+            numbers |= {k for k in range(1, LEAD) if id(inputs[k]) in used}
+        return frozenset(numbers)
 
     def __repr__(self) -> str:
         # Programs are told apart by it, and it stands in one line of an explanation.
@@ -111,10 +111,10 @@ def _step(node: Node, values: Mapping[Node, Any], device: Any) -> Any:
         places = [_tensor(n, i, device) for n, i in zip(node.inputs[1:], indices, strict=True)]
         shape = broadcast_shapes(*(i.shape for i in places))
         return table.run("gather", [x, *(broadcast_to(i, shape) for i in places)], {})
-    told = [hasattr(x, "dtype") for x in operands]
+    has_dtype = [hasattr(x, "dtype") for x in operands]
     if node.op == "where":
-        told[0] = False
-    if not any(told):  # numbers alone have no dtype
+        has_dtype[0] = False
+    if not any(has_dtype):  # numbers alone have no dtype
         operands = [_tensor(n, x, device) for n, x in zip(node.inputs, operands, strict=True)]
     return table.run(node.op, operands, node.attrs)
 

@@ -157,8 +157,8 @@ def emit_forward(
         if partial is not None:
             with b.when(partial), b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
                 old = b.let(code.get(scores, j, u), "s")
-                kept = program.counts(old, numbers(start, j, u))
-                code.put(scores, j, u, Select(kept, old, none, p.dtype))
+                counts = program.counts(old, numbers(start, j, u))
+                code.put(scores, j, u, Select(counts, old, none, p.dtype))
         peak, top = code.lines(1), code.lines(1)
         with code.lane() as u:
             code.put(peak, ZERO, u, code.get(highest, ZERO, u))

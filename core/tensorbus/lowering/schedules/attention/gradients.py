@@ -44,9 +44,9 @@ class _Pass:
 
     def operand(self, name: str, node: object, *lead: Expr) -> Operand:
         """Return an operand of this kernel."""
-        made = self.p.operand(self.b, name, node, lead)  # type: ignore[arg-type]
-        self.slots[name] = made.slot
-        return made
+        operand = self.p.operand(self.b, name, node, lead)  # type: ignore[arg-type]
+        self.slots[name] = operand.slot
+        return operand
 
     def line(self, batch: Expr, head: Expr, place: Expr) -> Expr:
         """Return where what belongs to a query lies in a packed buffer."""
@@ -80,10 +80,10 @@ class _Pass:
     def mask(self, j: Expr, u: Expr, numbers: Numbers) -> None:
         """Leave nothing of an element that does not count."""
         zero = literal(0, self.p.dtype)
-        kept = self.b.let(self.program.counts(zero, numbers), "kept")
+        counts = self.b.let(self.program.counts(zero, numbers), "kept")
         for array in (self.scores, self.shares):
             value = self.b.let(self.code.get(array, j, u), "s")
-            self.code.put(array, j, u, Select(kept, value, zero, self.p.dtype))
+            self.code.put(array, j, u, Select(counts, value, zero, self.p.dtype))
 
     def runs(self, start: Expr, end: Expr) -> Iterator[tuple[Expr, Expr]]:
         """Emit the loop over the tiles of a run of rows."""

@@ -64,18 +64,18 @@ class _ColumnStrips(RowKernel):
     def _begin(self, width: int) -> Loops:
         """Number the panels of columns; say where each begins, also in the results."""
         b, domain, lengths = self.b, self.fused.domain, self.lengths
-        kept = [k for k in range(len(domain) - 1) if k not in self.fused.reduced]
+        kept_axes = [k for k in range(len(domain) - 1) if k not in self.fused.reduced]
         count = -(-domain[-1] // width)
-        numbers = [*(lengths[k] for k in kept), b.size("panels", count)]
-        outer, loops = parallel_loops(b, numbers, [*(domain[k] for k in kept), count])
+        numbers = [*(lengths[k] for k in kept_axes), b.size("panels", count)]
+        outer, loops = parallel_loops(b, numbers, [*(domain[k] for k in kept_axes), count])
         wide = b.size("width", width)
         self.base = b.let(ix.multiply(outer[-1], wide), "base")
         self.columns = b.let(ix.minimum(ix.subtract(lengths[-1], self.base), wide), "columns")
-        self.total = prod(domain[k] for k in kept) * domain[-1]
-        ends = [*(lengths[k] for k in kept), lengths[-1]]
+        self.total = prod(domain[k] for k in kept_axes) * domain[-1]
+        ends = [*(lengths[k] for k in kept_axes), lengths[-1]]
         self.begins = b.let(ix.flatten((*outer[:-1], self.base), ends), "begins")
         self.row: list[Expr] = [ZERO] * len(domain)
-        for k, i in zip(kept, outer[:-1], strict=True):
+        for k, i in zip(kept_axes, outer[:-1], strict=True):
             self.row[k] = i
         return loops
 
@@ -113,9 +113,9 @@ class _ColumnStrips(RowKernel):
         name = self.found[id(node)]
         dtype = self.b.buffers[name].dtype
         value: Expr = Load(name, self.place, dtype)
-        made = value if dtype is node.spec.dtype else Cast(value, node.spec.dtype)
+        element = value if dtype is node.spec.dtype else Cast(value, node.spec.dtype)
         at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
-        self.inliner.bind(node, at, made)
+        self.inliner.bind(node, at, element)
 
     def _down(self, sums: BlockedState[Sequence[str]], write: Callable[[Index], None]) -> None:
         """Emit what is done with each element of the strip, row by row."""

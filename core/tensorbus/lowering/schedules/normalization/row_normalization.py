@@ -194,7 +194,7 @@ class RowKernel:
 
     def _behind(self, roots: Sequence[Node]) -> list[Node]:
         """Return what is computed for ``roots`` in their walk: reductions and what rows have end it."""
-        found: list[Node] = []
+        behind: list[Node] = []
         seen: set[int] = set()
         stack = list(roots)
         while stack:
@@ -202,10 +202,10 @@ class RowKernel:
             if id(node) in seen or not self.fused.spans_domain(node):
                 continue
             seen.add(id(node))
-            found.append(node)
+            behind.append(node)
             if node.op not in REDUCTIONS:
                 stack.extend(node.inputs)
-        return found
+        return behind
 
     def _define(self, row: Index, number: int) -> None:
         """Compute what each row has once, as far as ``wave`` walks allow."""

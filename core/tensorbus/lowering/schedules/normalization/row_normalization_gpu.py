@@ -112,13 +112,13 @@ class _WorkgroupRows(RowKernel):
 
     def _carried(self) -> int:
         """Return how many bytes an item has in shared arrays, at most."""
-        found = [Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.nodes if n.op in REDUCTIONS]
-        return sum(max(d.itemsize, float32.itemsize) for reducer in found for d in reducer.dtypes)
+        reducers = [Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.nodes if n.op in REDUCTIONS]
+        return sum(max(d.itemsize, float32.itemsize) for reducer in reducers for d in reducer.dtypes)
 
     def finished(self, loops: Loops) -> Launch:
         """Return the launch of a workgroup."""
-        kept = [Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values()]
-        return self.group.finished(self.b.finish(loops), kept)
+        arrays = [Array(name, dtype, self.each * self.lanes) for name, dtype in self.arrays.values()]
+        return self.group.finished(self.b.finish(loops), arrays)
 
     def _vector_lanes(self) -> int:
         """Return how many elements of a row an item takes at once."""
@@ -143,11 +143,11 @@ class _WorkgroupRows(RowKernel):
         if not self.written_out:
             super().emit(part, index)
             return
-        given = (*((o.node, o, False) for o in part.stores), *((n, o, True) for n, o in part.keeps))
-        values: Sequence[Expr] = [self.inliner.at(n, index) for n, _, _ in given]
-        if len(given) > 1 or part.keeps:  # what is only stored is rounded once
+        outputs = (*((o.node, o, False) for o in part.stores), *((n, o, True) for n, o in part.keeps))
+        values: Sequence[Expr] = [self.inliner.at(n, index) for n, _, _ in outputs]
+        if len(outputs) > 1 or part.keeps:  # what is only stored is rounded once
             values = self.b.all(values)
-        for (node, o, keeps), e in zip(given, values, strict=True):
+        for (node, o, keeps), e in zip(outputs, values, strict=True):
             if keeps:
                 if id(node) not in self.arrays:
                     self.arrays[id(node)] = self.b.fresh("kept"), node.spec.dtype

@@ -45,12 +45,12 @@ def over_padding(fused: DomainKernel, own: Container[int]) -> DomainKernel:
             shape = (*shape[:-1], whole[-1])
         attrs = {**node.attrs, "shape": shape} if node.op == "full" else node.attrs
         inputs = tuple(done[id(x)] for x in node.inputs)
-        made = replace(node, inputs=inputs, attrs=attrs, spec=Spec(shape, node.spec.dtype))
+        padded = replace(node, inputs=inputs, attrs=attrs, spec=Spec(shape, node.spec.dtype))
         if id(node) in fused.inputs:
-            leaves[id(made)] = replace(fused.inputs[id(node)], shape=shape)
+            leaves[id(padded)] = replace(fused.inputs[id(node)], shape=shape)
         if id(node) in fused.scalars:
-            scalars[id(made)] = fused.scalars[id(node)]
-        done[id(node)] = made
+            scalars[id(padded)] = fused.scalars[id(node)]
+        done[id(node)] = padded
     return collapsed(
         replace(
             fused, domain=whole, nodes=tuple(done[id(n)] for n in fused.nodes), inputs=leaves,

@@ -50,8 +50,8 @@ def store_offset(
     """Return where an output has the element at ``index`` of the domain."""
     shape = o.node.spec.shape
     if Layout(o.slot, shape, o.strides).is_contiguous:
-        kept = [k for k, n in enumerate(shape) if n != 1]
-        return ix.flatten([index[k] for k in kept], [lengths[k] for k in kept])
+        long_axes = [k for k, n in enumerate(shape) if n != 1]
+        return ix.flatten([index[k] for k in long_axes], [lengths[k] for k in long_axes])
     return ix.dot(index, [b.size(f"{name}_s{k}", s) for k, s in enumerate(o.strides)])
 
 
@@ -64,15 +64,15 @@ def aligned_slots(fused: DomainKernel, full: bool = True, picks: bool = True) ->
     outs = {o.strides for o in fused.outputs if fused.spans_domain(o.node) == full}
     if len(outs) != 1:
         return frozenset()
-    given: dict[int, bool] = {}
+    aligned: dict[int, bool] = {}
     (strides,) = outs
     moved = elsewhere(fused.graph, picks=picks)
     for node in fused.graph:
         layout = fused.inputs.get(id(node))
         if layout is not None:
             at = layout.strides == strides and layout.offset == 0 and layout.late is None
-            given[layout.slot] = given.get(layout.slot, True) and at and id(node) not in moved
-    return frozenset(slot for slot, at in given.items() if at)
+            aligned[layout.slot] = aligned.get(layout.slot, True) and at and id(node) not in moved
+    return frozenset(slot for slot, at in aligned.items() if at)
 
 
 def elsewhere(nodes: Iterable[Node], picks: bool = True) -> set[int]:

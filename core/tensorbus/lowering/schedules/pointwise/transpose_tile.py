@@ -64,8 +64,8 @@ def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turn
         with b.loop(ZERO, lines) as line, b.loop(ZERO, columns, kind=kind) as column, inliner.scope():
             where = at(line, column)
             for tile, node in zip(tiles, turned, strict=True):
-                found = Load(tile, ix.add(ix.multiply(line, side), column), node.spec.dtype)
-                inliner.bind(node, where, found)
+                element = Load(tile, ix.add(ix.multiply(line, side), column), node.spec.dtype)
+                inliner.bind(node, where, element)
             b.store(out, element_offset(b, "out", where, lengths, layout), inliner.value(task.root, where))
 
     full = ix.both([Apply("equal", (end, side), bool_) for end in ends])

@@ -125,10 +125,10 @@ class _Packing:
         if value is not None:
             self.before.append(replace(s, value=value))
             return None
-        if s.var.dtype is INDEX and (found := self.place(s.value)) is not None:
-            base = self.once(found[0])
-            self.places[s.var.name] = base, found[1]
-            return replace(s, value=ix.add(base, self.u) if found[1] else base)
+        if s.var.dtype is INDEX and (place := self.place(s.value)) is not None:
+            base = self.once(place[0])
+            self.places[s.var.name] = base, place[1]
+            return replace(s, value=ix.add(base, self.u) if place[1] else base)
         self.inner.add(s.var.name)
         return replace(s, value=self.rewritten(s.value))
 
@@ -143,15 +143,15 @@ class _Packing:
 
     def store(self, s: Store) -> Stmt:
         value = self.rewritten(s.value)
-        found = (
+        place = (
             self.place(s.index) if s.buffer in self.b.buffers and s.count is None and not s.combine else None
         )
         dtype = s.value.dtype
-        if found is None or not found[1] or not self.aligned(found[0], dtype):
+        if place is None or not place[1] or not self.aligned(place[0], dtype):
             return replace(s, value=value)
         name = self.b.fresh("vector")
         self.before.append(Array(name, dtype, self.lanes, "vector"))
-        self.after.append(VectorAccess(name, s.buffer, self.once(found[0]), self.lanes, writes=True))
+        self.after.append(VectorAccess(name, s.buffer, self.once(place[0]), self.lanes, writes=True))
         return Store(name, self.u, value)
 
     def rewritten(self, e: Expr) -> Expr:
@@ -190,10 +190,10 @@ class _Packing:
         return e
 
     def load(self, e: Load) -> Expr:
-        found = self.place(e.index) if e.buffer in self.b.buffers and e.lanes == 1 else None
-        if found is None:
+        place = self.place(e.index) if e.buffer in self.b.buffers and e.lanes == 1 else None
+        if place is None:
             return e
-        base, adds = self.once(found[0]), found[1]
+        base, adds = self.once(place[0]), place[1]
         if e.buffer in self.written and not adds:
             return e
         if not adds:
@@ -222,8 +222,8 @@ class _Packing:
             case Var():
                 if e.name == self.u.name or e.name in self.inner or e.name in self.b.changing:
                     return None
-                found = self.places.get(e.name)
-                return e if found is None else None if found[1] else found[0]
+                place = self.places.get(e.name)
+                return e if place is None else None if place[1] else place[0]
             case Load():
                 index = self.uniform(e.index)
                 fixed = index is not None and e.buffer in self.b.buffers and e.buffer not in self.written
@@ -240,8 +240,8 @@ class _Packing:
         if all(a is not None for a in args):
             return replace(e, args=tuple(a for a in args if a is not None))
         if e.dtype is INDEX:
-            found = self.place(e)
-            return found[0] if found is not None and not found[1] else None
+            place = self.place(e)
+            return place[0] if place is not None and not place[1] else None
         if e.op in ("less", "greater_equal") and e.args[0].dtype is INDEX:
             # A multiple of the vector's length: all of the vector is on one side of it.
             first, limit = self.place(e.args[0]), args[1]
@@ -264,8 +264,8 @@ class _Packing:
                 left, right = (self.place(a) for a in e.args)
                 return None if left is None or right is None else self.combined(e.op, left, right)
             case _:
-                found = self.uniform(e)
-                return None if found is None else (found, 0)
+                place = self.uniform(e)
+                return None if place is None else (place, 0)
 
     def combined(self, op: str, a: tuple[Expr, int], x: tuple[Expr, int]) -> tuple[Expr, int] | None:
         if op == "add" and a[1] + x[1] < 2:
@@ -277,8 +277,8 @@ class _Packing:
         if op in ("quotient", "modulo") and not x[1]:
             if a[1] and not (self.whole(a[0]) and self.whole(x[0])):
                 return None
-            made = ix.quotient if op == "quotient" else ix.modulo
-            return made(a[0], x[0]), a[1] if op == "modulo" else 0
+            combine = ix.quotient if op == "quotient" else ix.modulo
+            return combine(a[0], x[0]), a[1] if op == "modulo" else 0
         return None
 
     def whole(self, e: Expr) -> bool:
@@ -309,20 +309,20 @@ def _lowest(value: int) -> int:
 
 
 def _stored(body: Sequence[Stmt]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for s in body:
         if isinstance(s, Store):
-            found.add(s.buffer)
+            names.add(s.buffer)
         elif isinstance(s, If | For):
-            found |= _stored(s.body)
-    return found
+            names |= _stored(s.body)
+    return names
 
 
 def _named(body: Sequence[Stmt]) -> set[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for s in body:
         if isinstance(s, Let):
-            found.add(s.var.name)
+            names.add(s.var.name)
         elif isinstance(s, If | For):
-            found |= _named(s.body)
-    return found
+            names |= _named(s.body)
+    return names

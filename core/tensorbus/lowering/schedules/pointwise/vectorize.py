@@ -129,10 +129,10 @@ class _Widener:
             if s.var.dtype is bool_:  # masks have no type of their own: they are written where they are used
                 self.conditions[s.var.name] = s.value
                 return None
-            made = replace(s.var, lanes=self.lanes)
+            wide = replace(s.var, lanes=self.lanes)
             value = self.value(s.value)
-            self.vectors[s.var.name] = made
-            return Let(made, value)
+            self.vectors[s.var.name] = wide
+            return Let(wide, value)
         if isinstance(s, Store) and s.count is None and not s.combine:
             return Store(s.buffer, self.place(s.index), self.stored(s.value), nontemporal=s.nontemporal)
         raise _ScalarError
@@ -177,14 +177,14 @@ class _Widener:
             case Var():
                 return 1 if e.name == self.var.name else self.pace(self.indices[e.name])
             case Apply(op="add"):
-                found = sum(self.pace(a) for a in e.args)
+                pace = sum(self.pace(a) for a in e.args)
             case Apply(op="subtract", args=(a, b)) if not self.varies(b):
-                found = self.pace(a)
+                pace = self.pace(a)
             case _:
                 raise _ScalarError
-        if found > 1:
+        if pace > 1:
             raise _ScalarError
-        return found
+        return pace
 
     def place(self, e: Expr) -> Expr:
         """Return a position that grows by 1 with each element, for the first of them."""
@@ -314,8 +314,8 @@ def widen(
     """Return ``body`` and ``results`` for a vector of elements from ``var`` on; None where that cannot be."""
     widener = _Widener(var, vectors.lanes, vectors.ops, vectors.dtypes)
     try:
-        made = tuple(w for w in map(widener.statement, body) if w is not None)
-        return made, tuple(widener.value(e) for e in results)
+        statements = tuple(w for w in map(widener.statement, body) if w is not None)
+        return statements, tuple(widener.value(e) for e in results)
     except _ScalarError:
         return None
 

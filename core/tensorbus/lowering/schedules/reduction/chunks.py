@@ -74,8 +74,8 @@ def plan_chunks(
         ):
             axis, length = outer, axes[outer].value  # whole rows are walked faster than pieces
             size = -(-length // min(count, length))
-    found = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
-    return found if found.count > 1 else None
+    chunks = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
+    return chunks if chunks.count > 1 else None
 
 
 def is_window(target: Target, lengths: Sequence[int]) -> bool:

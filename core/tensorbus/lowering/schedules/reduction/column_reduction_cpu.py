@@ -30,8 +30,8 @@ def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) ->
     """Return the reduced axis to cut, into how many chunks, and of how many rows each."""
     limits = steps.target.heuristics
     axis = max(over, key=lambda k: (shape[k], -k))
-    kept = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
-    panels = -(-shape[-1] // limits.panel_width) * kept
+    results = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
+    panels = -(-shape[-1] // limits.panel_width) * results
     count = max(-(-4 * steps.target.tasks_to_fill // panels), -(-shape[axis] // limits.panel_max_rows))
     count = max(1, min(count, shape[axis] // limits.panel_min_rows))
     size = -(-shape[axis] // count)
@@ -104,7 +104,7 @@ class _PanelKernel:
         first = b.let(Cast(number, self.counts), "row") if self.reducer.is_arg_reduction else None
 
         def states(k: Expr) -> State:
-            found = self._states(parts, k)
+            states = self._states(parts, k)
             self.index[-1] = ix.add(self.base, k)
             added: list[State] = []
             for j in range(rows):
@@ -113,11 +113,11 @@ class _PanelKernel:
                 if first is None:
                     added.append(new)
                     continue
-                value, best, place = (b.let(e) for e in (new[0], *found))
+                value, best, place = (b.let(e) for e in (new[0], *states))
                 wins = b.let(self.reducer.beats(value, best), "wins")
                 own = Apply("add", (first, literal(j, self.counts)), self.counts)
-                found = Select(wins, value, best, dtype), Select(wins, own, place, self.counts)
-            return pairwise(b, self.reducer, found, added)
+                states = Select(wins, value, best, dtype), Select(wins, own, place, self.counts)
+            return pairwise(b, self.reducer, states, added)
 
         return self.walk(parts, states)
 

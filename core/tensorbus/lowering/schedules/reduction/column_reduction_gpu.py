@@ -134,9 +134,9 @@ class _ColumnKernel:
         b, cut, item = self.b, self.cut, self.item
         workgroups = -(-self.count // cut.columns)
         numbers = [b.size("below", cut.count), *(e for e, _ in self.around), b.size("workgroups", workgroups)]
-        found = ix.unflatten(self.group, numbers)
+        place = ix.unflatten(self.group, numbers)
         self.below, *outer, self.workgroup = (
-            i if isinstance(i, Var | Const) else b.let(i, "i") for i in found
+            i if isinstance(i, Var | Const) else b.let(i, "i") for i in place
         )
         self.outer = tuple(outer)
         self.beside = b.let(ix.modulo(item, const(cut.wide)), "beside")
@@ -157,9 +157,9 @@ class _ColumnKernel:
         if whole is not None:
             self._join_groups(ix.flatten((*self.outer, self.workgroup), numbers[1:]), numbers[0], *whole)
         groups = cut.count * prod(n for _, n in self.around) * workgroups
-        made = b.finish([(item, const(cut.size), cut.size), (self.group, b.size("groups", groups), groups)])
+        launch = b.finish([(item, const(cut.size), cut.size), (self.group, b.size("groups", groups), groups)])
         return replace(
-            made, kernel=replace(made.kernel, body=(*self.shared, *made.kernel.body), group=cut.size)
+            launch, kernel=replace(launch.kernel, body=(*self.shared, *launch.kernel.body), group=cut.size)
         )
 
     def _states(self, names: Sequence[str], at: Expr) -> State:
@@ -237,11 +237,11 @@ class _ColumnKernel:
         def one(own: Expr, column: Expr) -> None:
             lane = ix.multiply(ix.modulo(own, const(cut.lanes)), const(cut.wide))
             place = b.let(ix.add(lane, ix.quotient(own, const(cut.lanes))), "place")
-            found = b.all(self._states(names, place))
+            states = b.all(self._states(names, place))
             for k in range(1, cut.deep):
                 other = b.all(self._states(names, ix.add(place, const(k * apart))))
-                found = b.all(self.reducer.combine(b, found, other))
-            finish(self.below, self.outer, column, found)
+                states = b.all(self.reducer.combine(b, states, other))
+            finish(self.below, self.outer, column, states)
 
         self._columns(one)
         b.emit(Barrier())  # before the next columns' values come
@@ -319,8 +319,8 @@ class _WorkgroupColumns(MultiReduction):
 
         outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
         if cut.count == 1:
-            made = groups.launch(take, finish)
-            self.steps.add(made, {**slots, **self.outs()}, aligned_slots(fused))
+            launch = groups.launch(take, finish)
+            self.steps.add(launch, {**slots, **self.outs()}, aligned_slots(fused))
             return
         parts = self.temporaries(cut.count)
         joins = beside * -(-domain[-1] // cut.columns) <= target.workgroup_counters
@@ -341,12 +341,12 @@ class _WorkgroupColumns(MultiReduction):
             return tuple(Load(n, at, d) for n, d in zip(parts, self.reducer.dtypes, strict=True))
 
         if joins:
-            made = groups.launch(take, keep, (part, finish))
+            launch = groups.launch(take, keep, (part, finish))
             same = aligned_slots(fused) if self.full else frozenset()
-            self.steps.add(made, {**slots, **parts, **self.outs()}, same)
+            self.steps.add(launch, {**slots, **parts, **self.outs()}, same)
             return
-        made = groups.launch(take, keep)
-        self.steps.add(made, {**slots, **parts, **outs}, aligned_slots(fused))
+        launch = groups.launch(take, keep)
+        self.steps.add(launch, {**slots, **parts, **outs}, aligned_slots(fused))
         self._rest(parts, cut.count)
 
     def _bytes(self) -> int:
@@ -379,9 +379,9 @@ class _WorkgroupColumns(MultiReduction):
             b=b, cut=cut, reducer=self.reducer, around=(), rows=b.size("chunks", count), columns=columns,
             count=total, join_ahead=limits.column_join_read_ahead, block=block_of(self.reducer, limits),
         )  # fmt: skip
-        made = rest.launch(take, finish)
+        launch = rest.launch(take, finish)
         rows = {f"out{k}" if k else "out": o.slot for k, o in enumerate(self.rows)}
-        self.steps.add(made, {**slots, **parts, **rows}, aligned_slots(fused, full=False))
+        self.steps.add(launch, {**slots, **parts, **rows}, aligned_slots(fused, full=False))
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:

@@ -47,8 +47,8 @@ def fold(
     ``ordered`` says that elements are numbered in the order in which they are walked. ``unrolled`` loops have
     a constant length.
     """
-    kept = [k for k, a in enumerate(axes) if not a.reduced]
-    parallel = [(axes[k].length, axes[k].value) for k in kept]
+    kept_axes = [k for k, a in enumerate(axes) if not a.reduced]
+    parallel = [(axes[k].length, axes[k].value) for k in kept_axes]
     woven = chunks is not None and chunks.woven
     if chunks is not None:
         parallel.insert(len(parallel) if woven else 0, (b.size("chunks", chunks.count), chunks.count))
@@ -56,7 +56,7 @@ def fold(
     if woven:
         outer = (outer[-1], *outer[:-1])
     index: list[Expr] = [ZERO] * len(axes)
-    for k, i in zip(kept, outer[-len(kept) :] if kept else (), strict=True):
+    for k, i in zip(kept_axes, outer[-len(kept_axes) :] if kept_axes else (), strict=True):
         index[k] = i
     over = [k for k, a in enumerate(axes) if a.reduced]
 
@@ -74,12 +74,12 @@ def fold(
     bound = {k: bounds(k) for k in over}
     block = block_of(reducer, target.heuristics)
     if lanes > 1:
-        found = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, block)
+        states = reduce_in_vectors(b, reducer, index, over, bound, element, vectors, block)
         seldom = chunks is not None and chunks.axis == over[-1]  # the last of many chunks has any
         rest: Kind = "rest" if seldom else "serial"
         limits = target.heuristics
-        found = found or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, limits, rest=rest)
-        finish(tuple(outer), found)
+        states = states or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, limits, rest=rest)
+        finish(tuple(outer), states)
         return loops
     ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.woven)
     walked = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
@@ -141,14 +141,14 @@ def reduce_by_workgroups(
     ``lanes``: elements of a vector, of which chunks and axes are made.
     """
     limits = target.heuristics
-    over, kept = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
+    over, kept_axes = [k for k, a in enumerate(axes) if a.reduced], [a for a in axes if not a.reduced]
     along, total = [axes[k].length for k in over], prod(axes[k].value for k in over)
     stop = along[0] if len(along) == 1 else b.size("row", total)
     stop = b.size("vectors", total // lanes) if lanes > 1 else stop
     length = chunks.size if chunks is not None else total
     items = max(limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length()))
     workgroup = Workgroup.of(b, items, target)
-    lengths, values = [a.length for a in kept], [a.value for a in kept]
+    lengths, values = [a.length for a in kept_axes], [a.value for a in kept_axes]
     if chunks is not None:
         lengths, values = [b.size("chunks", chunks.count), *lengths], [chunks.count, *values]
     row, rows = Var("i1", INDEX), prod(values)
@@ -172,7 +172,7 @@ def reduce_by_workgroups(
         finish(index, state)
     if chunks is not None and whole is not None:
         count = b.size("chunks", chunks.count)
-        with b.when(b.arrive(ix.flatten(inner, [a.length for a in kept]), count)):
+        with b.when(b.arrive(ix.flatten(inner, [a.length for a in kept_axes]), count)):
             all_of = workgroup.reduce(
                 reducer, Span(ZERO, count, chunks.count), lambda chunk: whole.part((chunk, *inner)), block
             )

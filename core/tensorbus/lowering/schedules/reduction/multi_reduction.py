@@ -107,8 +107,8 @@ class MultiReduction:
         def finish(outer: Index, state: State) -> None:
             self.end(b, inliner, outer, lengths, state)
 
-        made = join(b, self.steps.target, self.reducer, axes, element, finish)
-        self.steps.add(made, {**slots, **parts, **self.outs()}, aligned_slots(self.fused, full=False))
+        launch = join(b, self.steps.target, self.reducer, axes, element, finish)
+        self.steps.add(launch, {**slots, **parts, **self.outs()}, aligned_slots(self.fused, full=False))
 
 
 class _ChunkedReductions(MultiReduction):
@@ -170,18 +170,18 @@ class _ChunkedReductions(MultiReduction):
             whole = LastWorkgroup(part=part, finish=finish)
             dtypes = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
             lanes = vector_width(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
-            made = reduce_by_workgroups(
+            launch = reduce_by_workgroups(
                 b, target, self.reducer, axes, element, keep, split, ordered=True, whole=whole, lanes=lanes
             )
-            self.steps.add(made, {**slots, **parts, **self.outs()}, same if self.full else frozenset())
+            self.steps.add(launch, {**slots, **parts, **self.outs()}, same if self.full else frozenset())
             return
         if split is not None:
-            made = reduce_by_workgroups(b, target, self.reducer, axes, element, keep, split, ordered=True)
+            launch = reduce_by_workgroups(b, target, self.reducer, axes, element, keep, split, ordered=True)
         else:
-            made = b.finish(
+            launch = b.finish(
                 fold(b, self.reducer, axes, element, keep, target, chunks, lanes, vectors), task=rows
             )
-        self.steps.add(made, {**slots, **parts, **self.outs()}, same)
+        self.steps.add(launch, {**slots, **parts, **self.outs()}, same)
         self.join(parts, chunks.count)
 
 

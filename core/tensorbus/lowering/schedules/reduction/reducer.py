@@ -27,8 +27,8 @@ class Reducer:
     @classmethod
     def of(cls, op: str, dtype: DType) -> Reducer:
         """Return the reducer of a prim over elements of ``dtype``."""
-        kept = accumulator(dtype)
-        return cls(op=op, dtypes=(kept, int64) if op in FINDS else (kept,))
+        wide = accumulator(dtype)
+        return cls(op=op, dtypes=(wide, int64) if op in FINDS else (wide,))
 
     def over(self, length: int) -> Reducer:
         """Return the reducer of rows of ``length``, whose places have no more bits than that takes."""
@@ -88,8 +88,8 @@ class Reducer:
 
     def element(self, value: Expr, position: Expr) -> State:
         """Return the state that one element makes."""
-        given = Cast(value, self.dtypes[0]) if value.dtype is not self.dtypes[0] else value
-        return (given,) if len(self.dtypes) == 1 else (given, Cast(position, self.dtypes[1]))
+        element = Cast(value, self.dtypes[0]) if value.dtype is not self.dtypes[0] else value
+        return (element,) if len(self.dtypes) == 1 else (element, Cast(position, self.dtypes[1]))
 
     def combine(self, b: Builder, a: State, x: State) -> State:
         """Return the state of both, those of ``a`` coming first."""

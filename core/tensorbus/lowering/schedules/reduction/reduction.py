@@ -113,11 +113,11 @@ class _Reduction:
         whole = LastWorkgroup(part=part, finish=self.finisher())
         read = [n.spec.dtype for n in self.task.graph if n.op == "input" and n.spec.shape == self.shape]
         lanes = vector_width(self.target, self.shape[-1], read)
-        made = reduce_by_workgroups(
+        launch = reduce_by_workgroups(
             b, self.target, self.reducer, self.axes, self.element, keep, chunks,
             ordered=True, whole=whole, lanes=lanes,
         )  # fmt: skip
-        steps.add(made, {**self.slots, **named, "out": self.task.out})
+        steps.add(launch, {**self.slots, **named, "out": self.task.out})
 
     def two_stages(self, plan: _Plan, steps: LaunchList) -> None:
         """Append the launch that reduces chunks, and those that join them."""
@@ -125,7 +125,7 @@ class _Reduction:
         assert chunks is not None
         keep, named = self._parts(chunks, steps)
         if plan.by_workgroups:
-            made = reduce_by_workgroups(
+            launch = reduce_by_workgroups(
                 b, self.target, self.reducer, self.axes, self.element, keep, chunks, ordered=True
             )
         else:
@@ -133,16 +133,18 @@ class _Reduction:
             loops = fold(
                 b, self.reducer, self.axes, self.element, keep, self.target, chunks, lanes, self.vectors
             )
-            made = b.finish(loops, task=plan.rows)
-        steps.add(made, {**self.slots, **named})
+            launch = b.finish(loops, task=plan.rows)
+        steps.add(launch, {**self.slots, **named})
         _second_stage(self.task, steps, self.reducer, chunks.count, self.kept, named, self.layout)
 
 
 def _result(task: KernelTask) -> tuple[Shape, Layout]:
     """Return the shape of what a reduction keeps, and how its result lies."""
     shape, over = task.root.inputs[0].spec.shape, task.root.attrs["axis"]
-    kept = tuple(n for k, n in enumerate(shape) if k not in over)
-    return kept, packed(task.out, kept) if task.strides is None else Layout(task.out, kept, task.strides)
+    lengths = tuple(n for k, n in enumerate(shape) if k not in over)
+    return lengths, packed(task.out, lengths) if task.strides is None else Layout(
+        task.out, lengths, task.strides
+    )
 
 
 def _keeps_last(task: KernelTask, target: Target) -> Verdict:
@@ -181,13 +183,13 @@ def _counts(plan: _Plan, task: KernelTask, target: Target) -> bool:
 def lower_column_panels(task: KernelTask, steps: LaunchList) -> bool:
     """Append the launches of a reduction in panels of columns; False, and nothing, where that cannot be."""
     reducer = Reducer.of(task.root.op, task.root.inputs[0].spec.dtype)
-    kept, layout = _result(task)
-    found = reduce_in_panels(task, steps, reducer, layout)
-    if found is None:
+    lengths, layout = _result(task)
+    launches = reduce_in_panels(task, steps, reducer, layout)
+    if launches is None:
         return False
-    parts, count, done = found
+    parts, count, done = launches
     if not done:
-        _second_stage(task, steps, reducer, count, kept, parts, layout)
+        _second_stage(task, steps, reducer, count, lengths, parts, layout)
     return True
 
 
@@ -242,8 +244,8 @@ def _second_stage(
         steps.add(join(b, target, reducer, axes, element, finish), {**parts, "out": task.out})
         return
     fewer = [steps.temporary(chunks.count * prod(kept), d) for d in reducer.dtypes]
-    made = join(b, target, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
-    steps.add(made, {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
+    launch = join(b, target, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
+    steps.add(launch, {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
     named = {f"part{k}": slot for k, slot in enumerate(fewer)}
     _second_stage(task, steps, reducer, chunks.count, kept, named, layout)
 

@@ -141,10 +141,10 @@ def _arg_reduce_in_vectors(
 
     with b.inner() as body:
         zero = literal(0, d)
-        found = accumulators(b, (zero, first, zero), lanes)
-        wide, rest = found
+        states = accumulators(b, (zero, first, zero), lanes)
+        wide, rest = states
         walk = VectorLoop(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
-        if not walk.reduce(BlockedState.plain(b, found), bound):
+        if not walk.reduce(BlockedState.plain(b, states), bound):
             return None
         # In floats still, the extreme first and then its place, so that one number is converted, not each.
         best = Reducer(op="max" if reducer.op == "argmax" else "min", dtypes=(d,))
@@ -156,9 +156,9 @@ def _arg_reduce_in_vectors(
         b.store(values, ZERO, wide[1])
         place = b.let(literal(float("inf"), d), "place", mutable=True)
 
-        def take(found: Expr, at: Expr) -> None:
-            nan = ix.both([Apply("isnan", (e,), bool_) for e in (found, top)])
-            hit = Apply("logical_or", (Apply("equal", (found, top), bool_), nan), bool_)
+        def take(states: Expr, at: Expr) -> None:
+            nan = ix.both([Apply("isnan", (e,), bool_) for e in (states, top)])
+            hit = Apply("logical_or", (Apply("equal", (states, top), bool_), nan), bool_)
             near = b.let(at, "at")
             sooner = ix.both([hit, Apply("less", (near, place), bool_)])
             b.assign(place, Select(sooner, near, place, d))

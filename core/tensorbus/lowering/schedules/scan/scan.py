@@ -126,12 +126,12 @@ def _in_vectors(
         assert isinstance(var, Var)
         with b.inner() as plain:
             value = element(var)
-        made = widen(plain, (value,), var, Vectors(ops=target.scan_ops, lanes=lanes, dtypes=SINGLE))
-        if made is None:
+        wide = widen(plain, (value,), var, Vectors(ops=target.scan_ops, lanes=lanes, dtypes=SINGLE))
+        if wide is None:
             works = False
             return
-        b.block.extend(made[0])
-        sums = b.let(Apply("running_sum", made[1], dtype, lanes), "sums")
+        b.block.extend(wide[0])
+        sums = b.let(Apply("running_sum", wide[1], dtype, lanes), "sums")
         b.store(own, ZERO, sums)
         both = Apply("add", (sums, Cast(base()[0], dtype, lanes)), dtype, lanes)
         b.store(out, place_at(var), both, nontemporal=nontemporal)

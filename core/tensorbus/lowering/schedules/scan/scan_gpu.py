@@ -85,8 +85,8 @@ def _totals(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunk
     state = workgroup.reduce(reducer, Span(start, stop, chunks.size), element, block)
     with b.when(ix.less(workgroup.item, ONE)):
         b.store(b.buffer("totals", reducer.dtypes[0], writes=True), row, state[0])
-    made = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
-    steps.add(workgroup.finished(made), {**slots, "totals": totals})
+    launch = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
+    steps.add(workgroup.finished(launch), {**slots, "totals": totals})
 
 
 def _scan_totals(steps: LaunchList, reducer: Reducer, shape: tuple[int, int], totals: int) -> None:
@@ -167,8 +167,8 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
             u = ix.add(first, u)
             at = b.let(ix.add(begin, u), "at")
             with b.when(ix.less(at, stop)) if whole == 1 else nullcontext():
-                made = reducer.combine(b, (above,), (Load(own, u, dtype),))[0]
-                value = made if root.spec.dtype is dtype else Cast(made, root.spec.dtype)
+                combined = reducer.combine(b, (above,), (Load(own, u, dtype),))[0]
+                value = combined if root.spec.dtype is dtype else Cast(combined, root.spec.dtype)
                 b.store(out, ix.flatten((*outer, at), lengths), value)
 
         def all_of(one: Callable[[Expr, Expr], None]) -> None:
@@ -189,8 +189,8 @@ def _tiles(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunks
     tiles = -(-length // (workgroup.size * each))
     block = block_of(reducer, limits)
     running(b, reducer, first, Span(ZERO, b.size("tiles", tiles), tiles), block, scan_tile, prefix="tile")
-    made = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
-    steps.add(workgroup.finished(made, [Array(own, dtype, each)]), {**slots, "out": task.out})
+    launch = b.finish([workgroup.loop, (row, b.size("rows", rows), rows)])
+    steps.add(workgroup.finished(launch, [Array(own, dtype, each)]), {**slots, "out": task.out})
 
 
 def serves(root: Node, target: Target) -> Verdict:

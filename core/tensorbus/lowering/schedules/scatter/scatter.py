@@ -112,10 +112,8 @@ def _onto_copy(write: _Write) -> Callable[[ScheduleRequest, LaunchList], None]:
 
 def _reported(task: KernelTask, b: Builder, inliner: Inliner, at: Expr) -> tuple[Expr, Expr]:
     """Return the row of an index, and whether it exists; else it is reported."""
-    row, exists, found, limits = _row(
-        b, inliner, task, ix.unflatten(at, inliner.lengths(task.root.inputs[2]))
-    )
-    _report(b, inliner, found, limits, exists, None)
+    row, exists, rows, limits = _row(b, inliner, task, ix.unflatten(at, inliner.lengths(task.root.inputs[2])))
+    _report(b, inliner, rows, limits, exists, None)
     return row, exists
 
 
@@ -127,8 +125,8 @@ def _at_once(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
     inliner, slots = task.inliner(b)
     walk, column, loops = _loops(b, count, wide, per_task=False)
     at = ix.unflatten(walk, inliner.lengths(indices[0]))
-    row, exists, found, limits = _row(b, inliner, task, at)
-    _report(b, inliner, found, limits, exists, None if column is None else ix.less(column, ONE))
+    row, exists, rows, limits = _row(b, inliner, task, at)
+    _report(b, inliner, rows, limits, exists, None if column is None else ix.less(column, ONE))
     b.buffer("out", task.root.spec.dtype, writes=True)
     with b.when(exists), inliner.scope():
         _write(b, inliner, task, at, ZERO if column is None else column, row, op)
@@ -147,9 +145,9 @@ def _by_last(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
         inliner, slots = task.inliner(b)
         walk, column, loops = _loops(b, count, wide, per_task=False)
         number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
-        row, exists, found, limits = _row(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])))
+        row, exists, rows, limits = _row(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])))
         if name == "last":  # one kernel reports
-            _report(b, inliner, found, limits, exists, None)
+            _report(b, inliner, rows, limits, exists, None)
         b.buffer("lasts", int32, writes=True)
         with b.when(exists), inliner.scope():
             take(b, inliner, number, row, ZERO if column is None else column)
@@ -209,8 +207,8 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
             for walk in places:
                 at = ix.unflatten(walk, shape)
                 seen.append((at, *_row(b, inliner, task, at)))
-            for at, row, exists, found, limits in seen:
-                _report(b, inliner, found, limits, exists, first)
+            for at, row, exists, rows, limits in seen:
+                _report(b, inliner, rows, limits, exists, first)
                 inside = [exists, Apply("less_equal", (low, row), bool_), ix.less(row, high)]
                 with b.when(ix.both(inside)), inliner.scope():
                     _write_row(b, inliner, task, at, row, column, wide)
@@ -246,9 +244,9 @@ def _by_bucket(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
         def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
             with inliner.scope():
                 place = ix.unflatten(at, inliner.lengths(indices[0]))
-                row, exists, found, limits = _row(b, inliner, task, place)
+                row, exists, rows, limits = _row(b, inliner, task, place)
             if len(inliners) == 1:  # the first kernel alone reports
-                _report(b, inliner, found, limits, exists, None)
+                _report(b, inliner, rows, limits, exists, None)
             return Cast(at, int64), Select(exists, row, ZERO, INDEX)
 
         return read, slots
@@ -296,18 +294,18 @@ def _row(
     """Return the row that the indices at ``at`` name, whether it exists, the indices and their limits."""
     x, _, *indices = task.root.inputs
     limits = [inliner.length(x, k) for k in range(len(indices))]
-    found: list[Expr] = [b.let(Cast(inliner.value(i, at), INDEX), "row") for i in indices]
+    rows: list[Expr] = [b.let(Cast(inliner.value(i, at), INDEX), "row") for i in indices]
     conditions: list[Expr] = []
-    for row, limit in zip(found, limits, strict=True):
+    for row, limit in zip(rows, limits, strict=True):
         conditions += [Apply("less_equal", (ZERO, row), bool_), ix.less(row, limit)]
     exists = b.let(ix.both(conditions), "ok")
-    return b.let(ix.flatten(found, limits), "at"), exists, found, limits
+    return b.let(ix.flatten(rows, limits), "at"), exists, rows, limits
 
 
 def _report(
     b: Builder,
     inliner: Inliner,
-    found: Sequence[Expr],
+    rows: Sequence[Expr],
     limits: Sequence[Expr],
     exists: Expr,
     first: Expr | None,
@@ -316,7 +314,7 @@ def _report(
     b.buffer(ERRORS, INDEX, writes=True)
     wrong: Expr = Apply("logical_not", (exists,), bool_)
     with b.when(wrong if first is None else ix.both([first, wrong])):
-        for row, limit in zip(found, limits, strict=True):
+        for row, limit in zip(rows, limits, strict=True):
             b.emit(Report(ERRORS, inliner.code("scatter"), row, limit))
 
 

@@ -38,9 +38,9 @@ def _read(task: KernelTask, steps: LaunchList, row: Row, rows: int, count: int) 
     b = Builder("tb_scatter_rows")
     inliner, slots = task.inliner(b)
     item = Var("i0", INDEX)
-    found, exists = row(b, inliner, item)
+    number, exists = row(b, inliner, item)
     b.buffer("rows", int32, writes=True)
-    b.store("rows", item, Select(exists, Cast(found, int32), Cast(const(-1), int32), int32))
+    b.store("rows", item, Select(exists, Cast(number, int32), Cast(const(-1), int32), int32))
     steps.add(b.finish([(item, b.size("count", count), count)]), {**slots, "rows": rows})
 
 
@@ -80,24 +80,24 @@ def _rank(steps: LaunchList, places: Sequence[int], count: int) -> None:
         count_in([k])
     rest = b.let(ix.add(ix.multiply(turns, const(limits.scatter_rank_unroll * subgroup)), lane), "rest")
     b.emit(For(k, rest, total, tuple(body), step=subgroup))
-    found: list[Expr] = [less, before, all_]
+    counts: list[Expr] = [less, before, all_]
     apart = subgroup // 2
     while apart:
-        found = [
-            b.let(Apply("add", (e, Apply(f"shuffle_xor_{apart}", (e,), int32)), int32), "all") for e in found
+        counts = [
+            b.let(Apply("add", (e, Apply(f"shuffle_xor_{apart}", (e,), int32)), int32), "all") for e in counts
         ]
         apart //= 2
-    place = b.let(Apply("add", (found[0], found[1]), int32), "place")
+    place = b.let(Apply("add", (counts[0], counts[1]), int32), "place")
     with b.when(ix.less(lane, ONE)):
         b.store("order", Cast(place, INDEX), number)
         exists = Apply("less_equal", (none, mine), bool_)
-        leads = ix.both([exists, Apply("equal", (found[1], none), bool_)])
+        leads = ix.both([exists, Apply("equal", (counts[1], none), bool_)])
         b.store("begins", item, Select(leads, place, Cast(const(-1), int32), int32))
-        b.store("many", item, found[2])
-    made = b.finish([(lane, const(subgroup), subgroup), (item, total, count)])
+        b.store("many", item, counts[2])
+    launch = b.finish([(lane, const(subgroup), subgroup), (item, total, count)])
     names = ("rows", "order", "begins", "many")
     steps.add(
-        replace(made, kernel=replace(made.kernel, group=subgroup)), dict(zip(names, places, strict=True))
+        replace(launch, kernel=replace(launch.kernel, group=subgroup)), dict(zip(names, places, strict=True))
     )
 
 

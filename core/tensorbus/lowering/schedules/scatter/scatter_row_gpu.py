@@ -82,10 +82,10 @@ def _is_own(node: Node, axis: int) -> bool:
             if axis < 0 or within[axis] == 1:
                 return False
         else:
-            wide, kept = ([k for k, n in enumerate(s) if n != 1] for s in (shape, within))
-            if [shape[k] for k in wide] != [within[k] for k in kept]:
+            wide, long_axes = ([k for k, n in enumerate(s) if n != 1] for s in (shape, within))
+            if [shape[k] for k in wide] != [within[k] for k in long_axes]:
                 return False
-            axis = kept[wide.index(axis)]
+            axis = long_axes[wide.index(axis)]
         node = inner
     if alone and node.op == "constant":
         return bool(node.attrs["value"] == 0)
@@ -124,9 +124,9 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
         arrays += [Array(joined.left, int32, 1, "shared"), Array(joined.listed, int32, joined.size, "shared")]
     row.lower()
     rows = prod(x.spec.shape[:-1])
-    made = row.workgroup.finished(b.finish([row.workgroup.loop, (row.number, b.size("rows", rows), rows)]))
-    kernel = replace(made.kernel, body=(*arrays, *made.kernel.body))
-    steps.add(replace(made, kernel=kernel), {**slots, "out": task.out})
+    launch = row.workgroup.finished(b.finish([row.workgroup.loop, (row.number, b.size("rows", rows), rows)]))
+    kernel = replace(launch.kernel, body=(*arrays, *launch.kernel.body))
+    steps.add(replace(launch, kernel=kernel), {**slots, "out": task.out})
 
 
 _NONE: Final = literal(-1, int32)
@@ -189,12 +189,12 @@ class _RowScatter:
             number = b.let(ix.add(start, ix.multiply(k, const(width))), "number")
             inside = b.let(ix.less(number, self.count), "inside")
             at = (*self.outer, b.let(ix.minimum(number, ix.subtract(self.count, ONE)), "at"))
-            found = b.let(Cast(self.inliner.value(self.index, at), INDEX), "found")
-            known = ix.both([Apply("less_equal", (ZERO, found), bool_), ix.less(found, self.length)])
+            row = b.let(Cast(self.inliner.value(self.index, at), INDEX), "found")
+            known = ix.both([Apply("less_equal", (ZERO, row), bool_), ix.less(row, self.length)])
             exists = b.let(ix.both([inside, known]), "exists")
             with b.when(ix.both([inside, Apply("logical_not", (exists,), bool_)])):
-                b.emit(Report(ERRORS, self.inliner.code("scatter"), found, self.length))
-            take(k, number, found, exists, at)
+                b.emit(Report(ERRORS, self.inliner.code("scatter"), row, self.length))
+            take(k, number, row, exists, at)
 
 
 class _LastWins(_RowScatter):

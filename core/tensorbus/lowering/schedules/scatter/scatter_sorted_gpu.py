@@ -55,8 +55,8 @@ def _sorted(task: KernelTask, steps: LaunchList, row: Row, limit: int, count: in
         inliner, slots = task.inliner(b)
 
         def read(_: Expr, at: Expr) -> tuple[Expr, ...]:
-            found, exists = row(b, inliner, at)
-            return Cast(Select(exists, found, b.size("limit", limit), INDEX), int32), Cast(at, int32)
+            number, exists = row(b, inliner, at)
+            return Cast(Select(exists, number, b.size("limit", limit), INDEX), int32), Cast(at, int32)
 
         return read, slots
 

@@ -68,9 +68,9 @@ def _look(
         number = ix.add(first, u)
         at = b.let(ix.add(ix.add(kernel.start, begin), number), "at")
         parts = tuple(b.let(e, "part") for e in kernel.read(kernel.row, at))
-        found = b.let(Cast(ix.less(source.bucket(b, parts), ONE), int32), "found")
-        take(number, found)
-        b.assign(seen, Apply("add", (seen, found), int32))
+        is_less = b.let(Cast(ix.less(source.bucket(b, parts), ONE), int32), "found")
+        take(number, is_less)
+        b.assign(seen, Apply("add", (seen, is_less), int32))
 
     for k in range(0, tiles.each, lanes):
         at = ix.add(ix.add(kernel.start, begin), const(k))
@@ -86,12 +86,12 @@ def _count(name: str, source: Source, tiles: Tiles, counts: int, steps: LaunchLi
     """Append what counts. A count stands behind its own place, so that the sums are of what is before."""
     kernel = TileKernel.begin(f"{name}_count", source, tiles, steps)
     b = kernel.b
-    _, seen = _look(kernel, source, steps, lambda number, found: None)
-    (found,) = kernel.workgroup.reduce_across(_SUM, (seen,))
+    _, seen = _look(kernel, source, steps, lambda number, total: None)
+    (total,) = kernel.workgroup.reduce_across(_SUM, (seen,))
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(kernel.item, ONE)):
         after = _slot(b, tiles, kernel.row, ix.add(kernel.tile, ONE))
-        b.store("counts", after, Cast(found, int64))
+        b.store("counts", after, Cast(total, int64))
         with b.when(ix.less(kernel.tile, ONE)):
             b.store("counts", _slot(b, tiles, kernel.row, ZERO), literal(0, int64))
     kernel.finish([], steps, counts=counts)
@@ -112,7 +112,7 @@ def _move(
     kernel = TileKernel.begin(f"{name}_move", source, tiles, steps)
     b, workgroup, each = kernel.b, kernel.workgroup, tiles.each
     kinds, ordered = b.fresh("kinds"), b.fresh("ordered")
-    first, seen = _look(kernel, source, steps, lambda number, found: b.store(kinds, number, found))
+    first, seen = _look(kernel, source, steps, lambda number, kind: b.store(kinds, number, kind))
     (left,), (whole,) = workgroup.exclusive_scan(_SUM, (seen,), (literal(0, int32),))
     run = b.let(Cast(left, INDEX), "run", mutable=True)
     whole = b.let(Cast(whole, INDEX), "whole")
@@ -120,11 +120,11 @@ def _move(
     with b.loop(ZERO, const(each), kind="unroll", prefix="u") as u:
         number = b.let(ix.add(first, u), "number")
         with b.when(ix.less(number, tile)):
-            found = b.let(Cast(Load(kinds, u, int32), INDEX), "found")
+            kind = b.let(Cast(Load(kinds, u, int32), INDEX), "found")
             behind = ix.add(whole, ix.subtract(number, run))
-            place = b.let(Select(ix.less(ZERO, found), run, behind, INDEX), "place")
+            place = b.let(Select(ix.less(ZERO, kind), run, behind, INDEX), "place")
             b.store(ordered, place, Cast(number, uint16))
-            b.assign(run, ix.add(run, found))
+            b.assign(run, ix.add(run, kind))
     b.emit(Barrier())
     base: Expr = ZERO
     total: Expr = whole

@@ -85,12 +85,12 @@ class _Counter:
 
     def wide(self) -> tuple[Var, ...]:
         """Return the counts in 16 bits: a word for the even buckets of each, one for the odd ones."""
-        mask, found = literal(0x00FF00FF00FF00FF, uint64), []
+        mask, counts = literal(0x00FF00FF00FF00FF, uint64), []
         for word in self.words:
             for shift in (0, 8):
                 moved = Apply("bitwise_right_shift", (word, literal(shift, uint64)), uint64)
-                found.append(self.b.let(Apply("bitwise_and", (moved, mask), uint64), "wide", mutable=True))
-        return tuple(found)
+                counts.append(self.b.let(Apply("bitwise_and", (moved, mask), uint64), "wide", mutable=True))
+        return tuple(counts)
 
 
 _SUMS: Final = ProductReducer(
@@ -127,10 +127,10 @@ def _count(name: str, source: Source, tiles: Tiles, counts: int, steps: LaunchLi
         at = b.let(ix.add(ix.add(kernel.start, kernel.item), ix.multiply(u, const(tiles.size))), "at")
         with b.when(ix.less(at, kernel.length)):
             counter.see(b.let(source.bucket(b, kernel.read(kernel.row, at)), "bucket"))
-    found = workgroup.reduce_across(_SUMS, counter.wide())
+    totals = workgroup.reduce_across(_SUMS, counter.wide())
     b.buffer("counts", int64, writes=True)
     with b.when(ix.less(kernel.item, const(BUCKETS))):
-        own = b.let(Cast(_of_one(b, found, kernel.item), int64), "own")
+        own = b.let(Cast(_of_one(b, totals, kernel.item), int64), "own")
         count = b.size("tiles", tiles.count)
         line, first = ix.multiply(const(BUCKETS), count), ix.add(ix.multiply(kernel.item, count), kernel.tile)
         after = b.let(ix.add(first, ONE), "after")

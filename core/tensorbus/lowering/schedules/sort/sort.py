@@ -67,12 +67,12 @@ def key(b: Builder, value: Expr, descending: bool) -> Expr:
         turned = Select(
             negative, Apply("bitwise_invert", (bits,), k), Apply("bitwise_xor", (bits, top), k), k
         )
-        made: Expr = Select(Apply("isnan", (plain,), bool_), ones, turned, k)
+        ordered: Expr = Select(Apply("isnan", (plain,), bool_), ones, turned, k)
     else:
-        made = Cast(value, k) if d is not k else value
+        ordered = Cast(value, k) if d is not k else value
         if d.kind == "int":
-            made = Apply("bitwise_xor", (made, literal(1 << (8 * k.itemsize - 1), k)), k)
-    return b.let(Apply("bitwise_invert", (made,), k) if descending else made, "key")
+            ordered = Apply("bitwise_xor", (ordered, literal(1 << (8 * k.itemsize - 1), k)), k)
+    return b.let(Apply("bitwise_invert", (ordered,), k) if descending else ordered, "key")
 
 
 def _rank_sort(task: KernelTask, steps: LaunchList) -> None:
@@ -93,8 +93,8 @@ def _rank_sort(task: KernelTask, steps: LaunchList) -> None:
         before = Apply("logical_or", (Apply("less", (other, own), bool_), tie), bool_)
         b.emit(Assign(rank, ix.add(rank, Select(before, ONE, ZERO, INDEX))))
     out = b.buffer("out", root.spec.dtype, writes=True)
-    given = value if root.op == "sort" else Cast(index[axis], int64)
-    b.store(out, ix.flatten((*index[:axis], rank, *index[axis + 1 :]), lengths), given)
+    result = value if root.op == "sort" else Cast(index[axis], int64)
+    b.store(out, ix.flatten((*index[:axis], rank, *index[axis + 1 :]), lengths), result)
     steps.add(b.finish(loops), {**slots, "out": task.out})
 
 
@@ -122,20 +122,22 @@ def _radix_sort(task: KernelTask, steps: LaunchList, lower_pass: _Pass, each: in
                 Destination(part=int(carries), dtype=root.spec.dtype, slot=task.out, place=_place(task))
             ]
         else:
-            made = {"v": steps.temporary(rows * length, dtype)}
-            targets = [Destination(part=0, dtype=dtype, slot=made["v"], place=packed_rows(length))]
+            buffers = {"v": steps.temporary(rows * length, dtype)}
+            targets = [Destination(part=0, dtype=dtype, slot=buffers["v"], place=packed_rows(length))]
             if carries:
-                made["i"] = steps.temporary(rows * length, number)
-                targets.append(Destination(part=1, dtype=number, slot=made["i"], place=packed_rows(length)))
+                buffers["i"] = steps.temporary(rows * length, number)
+                targets.append(
+                    Destination(part=1, dtype=number, slot=buffers["i"], place=packed_rows(length))
+                )
         lower_pass(f"tb_{root.op}", source, targets, steps)
         if not last:
-            held = made
+            held = buffers
 
 
 def _bucket(shift: int, each: int, descending: bool) -> Callable[[Builder, tuple[Expr, ...]], Expr]:
     def bucket(b: Builder, element: tuple[Expr, ...]) -> Expr:
-        found = key(b, element[0], descending)
-        return digit(found, b.param("shift", found.dtype, shift), each)
+        ordered = key(b, element[0], descending)
+        return digit(ordered, b.param("shift", ordered.dtype, shift), each)
 
     return bucket
 
