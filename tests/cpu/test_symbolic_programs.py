@@ -95,6 +95,22 @@ def test_a_new_size_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(compiled.replays) <= 2
 
 
+def test_decisions_that_only_concern_speed_split_no_range_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Any] = []
+    plan = program_cache.symbolic_plan
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: plans.append(a[-1]) or plan(*a))
+
+    def attend(x: Any) -> Any:
+        return tb.softmax(tb.tanh(x) @ x.T, axis=-1) @ x
+
+    compiled = tb.compile(attend, dynamic=True, compare_eager=True)
+    for n in range(40, 250, 7):
+        x = tb.linspace(-1, 1, n * 16).reshape((n, 16))
+        assert_alike(compiled(x), attend(x), n + 16)
+    assert len(plans) == 1
+    assert all(entry.comparison is None for entry in compiled.replays if entry.shape_env.symbols)
+
+
 class _ThinCores:
     """A device's compiler, as of one whose rows are split among work-items: a graphics processor."""
 

@@ -264,7 +264,8 @@ class CompiledFunction(Generic[P, R]):
 
     def _compare(self, entry: CacheEntry, traces: Sequence[OpTrace], sites: BreakSites) -> None:
         """Let the next calls of a new entry be compared with Python, where that is possible."""
-        if not self._is_compared() or entry.prepared is None or not may_be_compared(traces):
+        is_open = entry.shape_env is not None and bool(entry.shape_env.symbols)
+        if not self._is_compared() or is_open or entry.prepared is None or not may_be_compared(traces):
             return
         nodes = [trace.detached() for trace in traces]
 

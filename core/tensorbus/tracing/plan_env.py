@@ -6,14 +6,19 @@ of them is known for all sizes, that ``4 * s0`` is a multiple of 4 say; all else
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from .sym_int import FUNCTIONS, INFIX, ShapeEnv, SymInt, plain
 
 Form = tuple[tuple[tuple[str, ...], int], ...]
 """The terms of a sum, sorted: the factors of each, by name, and its coefficient."""
 _Bounds = tuple[int | None, int | None]
+
+
+NEAR: Final = 8
+"""How many times as long or as short lengths may be for decisions that only concern speed to stand."""
 
 
 class PlanEnv(ShapeEnv):
@@ -239,6 +244,13 @@ class PlanEnv(ShapeEnv):
         """Note that a length had to be an integer."""
         self.specialized.append(x.text)
         self.add_guard(f"{x.text} == {x.hint}")
+
+    def near(self, x: SymInt) -> int:
+        """Return a length as it is now; the plan serves lengths up to ``NEAR`` times as long or as short."""
+        for name in self.symbols:
+            if re.search(rf"\b{name}\b", x.text):
+                self.add_guard(f"{max(self.hints[name] // NEAR, 1)} <= {name} <= {self.hints[name] * NEAR}")
+        return x.hint
 
     def ratio(self, left: Any, right: Any) -> Any:
         """Return a length divided by a number, to be rounded."""

@@ -87,6 +87,10 @@ class ShapeEnv:
         """Make it a condition that a length is what it was at the capture."""
         self.add_guard(f"{x.text} == {x.hint}")
 
+    def near(self, x: SymInt) -> int:
+        """Return a length as it was at the capture, which it must be again."""
+        return x.guard_int()
+
     def is_specialized(self, name: str) -> bool:
         """Return whether the conditions on this symbol alone hold for none of many other values."""
         codes = [compile(text, "<condition>", "eval") for text in self.guards]
@@ -315,6 +319,14 @@ class SymInt:
 def plain(n: Any) -> Any:
     """Return what a length was at the capture; anything else as it is."""
     return n.hint if type(n) is SymInt else n
+
+
+def near(n: Any) -> Any:
+    """Return a length as it is now, for what only decides how fast something is; anything else as it is.
+
+    What was decided serves lengths near this one.
+    """
+    return n.env.near(n) if type(n) is SymInt else n
 
 
 def known_divisor(*numbers: Any) -> int:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ...backend_interface.graph import Node
 from ...errors import TensorbusError
+from ...tracing.sym_int import near
 from ..ir.layout import Shape
 from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
@@ -159,7 +160,7 @@ class GroupBuilder:
 
         Others that want them as well would then come after that, instead of into one kernel with it.
         """
-        if prod(a.domain) >= self.target.heuristics.fusion_small_domain or not b.before & ~(
+        if near(prod(a.domain)) >= self.target.heuristics.fusion_small_domain or not b.before & ~(
             a.before | 1 << a.number
         ):
             return False
@@ -386,7 +387,7 @@ def _fits(group: FusionGroup, target: Target) -> bool:
             long = limits.row_per_task_max_length
         elif few:
             long = target.max_workgroup * limits.row_elements_per_work_item
-        return count >= target.tasks_to_fill // limits.busy_share or length < long
+        return length < long or count >= target.tasks_to_fill // limits.busy_share
     if not target.row_per_task:  # an item to a column
         return count >= target.work_items_to_fill // limits.busy_share or length < limits.row_min_length
     tail = len(group.domain) - 1 - max(over)

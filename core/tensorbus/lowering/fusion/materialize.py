@@ -13,6 +13,7 @@ from typing import Final
 
 from ...backend_interface.graph import Graph, Node
 from ...backend_interface.strided_array import row_major
+from ...tracing.sym_int import near
 from ..heuristics import Heuristics
 from ..ir.layout import Layout, view
 from ..op_sets import (
@@ -105,7 +106,7 @@ def choose_buffers(
     cost: dict[Node, int] = {}
     size: dict[Node, int] = {}
     reads: dict[Node, frozenset[Node]] = {}
-    sizes = {node: prod(node.spec.shape) for node in nodes}
+    sizes = {node: near(prod(node.spec.shape)) for node in nodes}
     wanted = {_base(node) if whole else node for node in graph.outputs}
     wanted |= _parts(nodes, calls, buffers - 1) if buffers else _NONE
     wanted |= _partial_sums(graph, nodes, calls, limits) if whole else _NONE
@@ -204,7 +205,7 @@ def large_products(
         for node in nodes
         if (node.op == "matmul" or node in calls)
         and uses.get(node, 0) == 1
-        and prod(node.spec.shape) * node.spec.dtype.itemsize >= limits.lend_min_bytes
+        and near(prod(node.spec.shape)) * node.spec.dtype.itemsize >= limits.lend_min_bytes
     }
 
 
@@ -238,7 +239,7 @@ def _recompute_is_expensive(node: Node, x: Node, cost: Mapping[Node, int], limit
 
     One function for a row, of what lies there, costs less than a kernel of its own.
     """
-    times = prod(node.spec.shape) // max(prod(x.spec.shape), 1)
+    times = near(prod(node.spec.shape)) // max(near(prod(x.spec.shape)), 1)
     if node.op in _ONCE or times < 2:
         return False
     often = times >= limits.fuse_max_repeats and cost[x] > limits.fuse_cheap_ops

@@ -11,6 +11,7 @@ from math import prod
 from typing import Final
 
 from ...backend_interface.graph import Node
+from ...tracing.sym_int import near
 from ..ir.layout import Layout
 from ..op_sets import ELEMENTWISE, calls_function
 from ..target import Target
@@ -48,7 +49,7 @@ def rematerialized(
     inside: dict[int, set[Node]] = {}
     for group in groups:
         for key, root in group.roots.items():
-            users, size = readers.get(key, []), prod(root.node.spec.shape)
+            users, size = readers.get(key, []), near(prod(root.node.spec.shape))
             if not users or key in stored or size < limits.recompute_min_elements:
                 continue
             stop.discard(root.node)
@@ -56,14 +57,14 @@ def rematerialized(
             leaves = [n for n, _ in cone if n in stop]
             body = {n for n, _ in cone}.difference(leaves)
             large = {(id(n), at is None) for n, at in cone if n in stop and prod(n.spec.shape) * 2 > size}
-            near = not any(id(n) in group.roots and id(n) not in readers for n in leaves)
-            near = near and all(
+            nearby = not any(id(n) in group.roots and id(n) not in readers for n in leaves)
+            nearby = nearby and all(
                 large <= _read_by(u) and u.size <= limits.kernel_max_ops - len(body) for u in users
             )
             added = [body - inside.get(user.number, set()) for user in users]
             bytes_kept = root.node.spec.dtype.itemsize * (1 + len(users))
             if (
-                not near
+                not nearby
                 or sum(_cost(nodes, target) for nodes in added) > limits.recompute_ops_per_byte * bytes_kept
             ):
                 stop.add(root.node)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from ...dtypes.definition import DType
+from ...tracing.sym_int import near
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from .program import slots_of
 
@@ -53,7 +54,7 @@ def early(
         frees = nbytes([s for s in read - written if last[s] == k and s not in kept])
         taken = nbytes(written - {*kept}) + 2 * nbytes([s for b in own for s in slots[b][1]])
         places.append((k, 0))
-        if is_alone(k) and before and frees > taken:
+        if is_alone(k) and before and near(frees) > near(taken):
             at, depth = max(places[b] for b in before)
             for b in own:
                 places[b] = min(places[b], (at, depth + 1))

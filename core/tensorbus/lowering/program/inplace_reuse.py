@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...dtypes.definition import DType
+from ...tracing.sym_int import near
 from ..heuristics import Heuristics
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
@@ -36,7 +37,7 @@ def in_place(
             free = [
                 s for s in sorted(read & item.aligned_reads)
                 if _is_free(s, k, last, writers, sizes, kept)
-                and sizes[s][0] * sizes[s][1].itemsize >= limits.in_place_min_bytes
+                and near(sizes[s][0]) * sizes[s][1].itemsize >= limits.in_place_min_bytes
             ]  # fmt: skip
             for out in sorted(written - {ERROR_SLOT}):
                 fits = [s for s in free if sizes.get(out) == sizes[s]]

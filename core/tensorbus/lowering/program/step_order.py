@@ -12,6 +12,7 @@ from math import prod
 
 from ...backend_interface.graph import Graph
 from ...dtypes.definition import DType
+from ...tracing.sym_int import near
 from ..fusion.placement import LoweringInput
 from ..heuristics import Heuristics
 from ..ir.builder import Launch
@@ -190,8 +191,8 @@ def _batched(
         after = max([after, *(touched.get(replacing[s], -1) for s in written[k] if s in replacing)])
         place = len(result)
         if isinstance(item, KernelLaunch) and ERROR_SLOT not in written[k]:
-            small = _work(item, sizes) <= limits.batch_max_elements
-            fills = sum([nbytes.get(s, 0) for s in written[k]])
+            small = near(_work(item, sizes)) <= limits.batch_max_elements
+            fills = near(sum([nbytes.get(s, 0) for s in written[k]]))
             for key in (id(item.launch.kernel), None) if small else (id(item.launch.kernel),):
                 at = batches.get(key, -1)
                 if fills >= limits.lend_min_bytes and max(frees[at:], default=0) >= fills and at >= 0:
@@ -207,7 +208,7 @@ def _batched(
             result.append([])
             frees.append(0)
         result[place].append(k)
-        frees[place] += sum([nbytes.get(s, 0) for s in read[k] if freed_by[s] == k])
+        frees[place] += near(sum([nbytes.get(s, 0) for s in read[k] if freed_by[s] == k]))
         for s in written[k]:
             made_at[s] = max(place, made_at.get(s, -1))
         for s in read[k]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ....dtypes.definition import bool_, int64
+from ....tracing.sym_int import is_open
 from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
@@ -74,7 +75,7 @@ def reduce_in_vectors(
         sums = BlockedState(b=b, block=block, state=whole, fresh=fresh, join=join)
         walk = VectorLoop(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
         length = bound[last].most
-        chain = max(length // (lanes * many), min(length, lanes * many - 1), 1)
+        chain = _chain(length, lanes * many, lanes * many)
         sums.nest(
             _outer(index, over[:-1], bound), lambda: walks.append(walk.reduce(sums, bound[last])), chain
         )
@@ -229,9 +230,19 @@ def reduce_in_lanes(
             take(ZERO, k)
 
     length = bound[last].most
-    chain = max(length // lanes, min(length, (few or (lanes,))[-1] - 1), 1)
+    chain = _chain(length, lanes, (few or (lanes,))[-1])
     sums.nest(_outer(index, over[:-1], bound), walk, chain)
     tree_reduce_lanes(
         b, lanes, lambda k, j: write(arrays, k, reducer.combine(b, read(arrays, k), read(arrays, j)))
     )
     return tuple(b.let(e, "acc") for e in read(arrays, ZERO))
+
+
+def _chain(length: int, lanes: int, last: int) -> int:
+    """Return how many are added in a row at most: turns of ``lanes``, then fewer than ``last`` one by one.
+
+    Of an open length a number that is not less, so that one way to add serves all lengths.
+    """
+    if is_open(length):
+        return length // lanes + last
+    return max(length // lanes, min(length, last - 1), 1)
