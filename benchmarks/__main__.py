@@ -15,10 +15,21 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-SUITES = ("startup", "overhead", "eager_steps", "memory", "kernels", "opencl", "compiled", "loops", "padding")
+SUITES = (
+    "startup",
+    "overhead",
+    "eager_steps",
+    "memory",
+    "kernels",
+    "opencl",
+    "compiled",
+    "loops",
+    "corpus",
+    "padding",
+)
 WIDE = 16
 """From how many columns on a table is shown with the figures of peers in one."""
-STEPWISE = ("compiled",)
+STEPWISE = ("compiled", "corpus", "loops")
 """Suites that take long and show how far they are themselves."""
 HERE = Path(__file__).parent
 
@@ -44,7 +55,10 @@ def main() -> int:
             results[name] = suite.run(progress) if name in STEPWISE else suite.run()
             progress.advance(task)
     for name in options.suites or SUITES:
-        console.print(_table(name, results[name]))
+        tables = results[name] if isinstance(results[name], dict) else {"": results[name]}
+        for title, rows in tables.items():
+            if rows:
+                console.print(_table(f"{name}: {title}" if title else name, rows))
     if options.output.exists():
         results = {**json.loads(options.output.read_text()), **results}
     options.output.write_text(json.dumps(results, indent=2) + "\n")

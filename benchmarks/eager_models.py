@@ -92,6 +92,43 @@ def _convolution(t: Any, inner: int, outer: int, kernel: int = 1, stride: int = 
     )  # fmt: skip
 
 
+def residual_net(t: Any) -> Any:
+    """Return ResNet-18 for 32 x 32 images."""
+    nn, functional = t.nn, t.nn.functional
+
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, inner: int, outer: int, stride: int) -> None:
+            super().__init__()
+            self.conv1, self.bn1 = _convolution(t, inner, outer, 3, stride), nn.BatchNorm2d(outer)
+            self.conv2, self.bn2 = _convolution(t, outer, outer, 3), nn.BatchNorm2d(outer)
+            self.shortcut = nn.Sequential()
+            if stride != 1 or inner != outer:
+                self.shortcut = nn.Sequential(
+                    _convolution(t, inner, outer, 1, stride), nn.BatchNorm2d(outer)
+                )  # fmt: skip
+
+        def forward(self, x: Any) -> Any:
+            out = functional.relu(self.bn1(self.conv1(x)))
+            return functional.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+    class ResNet(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1, self.bn1 = _convolution(t, 3, 64, 3), nn.BatchNorm2d(64)
+            blocks, inner = [], 64
+            for outer, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+                blocks += [Block(inner, outer, stride), Block(outer, outer, 1)]
+                inner = outer
+            self.layers, self.linear = nn.Sequential(*blocks), nn.Linear(512, 10)
+
+        def forward(self, x: Any) -> Any:
+            out = self.layers(functional.relu(self.bn1(self.conv1(x))))
+            out = functional.avg_pool2d(out, 4)
+            return self.linear(out.view(out.shape[0], -1))
+
+    return ResNet()
+
+
 def mobile_net(t: Any) -> Any:
     """Return MobileNetV2 for 32 x 32 images: expansion, depthwise convolution, projection."""
     nn, functional = t.nn, t.nn.functional

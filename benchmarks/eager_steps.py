@@ -35,7 +35,8 @@ class Case:
     loss: str = "cross_entropy"
 
 
-def _images(batch: int) -> Callable[[np.random.Generator], tuple[Any, Any]]:
+def images(batch: int) -> Callable[[np.random.Generator], tuple[Any, Any]]:
+    """Return what makes 32 x 32 images and their classes."""
     return lambda g: (
         g.standard_normal((batch, 3, 32, 32), dtype=np.float32), g.integers(0, 10, batch)
     )  # fmt: skip
@@ -47,7 +48,8 @@ def _tokens(g: np.random.Generator) -> tuple[Any, Any]:
     return g.integers(0, vocabulary, shape), g.integers(0, vocabulary, shape).reshape(-1)
 
 
-def _sgd(t: Any, parameters: Any) -> Any:
+def sgd(t: Any, parameters: Any) -> Any:
+    """Return SGD as convolutional networks are trained with."""
     return t.optim.SGD(parameters, lr=1e-3, momentum=0.9, weight_decay=5e-4)
 
 
@@ -62,12 +64,13 @@ CASES = {
         model=eager_models.nano_gpt, data=_tokens, optimizer=lambda t, p: t.optim.AdamW(p, lr=1e-4)
     ),
     "ViT small, AdamW": Case(
-        model=eager_models.vision_transformer, data=_images(8),
+        model=eager_models.vision_transformer, data=images(8),
         optimizer=lambda t, p: t.optim.AdamW(p, lr=1e-4),
     ),
-    "mobilenetv2, SGD": Case(model=eager_models.mobile_net, data=_images(8), optimizer=_sgd),
-    "shufflenetv2, SGD": Case(model=eager_models.shuffle_net, data=_images(8), optimizer=_sgd),
-    "googlenet, SGD": Case(model=eager_models.google_net, data=_images(2), optimizer=_sgd),
+    "ResNet-18, SGD": Case(model=eager_models.residual_net, data=images(8), optimizer=sgd),
+    "mobilenetv2, SGD": Case(model=eager_models.mobile_net, data=images(8), optimizer=sgd),
+    "shufflenetv2, SGD": Case(model=eager_models.shuffle_net, data=images(8), optimizer=sgd),
+    "googlenet, SGD": Case(model=eager_models.google_net, data=images(2), optimizer=sgd),
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, update_wrapper
 from operator import attrgetter
 from threading import get_ident
+from time import perf_counter
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -34,6 +35,7 @@ from ..tracing.lazy_value import wait_for_copies
 from .capture.break_sites import CAPTURING_CODE, BreakSites
 from .capture.data_dependent_errors import CAPTURE_ROOTS
 from .capture.graph_break import GraphBreak
+from .capture.raised_captures import RaisedCaptures
 from .capture.side_effect_observer import SideEffectObserver
 from .capture.tracer import Tracer
 from .compiled_module import CompiledModule, share_state
@@ -59,6 +61,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 RECOMPILE_LIMIT: Final = 8
 """The number of cache entries of one function after which Python runs it at each call."""
+MAX_CAPTURES: Final = 4 * RECOMPILE_LIMIT
+"""The number of captures of one function after which Python runs it, also where later ones replace others."""
 MAX_FAILED_CAPTURES: Final = 3
 """The number of failed captures after which Python runs the function at each call."""
 _all: Final[WeakSet[CompiledFunction[..., Any]]] = WeakSet()
@@ -104,6 +108,8 @@ class CompiledFunction(Generic[P, R]):
         self._axes = DynamicAxes(dynamic)
         self._varying = VaryingInputs()
         self._failed_captures = self._unsettled_captures = 0
+        self._captures = 0
+        self._raised = RaisedCaptures()
         self._lock = fork_safe_locks.reentrant()
         self._ranks: WeakTable[Any, CompiledFunction[P, R]] | None = None
         self._segmentation: Segmentation | None = None
@@ -202,6 +208,8 @@ class CompiledFunction(Generic[P, R]):
                     return entry.run_in_python(lambda: self._function(*args, **kwargs))
                 if out is not GUARD_MISS:
                     return out  # type: ignore[no-any-return]
+            if not (self.fullgraph or self._raised.may_capture()):
+                return self._raised.run(lambda: self._function(*args, **kwargs))
             if entries:
                 guard = entries[0].first_failing_guard(args, kwargs)
                 why = guard.text if guard is not None else "a condition on a number that varies"
@@ -210,12 +218,12 @@ class CompiledFunction(Generic[P, R]):
                 if self.dynamic is not False:
                     for entry in entries:
                         self._varying.note_changed(entry.changed_locations(args, kwargs))
-                if len(entries) >= RECOMPILE_LIMIT:
+                if len(entries) >= RECOMPILE_LIMIT or self._captures >= MAX_CAPTURES:
                     self._python_only = True
                     self.replays = []
-                    self.reasons = [f"was captured {RECOMPILE_LIMIT} times, and still {why} differed"]
+                    self.reasons = [f"was captured {self._captures} times, and still {why} differed"]
                     warnings.warn(
-                        f"compile: {self.name} was captured {RECOMPILE_LIMIT} times, and still calls find"
+                        f"compile: {self.name} was captured {self._captures} times, and still calls find"
                         f" something else, last {why}; Python runs it from now on. Pass what changes as a"
                         f" tensor; for lengths that change there are dynamic=True and mark_dynamic.",
                         RecompileWarning,
@@ -307,7 +315,7 @@ class CompiledFunction(Generic[P, R]):
         if any(stands_for_others(tracked.obj) for tracked in reach.tensors()):
             self.reasons = ["reaches a tensor that stands for others, as those of a transform do"]
             return self._function(*args, **kwargs)
-        optimizer_init = OptimizerInit(reach)
+        optimizer_init, start = OptimizerInit(reach), perf_counter()
         with self._trial() as active:
             axes = self._axes.symbolic_axes(reach)
             for x, _ in axes.values():  # in the order in which a run with symbolic sizes takes them
@@ -315,10 +323,12 @@ class CompiledFunction(Generic[P, R]):
             try:
                 with SideEffectObserver(active.sites) as observer:
                     out = self._function(*args, **kwargs)
-            except BaseException:
+            except BaseException as error:
                 optimizer_init.undo_unused()
                 active.run()
                 self._note(active)
+                if isinstance(error, Exception):
+                    self._raised.note(perf_counter() - start)
                 raise
             traces = [*active.traces.values()]
             first = [node for trace in traces for node in trace.nodes]
@@ -395,6 +405,7 @@ class CompiledFunction(Generic[P, R]):
                 )
             self._compare(entry, traces, active.sites)
             self.replays = [entry, *self.replays]
+            self._captures += 1
             self.reasons = []
         else:  # the first run may have initialized state, or run code, that the next one finds
             self._extra_code.update(

@@ -1,0 +1,207 @@
+"""Compiled calls beside Python's over the whole corpus of programs, and the models of the tables.
+
+Each program of ``tests/programs`` is built twice; its calls are made over and over, in turns of Python and of
+``tb.compile``, once the compiled one has settled: what is captured is captured, and compared with Python
+where ``tb.compile`` does that. A round is all calls of a program, with the arguments of the first time,
+whether they raise or not; figures are microseconds of a call, of the processor, on one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median, quantiles
+from time import process_time
+from typing import Any
+
+import tensorbus as tb
+
+from benchmarks import eager_steps, reading
+
+TARGET = 1.05
+"""How many times as long as Python's a compiled call may take."""
+LEAST = 200.0
+"""Microseconds of a call of Python's from which on the target holds."""
+SETTLING_ROUNDS, SETTLING_SECONDS = 48, 2.0
+"""Rounds after which a comparison with Python has ended, and seconds after which no more are waited for."""
+ROUNDS, SECONDS = 11, 0.6
+"""At most so many rounds of each way, and seconds of both."""
+WORST = 10
+PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
+
+Round = Callable[[], object]
+Step = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def run(progress: Any) -> dict[str, list[dict[str, Any]]]:
+    """Return the distribution, and the programs that lose most."""
+    tb.set_num_threads(1)
+    cases = {**_programs(), **_models()}
+    task = progress.add_task("corpus", total=len(cases))
+    rows: list[dict[str, Any]] = []
+    without = 0
+    for name, make in cases.items():
+        progress.update(task, description=name)
+        row = measure(make)
+        if row is None:
+            without += 1
+        else:
+            rows.append({"program": name, **row})
+        progress.advance(task)
+    progress.remove_task(task)
+    long = [row for row in rows if row["eager us"] > LEAST]
+    return {
+        f"compiled over eager ({without} programs of {len(cases)} are left out)": [
+            _distribution("all", rows),
+            _distribution(f"over {LEAST:g} us", long),
+        ],
+        f"the worst {WORST} over {LEAST:g} us": sorted(long, key=lambda row: -row["ratio"])[:WORST],
+        f"the worst {WORST} of all": sorted(rows, key=lambda row: -row["ratio"])[:WORST],
+    }
+
+
+def _distribution(what: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    ratios = sorted(row["ratio"] for row in rows)
+    if len(ratios) < 2:
+        return {"calls": what, "programs": len(ratios)}
+    cuts = quantiles(ratios, n=100, method="inclusive")
+    met = sum(ratio <= TARGET for ratio in ratios)
+    return {
+        "calls": what, "programs": len(ratios), "least": ratios[0],
+        **{f"{k} %": round(cuts[k - 1], 3) for k in (5, 25, 50, 75, 95, 99)}, "most": ratios[-1],
+        f"at most {TARGET}": f"{met} of {len(ratios)}",
+    }  # fmt: skip
+
+
+def measure(make: Callable[[bool], Round | None]) -> dict[str, Any] | None:
+    """Return the microseconds of a call both ways; None where there are none to be measured."""
+    with _quietly():
+        try:
+            eager, compiled = make(False), make(True)
+        except Exception:
+            return None
+        if eager is None or compiled is None:
+            return None
+        for way in (eager, compiled):
+            if not _settled(way):
+                return None
+        times: dict[Round, list[float]] = {eager: [], compiled: []}
+        least = min(_seconds(way) for way in times)
+        each = max(int(2e-3 / max(least, 1e-6)), 1)
+        end = process_time() + SECONDS
+        while len(times[eager]) < ROUNDS and (process_time() < end or len(times[eager]) < 3):
+            for way, seconds in times.items():
+                start = process_time()
+                for _ in range(each):
+                    way()
+                seconds.append((process_time() - start) / each)
+    calls = getattr(eager, "calls", 1)
+    of = {way: median(seconds) / calls * 1e6 for way, seconds in times.items()}
+    return {
+        "eager us": round(of[eager], 1), "compiled us": round(of[compiled], 1),
+        "ratio": round(of[compiled] / of[eager], 3),
+    }  # fmt: skip
+
+
+def _settled(way: Round) -> bool:
+    """Run rounds until nothing more is captured or compared; return whether they raise nothing."""
+    end = process_time() + SETTLING_SECONDS
+    try:
+        for k in range(SETTLING_ROUNDS):
+            way()
+            if k >= 3 and process_time() > end:
+                break
+    except Exception:
+        return False
+    return True
+
+
+def _seconds(way: Round) -> float:
+    start = process_time()
+    way()
+    return process_time() - start
+
+
+class _Calls:
+    """A round of a program: all of its calls."""
+
+    def __init__(self, function: Callable[..., Any], steps: list[Step]) -> None:
+        self._function, self._steps, self.calls = function, steps, max(len(steps), 1)
+
+    def __call__(self) -> None:
+        """Make all calls."""
+        for args, kwargs in self._steps:
+            with contextlib.suppress(Exception):
+                self._function(*args, **kwargs)
+
+
+def _programs() -> dict[str, Callable[[bool], Round | None]]:
+    for folder in (PROGRAMS, PROGRAMS.parent / "suite"):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+    collection: Any = importlib.import_module("collection")
+    running: Any = importlib.import_module("running")
+    return {str(program): _maker(program, running) for program in collection.PROGRAMS}
+
+
+def _maker(program: Any, running: Any) -> Callable[[bool], Round | None]:
+    def make(is_compiled: bool) -> Round | None:
+        tb.manual_seed(20)
+        function, calls, _ = program.made()
+        way = tb.compile(function) if is_compiled else function
+        steps: list[Step] = []
+
+        def act(step: Any) -> Any:
+            steps.append((step.args, step.kwargs))
+            with contextlib.suppress(Exception):
+                return way(*step.args, **step.kwargs)
+
+        running.drive(calls, act)
+        return _Calls(way, steps) if steps else None
+
+    return make
+
+
+def _models() -> dict[str, Callable[[bool], Round | None]]:
+    """Return the steps of the tables: loops that read numbers, and the models of the eager steps."""
+
+    def read(group: Callable[[Any], reading.Calls], step: str) -> Callable[[bool], Round | None]:
+        return _step_of(lambda: group(tb)[step])
+
+    def trained(case: eager_steps.Case) -> Callable[[bool], Round | None]:
+        return _step_of(lambda: eager_steps.step_of(tb, case, tb.asarray))
+
+    steps = {f"step: {step}": read(group, step) for group in reading.ROWS for step in group(tb)}
+    return steps | {f"model: {name}": trained(case) for name, case in eager_steps.CASES.items()}
+
+
+def _step_of(build: Callable[[], Callable[[], Any]]) -> Callable[[bool], Round | None]:
+    def make(is_compiled: bool) -> Round | None:
+        tb.manual_seed(0)
+        step = build()
+        return tb.compile(step) if is_compiled else step
+
+    return make
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep what programs print, log and warn of from the terminal, on the cpu."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            tb.device("cpu"),
+            contextlib.redirect_stdout(io.StringIO()),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
