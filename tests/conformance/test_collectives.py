@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
+from tensorbus import plugins
 
 from error_bounds import assert_within, gamma
 
@@ -231,6 +233,62 @@ def test_ranks_on_several_devices() -> None:
     assert on_ranks(rank) == [([6.0, 6.0], [1.0, 2.0, 3.0])] * SIZE
 
 
+class _HostOnly:
+    """Connects threads by tensors in the host's memory."""
+
+    def __init__(self, threads: Any) -> None:
+        self.threads = threads
+
+    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
+        return device_type == "cpu" or "it connects the host's memory"
+
+    def connect(self, rendezvous: Any) -> Any:
+        return self.threads.connect(rendezvous)
+
+
+@pytest.mark.parametrize("mode", ["error", "warn", "allow"])
+def test_through_the_host_where_it_is_allowed(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    host_only = {"host only": _HostOnly(plugins.communicators()["threads"])}
+    monkeypatch.setattr(plugins, "communicators", lambda: host_only)
+    kinds = ["refdev", "cpu", "refdev"]
+
+    def rank(r: int) -> Any:
+        x = tb.full((SIZE,), float(r + 1), device=kinds[r])
+        with tb.fallback(mode):
+            total = dist.functional.all_reduce(x)
+            work = dist.all_reduce(x, "max", async_op=True)
+            work.wait()
+            part = dist.functional.reduce_scatter(x)
+            if r == 1:
+                dist.send(x, dst=2)
+            elif r == 2:
+                dist.recv(x, src=1)
+            dist.barrier()
+        assert {y.device.type for y in (total, part, x)} == {kinds[r]}
+        return total.tolist(), part.tolist(), x.tolist(), dist.records()[0].communicator
+
+    tb.fallback_counts(reset=True)
+    if mode == "error":
+        text = (
+            r"nothing connects 3 ranks .* on cpu, refdev: .*refdev: it connects.*tensorbus.fallback\('warn'\)"
+        )
+        with pytest.raises(dist.DistributedError, match=text):
+            on_ranks(rank)
+        assert not tb.fallback_counts()
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert on_ranks(rank) == [([6.0] * SIZE, [9.0], [3.0] * SIZE, "host only")] * SIZE
+    warned = {str(w.message).partition(":")[0] for w in caught if w.category is tb.FallbackWarning}
+    assert warned == ({"all_reduce", "reduce_scatter", "recv"} if mode == "warn" else set())
+    nbytes = SIZE * 4  # of x, on two ranks; results come back
+    assert tb.fallback_counts() == {
+        ("distributed::all_reduce", "refdev"): (4, 4 * 2 * nbytes),
+        ("distributed::reduce_scatter", "refdev"): (2, 2 * (nbytes + 4)),
+        ("distributed::recv", "refdev"): (1, nbytes),
+    }
+
+
 def test_results_are_each_ranks_own(device: str) -> None:
     def rank(r: int) -> Any:
         x = tb.zeros(2, device=device)
@@ -248,6 +306,12 @@ def _raise(r: int) -> None:
     dist.barrier()
 
 
+def _in_turn(other: bool) -> None:
+    first, second = dist.new_group(), dist.new_group()
+    for group in (second, first) if other else (first, second):
+        dist.barrier(group) if group is second else dist.all_reduce(tb.ones(2, device="cpu"), group=group)
+
+
 ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
     "a rank that raises": (_raise, KeyError, "mine"),
     "a rank that does not come": (
@@ -256,6 +320,23 @@ ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
     "a rank that stops coming": (
         lambda r: [dist.barrier() for _ in range(1 + (r != 1))], dist.DistributedTimeoutError,
         "barrier: rank 1 did not come within 0.5 seconds",
+    ),
+    "a rank that has finished": (
+        lambda r: r or dist.barrier(), dist.DistributedError,
+        r"barrier, call 1 of group 'world': rank \d will not come: its function has returned",
+    ),
+    "a rank that finished before the last call": (
+        lambda r: [dist.barrier() for _ in range(1 + (r != 1))], dist.DistributedError,
+        "barrier, call 2 of group 'world': rank 1 will not come: its function has returned",
+    ),
+    "ranks in collectives of two groups": (
+        lambda r: _in_turn(r == 1), dist.DistributedError,
+        r"wait for each other: rank 0: all_reduce sum of float32\[2\] on cpu:0, call 1 of group '0,1,2#1';"
+        r" rank 1: barrier, call 1 of group '0,1,2#2'",
+    ),
+    "other collectives of which one does not wait": (
+        lambda r: dist.broadcast(tb.ones(2, device="cpu"), 0) if r else dist.barrier(), dist.DistributedError,
+        r"different things: rank 0: barrier.*rank 1: broadcast of float32\[2\] from place 0",
     ),
     "other shapes": (
         lambda r: dist.all_reduce(tb.ones(2 + r, device="cpu")), dist.DistributedError,

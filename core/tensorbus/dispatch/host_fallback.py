@@ -43,6 +43,7 @@ class fallback:  # noqa: N801 - a function to its users
     ``"error"`` (the default): ``UnsupportedOpError``. ``"warn"`` and ``"allow"``: the op runs on the host and
     its result is copied back, with a ``FallbackWarning`` or without. It takes effect at once, for this thread
     or task; as a context manager it ends with the block. Creation and random numbers never fall back.
+    Collectives on a device that no communicator takes go through the host alike.
     ``tb.fallback_counts()`` tells what did.
 
     >>> import tensorbus as tb
@@ -96,7 +97,7 @@ def fallback_counts(*, reset: bool = False) -> dict[tuple[str, str], HostCount]:
 
 
 def count(op: str, device_type: str, nbytes: int) -> None:
-    """Note that an op of a device went through the host."""
+    """Note that an op of a device, or a collective on its tensors, went through the host."""
     with _lock:
         known = _counts.get((op, device_type), HostCount())
         _counts[op, device_type] = HostCount(calls=known.calls + 1, bytes=known.bytes + nbytes)

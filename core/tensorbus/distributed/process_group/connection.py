@@ -12,7 +12,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from ...backend_interface.capabilities import SupportsLateErrors
-from ...backend_interface.communication import Communicator, Rendezvous
+from ...backend_interface.communication import Rendezvous
 from ...devices.device import Device
 from ...devices.stream import Event
 from ...errors import DeviceError, DistributedError, DistributedTimeoutError
@@ -32,7 +32,8 @@ class Connection:
     ``fingerprint`` is that of all collectives so far: it differs where ranks asked for different things.
     """
 
-    def __init__(self, name: str, communicator: Communicator[Any], meeting: Rendezvous) -> None:
+    def __init__(self, name: str, communicator: Any, meeting: Rendezvous) -> None:
+        """``communicator`` is None while the ranks agree on one."""
         self.name, self.communicator, self.meeting = name, communicator, meeting
         self.queues = bool(getattr(communicator, "queues", False))
         self.device: Device | None = None
@@ -167,7 +168,8 @@ class Connection:
                 runtime.raise_later(error, device.index)
         with suppress(DistributedError):  # the other ranks find it there, if the store still is
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
-        self.communicator.abort(reason or str(error))
+        if self.communicator is not None:
+            self.communicator.abort(reason or str(error))
 
     def overdue(self, now: float) -> None:
         """Fail where the device has worked too long on a call, or the communicator tells of a problem."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -22,6 +22,7 @@ from ...plugins import host_type
 from ...system.weak_tables import WeakValues
 from ...tensor.tensor import Tensor
 from .connection import Connection
+from .host_staging import ALLOW, HostStaging
 from .records import Record
 from .watch import watch
 from .work import Work
@@ -30,7 +31,7 @@ from .world import World, current, in_world
 T = TypeVar("T")
 _groups: Final[WeakValues[str, ProcessGroup]] = WeakValues()
 """By name: compiled programs hold names."""
-_GLANCE: Final = 0.5
+_GLANCE: Final = 0.25
 """Seconds between two looks at whether a group has ended, while its ranks agree on what connects them."""
 WORLD: Final = "world"
 """The name of the group of all ranks."""
@@ -48,12 +49,15 @@ class ProcessGroup:
         self.rank, self.size = ranks.index(world.rank), len(ranks)
         self._chosen: dict[str, Connection] = {}
         self._connections: dict[str, Connection] = {}
+        self._connecting: list[Connection] = []
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
         self._last: Work | None = None
         self._inline: int | None = None
         """The thread that runs a queued call itself, while it does."""
         self._sides: dict[Device, Stream] = {}
+        self._staged: dict[str, HostStaging] = {}
+        """By device type: what copies tensors to the host, where nothing takes them as they are."""
         self._lock = threading.RLock()
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
@@ -121,21 +125,23 @@ class ProcessGroup:
             self._queue.put(lambda: work._run(run))
         return work
 
-    def connection(self, device_type: str) -> Connection:
+    def connection(self, device_type: str, record: Record | None = None, terms: str = "") -> Connection:
         """Return what connects the ranks on tensors of ``device_type``, connected at the first use.
 
-        All ranks call it at the same point; a group whose ranks lie on several device types agrees on one
-        that takes all of them. Raises ``DistributedError`` where none does, saying why not each.
+        All ranks call it at the same point, for the call ``record`` if there is one; a group whose ranks lie
+        on several device types agrees on one that takes all of them. Raises ``DistributedError`` where none
+        does, saying why not each.
         """
         with self._lock:
             chosen = self._chosen.get(device_type)
             if chosen is None:
-                chosen = self._chosen[device_type] = self._choose(device_type)
+                call = record or Record(self.label, 0, "connect", (), "", device_type, needs=self.ranks)
+                chosen = self._chosen[device_type] = self._choose(device_type, call, terms)
             return chosen
 
     def connections(self) -> list[Connection]:
-        """Return what the group is connected by so far."""
-        return list(self._connections.values())
+        """Return what the group is connected by so far, and what it is about to be connected by."""
+        return [*self._connections.values(), *self._connecting]
 
     def takes(self, device_type: str) -> bool:
         """Return whether something connects the ranks on tensors of ``device_type``; asks no other rank."""
@@ -148,7 +154,7 @@ class ProcessGroup:
         """Give back the connections; with a ``reason`` what waits in them ends with an error saying it."""
         self._ended = reason or "the group was closed"
         for connection in self.connections():
-            if reason:
+            if reason or connection.communicator is None:
                 connection.fail(DistributedError(f"{self!r} has ended: {reason}."), reason)
             else:
                 with suppress(DistributedError, DeviceError):  # whoever waits for a value is told
@@ -173,7 +179,8 @@ class ProcessGroup:
         )  # fmt: skip
         self.world.records.add(record)
         try:
-            connection = self.connection(self._device_type() if first is None else first.device.type)
+            device_type = self._device_type() if first is None else first.device.type
+            connection = self.connection(device_type, record, terms)
             connection.check()
         except BaseException as error:
             record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
@@ -183,7 +190,7 @@ class ProcessGroup:
             if operation == "barrier" and connection.queues:
                 connection.compare()
             with no_grad():
-                result = call(connection.communicator)
+                result = call(self._staged.get(device_type) or connection.communicator)
             connection.leave(record, connection.device if first is None else first.device)
             if operation == "barrier" and connection.queues:
                 connection.finish()
@@ -227,23 +234,36 @@ class ProcessGroup:
             while (task := self._queue.get()) is not None:
                 task()
 
-    def _choose(self, device_type: str) -> Connection:
+    def _choose(self, device_type: str, record: Record, terms: str) -> Connection:
         """Agree with the other ranks on a communicator, and connect to it."""
         world = self.world
         name = f"{self.label}:{len(self._chosen)}"
         meeting = Rendezvous(name, self.ranks, self.rank, world.store, world.timeout, world.threads)
         keys = [f"{meeting.name}/device/{rank}" for rank in range(self.size)]
-        world.store.set(keys[self.rank], device_type.encode())
-        end = time.monotonic() + world.timeout
-        types = sorted({self._first_word(rank, key, end) for rank, key in zip(self.ranks, keys, strict=True)})
+        staged = "" if fallback_mode() == "error" else host_type() or ""
+        first = Connection("", None, meeting)
+        first.start(record, terms, ())
+        self._connecting.append(first)
+        watch(world)
+        try:
+            world.store.set(keys[self.rank], f"{device_type} {staged}".encode())
+            end = time.monotonic() + world.timeout
+            words = [
+                self._first_word(rank, key, end, first) for rank, key in zip(self.ranks, keys, strict=True)
+            ]
+        finally:
+            self._connecting.remove(first)
+        types = {word.split(" ")[0]: word.split(" ")[1] for word in words}
         name, factory = _best(types, meeting, world.prefer)
         if name not in self._connections:
             self._connections[name] = Connection(name, factory.connect(meeting), meeting)
-            watch(world)
-        return self._connections[name]
+        connection = self._connections[name]
+        if factory.verdict(device_type, meeting) is not True:
+            self._staged[device_type] = HostStaging(connection.communicator, name, Device(staged, 0))
+        return connection
 
-    def _first_word(self, rank: int, key: str, end: float) -> str:
-        """Wait for the device type of another rank; the end of the group ends the wait."""
+    def _first_word(self, rank: int, key: str, end: float, first: Connection) -> str:
+        """Wait for the device type of another rank; the end of the group, or of ``first``, ends the wait."""
         while True:
             left = end - time.monotonic()
             try:
@@ -251,6 +271,7 @@ class ProcessGroup:
             except DistributedTimeoutError as error:
                 if self._ended:
                     raise DistributedError(f"{self!r} has ended: {self._ended}.") from None
+                first.check()
                 if left <= 0:
                     raise DistributedTimeoutError(
                         f"rank {rank} did not come to the first collective of {self!r} within"
@@ -268,8 +289,13 @@ def _event_of(device: Device) -> Event | None:
     return event
 
 
-def _best(types: Sequence[str], meeting: Rendezvous, prefer: str | None) -> tuple[str, CommunicatorFactory]:
-    """Return what takes tensors of all ``types``: the preferred one first, then by their ``priority``."""
+def _best(
+    types: Mapping[str, str], meeting: Rendezvous, prefer: str | None
+) -> tuple[str, CommunicatorFactory]:
+    """Return what takes tensors of all ``types``: the preferred one first, then by their ``priority``.
+
+    Where none does, what takes them on the device type that each may be copied to, "" for none.
+    """
     offered = plugins.communicators()
     if prefer is not None and prefer not in offered:
         raise ArgumentError(
@@ -278,17 +304,27 @@ def _best(types: Sequence[str], meeting: Rendezvous, prefer: str | None) -> tupl
     reasons = []
     order = sorted(offered, key=lambda name: (name != prefer, -getattr(offered[name], "priority", 0)))
     for name in order:
-        verdicts = {kind: offered[name].verdict(kind, meeting) for kind in types}
-        refused = [f"{kind}: {verdict}" for kind, verdict in verdicts.items() if verdict is not True]
+        refused = _refused(offered[name], types, meeting)
         if not refused:
             return name, offered[name]
         reasons.append(f"{name} does not ({'; '.join(refused)})")
+    for name in order:
+        verdict = offered[name].verdict
+        through = [kind if verdict(kind, meeting) is True else types[kind] for kind in types]
+        if all(through) and not _refused(offered[name], through, meeting):
+            return name, offered[name]
     where = "threads of one process" if meeting.threads else "processes"
     raise DistributedError(
-        f"distributed: nothing connects {len(meeting.ranks)} ranks that are {where} on {', '.join(types)}:"
-        f" {'; '.join(reasons) or 'no communicator is installed'}. Install a communicator for it, or move the"
-        f" tensors to a device that has one."
+        f"distributed: nothing connects {len(meeting.ranks)} ranks that are {where} on"
+        f" {', '.join(sorted(types))}: {'; '.join(reasons) or 'no communicator is installed'}. Install a"
+        f" communicator for it, or move the tensors to a device that has one; {ALLOW}"
     )
+
+
+def _refused(factory: CommunicatorFactory, types: Iterable[str], meeting: Rendezvous) -> list[str]:
+    """Return what a communicator says of the device types that it does not take."""
+    verdicts = {kind: factory.verdict(kind, meeting) for kind in sorted(set(types))}
+    return [f"{kind}: {verdict}" for kind, verdict in verdicts.items() if verdict is not True]
 
 
 def get_group(name: str = WORLD) -> ProcessGroup:
