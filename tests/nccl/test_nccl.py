@@ -123,6 +123,8 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (cupy, cupy.cuda, nccl):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr("tensorbus_nccl.communicator.device_address", _address)
+    empty = lambda shape, dtype, device: tb.empty(tuple(shape), dtype=dtype, device=device)  # noqa: E731
+    monkeypatch.setattr("tensorbus_nccl.communicator.device_empty", empty)
     from tensorbus_nccl.communicator import Factory
 
     store = dist.MemoryStore()
@@ -163,6 +165,7 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
 
     def run(rank: int) -> None:
         communicator = communicators(rank)
+        communicator.prepare(types.SimpleNamespace(type="cuda", index=0))
         results[rank] = _collectives(communicator, rank)
         assert communicator.problem() == ""
         communicator.abort("it was asked for")

@@ -6,7 +6,9 @@ import ctypes
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
+from math import prod
 from typing import Any, Final
 
 from tensorbus.backend_api import (
@@ -297,7 +299,12 @@ class CudaRuntime:
 
     def raise_later(self, error: Exception, index: int) -> None:
         """Raise ``error`` at the next wait for the GPU, or read of a value."""
-        self.units[index].late = error
+        self.units[index].late.append(error)
+
+    def not_later(self, error: Exception, index: int) -> None:
+        """Do not raise ``error`` any more."""
+        with suppress(ValueError):
+            self.units[index].late.remove(error)
 
     def address(self, value: StridedArray, index: int) -> int | None:
         """Return the address of the first element; its memory waits for the current stream before reuse."""
@@ -309,6 +316,13 @@ class CudaRuntime:
         if buffer.stream is not own:
             buffer.used_by(own)
         return int(buffer.ptr) + value.offset * value.dtype.itemsize
+
+    def allocate(self, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
+        """Return a new value whose elements are whatever was there."""
+        nbytes = prod(shape) * dtype.itemsize
+        return StridedArray.contiguous(
+            self.units[index].pool.allocate(nbytes) if nbytes else None, shape, dtype
+        )
 
     def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
         """Return a capsule over the value's memory, over a copy with ``copy=True``."""

@@ -73,8 +73,8 @@ class Unit:
         self._counts: dict[tuple[int, int], Block] = {}
         self._counted: tuple[Any, Block | None] = None, None
         """The stream of the last kernel that counts its groups, and where it does."""
-        self.late: Exception | None = None
-        """What is raised at the next look: a collective, say, that did not end."""
+        self.late: list[Exception] = []
+        """What is raised at the next looks: of a collective, say, that did not end."""
         self._running = self._unread = False
         """Whether a kernel that may report has been queued since all were waited for, and before that."""
 
@@ -204,9 +204,9 @@ class Unit:
         Kernels that still run may report later: it is looked again when they have been waited for. What was
         to be raised later comes first.
         """
-        if self.late is not None:
-            late, self.late = self.late, None
-            raise late
+        if self.late:
+            late = self.late.pop(0)
+            raise type(late)(str(late))
         if not (self._running or self._unread) or self._errors is None:
             return
         self._unread = False

@@ -59,6 +59,10 @@ class SupportsLateErrors(Protocol):
         """Raise ``error`` at the next wait for the device or read of a value; called from any thread."""
         ...
 
+    def not_later(self, error: Exception, index: int) -> None:
+        """Do not raise ``error`` any more: whoever had to know does. It may have been raised."""
+        ...
+
 
 @runtime_checkable
 class SupportsAddresses(Protocol):
@@ -69,6 +73,10 @@ class SupportsAddresses(Protocol):
 
         None where the elements do not lie in C order, one behind the other.
         """
+        ...
+
+    def allocate(self, shape: Shape, dtype: DType, index: int) -> Any:
+        """Return a new value whose elements are whatever was there, for a library to write."""
         ...
 
 

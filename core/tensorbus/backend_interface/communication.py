@@ -82,8 +82,13 @@ class Communicator(Protocol[T]):
     then waits where somebody has to, and calls ``abort`` at the end of a call's time. Such a one may have a
     method ``problem()``, asked from time to time, which returns what its library tells has failed, or "".
 
+    Any may have ``prepare(device)``, called by all ranks before the first call with the device of its
+    tensors: what connecting takes there is not counted as waiting.
+
     Any may have ``all_gather_flat(x, shapes)``, which returns the ranks' elements in C order, one rank behind
     the other, as one tensor of one axis: where results are joined along the first axis nothing is copied.
+    And ``reduce_scatter_flat(x, reduction)``, which takes the ranks' parts, all of one size, so joined, and
+    returns this rank's as a tensor of one axis.
     """
 
     def all_reduce(self, x: T, reduction: str) -> T:

@@ -9,12 +9,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, TypeGuard
 
 from ..backend_interface.capabilities import SupportsStreams
 from ..errors import DeviceError
 from .device import Device, DeviceLike
 from .device import device as find_device
+
+_streamed: Final[dict[type[Any], bool]] = {}
+"""By class of runtime: asking a protocol takes as long as a launch."""
+
+
+def has_streams(runtime: Any) -> TypeGuard[SupportsStreams]:
+    """Return whether the work of a runtime's device can be ordered in several queues."""
+    known = _streamed.get(type(runtime))
+    if known is None:
+        known = _streamed[type(runtime)] = isinstance(runtime, SupportsStreams)
+    return known
 
 
 class Stream:
@@ -41,14 +52,12 @@ class Stream:
     def __init__(self, device: DeviceLike = None) -> None:
         self.device: Device = find_device(device)
         runtime = self.device.runtime
-        self.handle: Any = (
-            runtime.create_stream(self.device.index) if isinstance(runtime, SupportsStreams) else None
-        )
+        self.handle: Any = runtime.create_stream(self.device.index) if has_streams(runtime) else None
 
     def synchronize(self) -> None:
         """Wait for the work in the stream; raises the error of work that failed."""
         runtime = self.device.runtime
-        if isinstance(runtime, SupportsStreams):
+        if has_streams(runtime):
             runtime.synchronize_stream(self.handle, self.device.index)
         else:
             runtime.synchronize(self.device.index)
@@ -94,7 +103,7 @@ def stream(chosen: Stream | None = None) -> Iterator[Stream]:
         begun.record()
         chosen.wait_event(begun)
     runtime, index = chosen.device.runtime, chosen.device.index
-    if not isinstance(runtime, SupportsStreams):
+    if not has_streams(runtime):
         yield chosen
         return
     replaced = runtime.use_stream(chosen.handle, index)
@@ -127,7 +136,7 @@ class Event:
         """Put the event behind the work now in ``stream`` (None: the current one), or move it there."""
         self._same_device(stream, "recorded in a stream")
         runtime, index = self.device.runtime, self.device.index
-        if isinstance(runtime, SupportsStreams):
+        if has_streams(runtime):
             self._handle = runtime.record_event(stream.handle if stream is not None else None, index)
         else:
             runtime.synchronize(index)
@@ -138,21 +147,21 @@ class Event:
         self._same_device(stream, "waited for by a stream")
         self._recorded()
         runtime, index = self.device.runtime, self.device.index
-        if isinstance(runtime, SupportsStreams):
+        if has_streams(runtime):
             runtime.wait_event(self._handle, stream.handle if stream is not None else None, index)
 
     def synchronize(self) -> None:
         """Block until the event is reached."""
         self._recorded()
         runtime = self.device.runtime
-        if isinstance(runtime, SupportsStreams):
+        if has_streams(runtime):
             runtime.synchronize_event(self._handle, self.device.index)
 
     def is_done(self) -> bool:
         """Return whether the event is reached."""
         self._recorded()
         runtime = self.device.runtime
-        if isinstance(runtime, SupportsStreams):
+        if has_streams(runtime):
             return runtime.event_done(self._handle, self.device.index)
         return True
 
@@ -163,7 +172,7 @@ class Event:
         self.synchronize()
         end.synchronize()
         runtime = self.device.runtime
-        if isinstance(runtime, SupportsStreams):
+        if has_streams(runtime):
             return runtime.elapsed_time(self._handle, end._handle, self.device.index)
         return 1000.0 * (end._recorded() - self._recorded())
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
+from typing import cast as cast_to
 
 from ..autograd import engine
 from ..backend_interface.capabilities import SupportsAddresses, SupportsHostMemory
@@ -23,6 +24,9 @@ from ..plugins import backend, known_types
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer, untraced
+
+_addressed: Final[dict[type[Any], bool]] = {}
+"""By class of runtime, whether its device's memory has addresses: asking a protocol is slow."""
 
 
 def runtime(where: Device) -> Runtime:
@@ -77,10 +81,27 @@ def device_address(x: Tensor) -> int | None:
     0 where there are none, and None where they do not lie in C order: then ``x.clone()`` has them so.
     Raises ``DeviceError`` for a device whose memory has no addresses.
     """
-    at = runtime(x.device)
-    if not isinstance(at, SupportsAddresses):
-        raise DeviceError(f"the memory of {x.device} has no addresses that could be handed to a library.")
-    return at.address(materialize(x), x.device.index)
+    place = x.device
+    return _addresses(place).address(materialize(x), place.index)
+
+
+def device_empty(shape: Shape, dtype: DType, where: Device) -> Tensor:
+    """Return a new tensor whose elements are whatever was there, for a library to write by its address.
+
+    Raises ``DeviceError`` for a device whose memory has no addresses, and ``OutOfMemoryError``.
+    """
+    shape = tuple(shape)
+    return wrap(_addresses(where).allocate(shape, dtype, where.index), ValueType.of(dtype, where))
+
+
+def _addresses(where: Device) -> SupportsAddresses:
+    at = runtime(where)
+    known = _addressed.get(type(at))
+    if known is None:
+        known = _addressed[type(at)] = isinstance(at, SupportsAddresses)
+    if not known:
+        raise DeviceError(f"the memory of {where} has no addresses that could be handed to a library.")
+    return cast_to(SupportsAddresses, at)
 
 
 def _of_bytes(name: str, data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:

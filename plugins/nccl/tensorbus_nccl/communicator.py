@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, combined, device_address
+from tensorbus.backend_api import DType, Rendezvous, combined, device_address, device_empty
 from tensorbus.errors import DistributedError
 
 from .session import Session
@@ -64,7 +65,7 @@ class Communicator:
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Let NCCL combine; or each rank a part, of what NCCL does not have."""
         session = self._on(x)
-        kind = _kinds(x, reduction)
+        kind = _kind(x.dtype, reduction)
         if kind is None:
             flat = x.reshape((-1,))
             parts = [
@@ -113,20 +114,15 @@ class Communicator:
         return whole
 
     def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
-        """Let NCCL combine each rank's part: without a copy where the parts lie one behind the other."""
+        """Let NCCL combine each rank's part."""
         session, mine = self._on(xs[0]), xs[self._rank]
-        kind = _kinds(mine, reduction)
+        kind = _kind(mine.dtype, reduction)
         if kind is None:
             return combined(self.all_to_all(xs, [mine.shape] * self._size), reduction)
-        result, target = _new(mine, mine.shape)
         if len({x.size for x in xs}) == 1:
-            _joined, source = _adjacent(xs)
-            if mine.size:
-                session.run(
-                    "reduce_scatter",
-                    lambda comm, stream: comm.reduceScatter(source, target, mine.size, *kind, stream),
-                )
-            return result
+            joined = tb.concat([x.reshape((-1,)) for x in xs])
+            return self.reduce_scatter_flat(joined, reduction).reshape(mine.shape)
+        result, target = _new(mine, mine.shape)
         parts = [_packed(x) for x in xs]
 
         def queue(comm: Any, stream: int) -> None:
@@ -136,6 +132,21 @@ class Communicator:
                     comm.reduce(begin, into, part.size, *kind, root, stream)
 
         session.run("reduce_scatter", queue, together=True)
+        return result
+
+    def reduce_scatter_flat(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
+        """Let NCCL combine each rank's part of a tensor that holds all of them."""
+        session, kind, size = self._on(x), _kind(x.dtype, reduction), x.size // self._size
+        if kind is None:
+            flat = x.reshape((-1,))
+            parts = [flat[k * size : (k + 1) * size] for k in range(self._size)]
+            return combined(self.all_to_all(parts, [(size,)] * self._size), reduction)
+        (own, source), (result, target) = _packed(x), _new(x, (size,))
+        if own.size:
+            session.run(
+                "reduce_scatter",
+                lambda comm, stream: comm.reduceScatter(source, target, size, *kind, stream),
+            )
         return result
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
@@ -195,10 +206,15 @@ class Communicator:
             take(result.nbytes, target)
         return result
 
+    def prepare(self, device: tb.Device) -> None:
+        """Connect NCCL on a GPU, once all ranks are here."""
+        if device.type == "cuda" and self._session is None:
+            self._session = Session(self._meeting, device.index)
+
     def barrier(self) -> None:
-        """Combine a number of each rank; core waits for it."""
+        """Combine a number of each rank, whatever it is; core waits for it."""
         index = self._session.index if self._session is not None else tb.Device("cuda").index
-        self.all_reduce(tb.zeros((1,), dtype="int32", device=f"cuda:{index}"), "sum")
+        self.all_reduce(device_empty((1,), tb.int32, tb.Device(f"cuda:{index}")), "sum")
 
     def problem(self) -> str:
         """Return what NCCL tells has failed meanwhile, "" for nothing."""
@@ -219,31 +235,34 @@ class Communicator:
     def _on(self, x: tb.Tensor) -> Session:
         if self._ended:
             raise DistributedError(f"the group has ended: {self._ended}.")
-        index = x.device.index
         if self._session is None:
-            self._session = Session(self._meeting, index)
-        if self._session.index != index:
+            self.prepare(x.device)
+        index, session = x.device.index, self._session
+        if session is None or session.index != index:
+            place = "no GPU" if session is None else f"cuda:{session.index}"
             raise DistributedError(
-                f"this rank of group {self._meeting.name!r} communicates on cuda:{self._session.index}, and a"
-                f" tensor lies on cuda:{index}. Move it there, or make another group by new_group for it."
+                f"this rank of group {self._meeting.name!r} communicates on {place}, and a tensor"
+                f" lies on {x.device}. Move it there, or make another group by new_group for it."
             )
-        return self._session
+        return session
 
 
-def _kinds(x: tb.Tensor, reduction: str) -> tuple[int, int] | None:
+@cache
+def _kind(dtype: DType, reduction: str) -> tuple[int, int] | None:
     """Return NCCL's numbers of the dtype and the reduction; None where it does not have them as they are."""
     from cupy.cuda import nccl
 
-    name = str(x.dtype)
-    exact = reduction in ("sum", "product") or (reduction in ("min", "max") and x.dtype.is_integer)
-    if not exact or not hasattr(nccl, f"NCCL_{_NUMBERS.get(name)}"):
+    exact = reduction in ("sum", "product") or (reduction in ("min", "max") and dtype.is_integer)
+    name = f"NCCL_{_NUMBERS.get(str(dtype))}"
+    if not exact or not hasattr(nccl, name):
         return None
-    return getattr(nccl, f"NCCL_{_NUMBERS[name]}"), getattr(nccl, f"NCCL_{_REDUCTIONS[reduction]}")
+    return getattr(nccl, name), getattr(nccl, f"NCCL_{_REDUCTIONS[reduction]}")
 
 
 def _new(like: tb.Tensor, shape: Shape) -> tuple[tb.Tensor, int]:
     """Return a new tensor and where its elements begin."""
-    return _packed(tb.empty(tuple(shape), dtype=like.dtype, device=like.device))
+    result = device_empty(shape, like.dtype, like.device)
+    return result, device_address(result) or 0
 
 
 def _packed(x: tb.Tensor) -> tuple[tb.Tensor, int]:
@@ -255,16 +274,6 @@ def _packed(x: tb.Tensor) -> tuple[tb.Tensor, int]:
     if address is None:
         raise DistributedError(f"a copy of {_spec(x)} on {x.device} does not lie in C order.")
     return x, address
-
-
-def _adjacent(xs: Sequence[tb.Tensor]) -> tuple[Sequence[tb.Tensor], int]:
-    """Return tensors of one size that lie one behind the other, and where the first begins."""
-    places = [device_address(x) for x in xs]
-    first, step = places[0], xs[0].nbytes
-    if first is not None and all(place == first + k * step for k, place in enumerate(places)):
-        return xs, first
-    joined, address = _packed(tb.concat([x.reshape((-1,)) for x in xs]))
-    return [joined], address
 
 
 def _spec(x: tb.Tensor) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Final
 
 from tensorbus.backend_api import Rendezvous
@@ -86,7 +86,8 @@ class Session:
             if self._ended:
                 return
             self._ended = reason
-        self.comm.abort()
+        with suppress(self.nccl.NcclError):  # of the collective that it ends
+            self.comm.abort()
 
     def close(self) -> None:
         """Give NCCL's communicator back, once what was given to it is done."""
@@ -94,7 +95,8 @@ class Session:
             if self._ended:
                 return
             self._ended = "the group was closed"
-        self.comm.destroy()
+        with suppress(self.nccl.NcclError):
+            self.comm.destroy()
 
     def check(self, what: str) -> None:
         """Raise where the group has ended."""

@@ -193,9 +193,8 @@ def _summed(reduction: str) -> str:
     return "sum" if reduction == "average" else reduction
 
 
-@custom_op("distributed::all_reduce")
-def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
-    ranks = get_group(group)
+def all_reduce_now(x: Tensor, reduction: str, ranks: ProcessGroup) -> Tensor:
+    """Do it: what the op does, for callers that know that nobody records."""
     if ranks.size == 1:
         return x.clone()
     summed = _summed(reduction)
@@ -205,9 +204,13 @@ def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
     return result
 
 
-@custom_op("distributed::all_gather")
-def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
-    ranks = get_group(group)
+@custom_op("distributed::all_reduce")
+def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
+    return all_reduce_now(x, reduction, get_group(group))
+
+
+def all_gather_now(x: Tensor, axis: int, lengths: Sequence[int], ranks: ProcessGroup) -> Tensor:
+    """Do it, as ``all_reduce_now`` does."""
     if ranks.size == 1:
         return x.clone()
     shapes = [_resized(x.shape, axis, length) for length in lengths]
@@ -219,21 +222,45 @@ def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> T
         if flat is None:
             return concat(communicator.all_gather(x, shapes), axis=axis)
         whole: Tensor = flat(x, shapes)
-        return whole.reshape(_resized(x.shape, axis, sum(lengths)))
+        return _in_shape(whole, _resized(x.shape, axis, sum(lengths)))
 
     return ranks.run("all_gather", [x], gather, terms)
 
 
-@custom_op("distributed::reduce_scatter")
-def _reduce_scatter(x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
-    ranks = get_group(group)
+@custom_op("distributed::all_gather")
+def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
+    return all_gather_now(x, axis, lengths, get_group(group))
+
+
+def reduce_scatter_now(
+    x: Tensor, reduction: str, axis: int, lengths: Sequence[int], ranks: ProcessGroup
+) -> Tensor:
+    """Do it, as ``all_reduce_now`` does."""
     if ranks.size == 1:
         return x.clone()
-    parts, summed = _parts(x, axis, lengths), _summed(reduction)
-    terms = f"{summed} of {', '.join(map(spec, parts))}"
-    part = ranks.run("reduce_scatter", parts, lambda c: c.reduce_scatter(parts, summed), terms)
+    summed = _summed(reduction)
+    joined = len(set(lengths)) == 1 and all(n == 1 for n in x.shape[:axis])
+    terms = f"{summed} of {spec(x)} along axis {axis} in lengths {[*lengths]}"
+
+    def combine(communicator: Any) -> Tensor:
+        flat = getattr(communicator, "reduce_scatter_flat", None) if joined else None
+        if flat is None:
+            part: Tensor = communicator.reduce_scatter(_parts(x, axis, lengths), summed)
+            return part
+        return _in_shape(flat(x, summed), _resized(x.shape, axis, lengths[0]))
+
+    part = ranks.run("reduce_scatter", [x], combine, terms)
     result: Tensor = part / ranks.size if reduction == "average" else part
     return result
+
+
+@custom_op("distributed::reduce_scatter")
+def _reduce_scatter(x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
+    return reduce_scatter_now(x, reduction, axis, lengths, get_group(group))
+
+
+def _in_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
+    return x if x.shape == tuple(shape) else x.reshape(tuple(shape))
 
 
 @custom_op("distributed::all_to_all")

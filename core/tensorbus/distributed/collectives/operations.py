@@ -17,6 +17,7 @@ from ...errors import ArgumentError, DistributedError, ShapeError
 from ...interchange.host_array import asarray
 from ...ops.creation.creation import empty
 from ...tensor.tensor import Tensor
+from ...tracing.active_modes import active_modes
 from ..process_group.group import ProcessGroup, get_group
 from ..process_group.work import Work
 from ..process_group.world import current
@@ -40,6 +41,10 @@ def all_reduce(
     """Put the combination of all ranks' ``tensor`` into it. ``op`` is as for ``functional.all_reduce``."""
     op = _SHORT.get(op, op)
     check_reduction("all_reduce", op, tensor)
+    if not async_op and _is_eager(tensor):
+        with no_grad():
+            _put(tensor, functional.all_reduce_now(tensor, op, _group(group)))
+        return None
     return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
 
 
@@ -88,6 +93,12 @@ def all_gather_into_tensor(
     ranks = _group(group)
     _same_size("all_gather_into_tensor", output_tensor, input_tensor.size * ranks.size)
     shape = output_tensor.shape
+    if not async_op and input_tensor.ndim and _is_eager(input_tensor, output_tensor):
+        lengths = [input_tensor.shape[0]] * ranks.size
+        with no_grad():
+            whole = functional.all_gather_now(input_tensor, 0, lengths, ranks)
+            _put(output_tensor, whole if whole.shape == shape else whole.reshape(shape))
+        return None
 
     def gather(g: ProcessGroup) -> Tensor:
         x = input_tensor.detach()
@@ -124,6 +135,12 @@ def reduce_scatter_tensor(
     _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
     check_reduction("reduce_scatter_tensor", op, input)
     shape = output.shape
+    if not async_op and _is_eager(input, output) and input.ndim and input.shape[0] % ranks.size == 0:
+        lengths = [input.shape[0] // ranks.size] * ranks.size
+        with no_grad():
+            part = functional.reduce_scatter_now(input, op, 0, lengths, ranks)
+            _put(output, part if part.shape == shape else part.reshape(shape))
+        return None
     return _do(
         ranks, [input], lambda g: functional.reduce_scatter(input.detach(), op, group=g).reshape(shape),
         output, async_op,
@@ -316,6 +333,11 @@ def _one_each(name: str, group: ProcessGroup, tensors: Sequence[Tensor]) -> None
 def _same_size(name: str, tensor: Tensor, size: int) -> None:
     if tensor.size != size:
         raise ShapeError(f"{name}: the output must have {size} elements, but its shape is {tensor.shape}.")
+
+
+def _is_eager(*tensors: Tensor) -> bool:
+    """Return whether nobody records or changes what is called here: no op is needed then."""
+    return not active_modes and all(type(x) is Tensor for x in tensors)
 
 
 def _put(target: Tensor, value: Tensor) -> None:

@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
@@ -16,7 +15,6 @@ from ...backend_interface.communication import Rendezvous
 from ...devices.device import Device
 from ...devices.stream import Event
 from ...errors import DeviceError, DistributedError, DistributedTimeoutError
-from ...tensor.tensor import Tensor
 from .records import Record
 from .work import reach
 
@@ -37,7 +35,7 @@ class Connection:
         self.name, self.communicator, self.meeting = name, communicator, meeting
         self.queues = bool(getattr(communicator, "queues", False))
         self.device: Device | None = None
-        """Where its first tensor lay."""
+        """Where the tensors of the first call lay."""
         self.sequence = self.messages = 0
         self.fingerprint = 0
         self.fingerprints: deque[tuple[int, int, str]] = deque(maxlen=1024)
@@ -47,11 +45,13 @@ class Connection:
         self.queued: deque[tuple[Record, Event]] = deque()
         """Calls that a device may still work on, oldest first, each with the event behind it."""
         self.failure: DistributedError | None = None
+        self._late: list[Device] = []
+        """Devices that raise ``failure`` where a value is read."""
         self._lock = threading.Lock()
 
-    def start(self, record: Record, terms: str, tensors: Sequence[Tensor]) -> None:
+    def start(self, record: Record, terms: str) -> None:
         """Number a call that begins now. ``terms`` says what all ranks ask for alike."""
-        record.communicator = self.name
+        record.communicator, record.started = self.name, time.monotonic()
         with self._lock:
             if record.operation in _MESSAGES:
                 self.messages += 1
@@ -62,8 +62,6 @@ class Connection:
                 record.asked = f"{record.operation} {terms}" if terms else record.operation
                 self.fingerprint = crc32(record.asked.encode(), self.fingerprint)
                 self.fingerprints.append((self.sequence, self.fingerprint, record.asked))
-            if self.device is None and tensors:
-                self.device = tensors[0].device
             self.running[id(record)] = record
 
     def asked(self, sequence: int) -> str:
@@ -145,8 +143,10 @@ class Connection:
             self.drain()
 
     def check(self) -> None:
-        """Raise what the connection has failed by, if it has."""
+        """Raise what the connection has failed by, if it has; then no value that is read raises it again."""
         if self.failure is not None:
+            for device in self._late:
+                device.runtime.not_later(self.failure, device.index)  # type: ignore[attr-defined]
             raise type(self.failure)(str(self.failure))
 
     def fail(self, error: DistributedError, reason: str = "") -> None:
@@ -166,10 +166,14 @@ class Connection:
             runtime = device.runtime
             if isinstance(runtime, SupportsLateErrors):
                 runtime.raise_later(error, device.index)
+                self._late.append(device)
         with suppress(DistributedError):  # the other ranks find it there, if the store still is
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
         if self.communicator is not None:
-            self.communicator.abort(reason or str(error))
+            try:
+                self.communicator.abort(reason or str(error))
+            except Exception as problem:  # the error that is told matters more, and tells of this one
+                error.add_note(f"{self.name} could not end its work: {type(problem).__name__}: {problem}")
 
     def overdue(self, now: float) -> None:
         """Fail where the device has worked too long on a call, or the communicator tells of a problem."""

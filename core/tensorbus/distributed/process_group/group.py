@@ -12,10 +12,9 @@ from typing import Any, Final, TypeVar
 
 from ... import plugins
 from ...autograd.engine import no_grad
-from ...backend_interface.capabilities import SupportsStreams
 from ...backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
 from ...devices.device import Device, get_default_device
-from ...devices.stream import Event, Stream, stream
+from ...devices.stream import Event, Stream, has_streams, stream
 from ...dispatch.host_fallback import fallback, fallback_mode
 from ...errors import ArgumentError, DeviceError, DistributedError, DistributedTimeoutError
 from ...plugins import host_type
@@ -58,7 +57,7 @@ class ProcessGroup:
         self._sides: dict[Device, Stream] = {}
         self._staged: dict[str, HostStaging] = {}
         """By device type: what copies tensors to the host, where nothing takes them as they are."""
-        self._lock = threading.RLock()
+        self._lock, self._agreement = threading.Lock(), threading.RLock()
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
 
@@ -74,9 +73,9 @@ class ProcessGroup:
         ``terms`` says what all ranks ask for alike: reductions, shapes, dtypes. ``needs`` are the places of
         the ranks that have to take part; None: all.
         """
-        last, here = self._last, threading.current_thread()
+        last, here = self._last, threading.get_ident()
         busy = last is not None and not last.is_submitted()
-        if here is not self._worker and here.ident != self._inline and last is not None:
+        if last is not None and here != self._inline and not self._is_worker(here):
             if busy:
                 work = self.submit(operation, tensors, call, None, terms, needs)
                 return work.wait()  # type: ignore[no-any-return]
@@ -101,22 +100,21 @@ class ProcessGroup:
         the current one; else a thread of the group makes it.
         """
         device = tensors[0].device if tensors else None
+        connection = None if device is None else self._chosen.get(device.type)
+        begun = None
+        if device is not None and (connection is None or connection.queues):
+            begun = _event_of(device)
+        work = Work(finish, self._check)
+        run = partial(self._beside, call, device, begun, fallback_mode(), work)
+        if connection is not None and connection.queues and self._is_idle():
+            self._inline = threading.get_ident()
+            try:
+                work._run(run)
+            finally:
+                self._inline = None
+            self._last = work
+            return work
         with self._lock:
-            connection = None if device is None else self._chosen.get(device.type)
-            begun = None
-            if device is not None and (connection is None or connection.queues):
-                begun = _event_of(device)
-            work = Work(finish, self._check)
-            run = partial(self._beside, call, device, begun, fallback_mode(), work)
-            idle = self._last is None or self._last.is_submitted()
-            if connection is not None and connection.queues and idle:
-                self._inline = threading.get_ident()
-                try:
-                    work._run(run)
-                finally:
-                    self._inline = None
-                self._last = work
-                return work
             if self._worker is None:
                 name = f"tensorbus-group-{self.label}-{self.world.rank}"
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
@@ -125,18 +123,27 @@ class ProcessGroup:
             self._queue.put(lambda: work._run(run))
         return work
 
-    def connection(self, device_type: str, record: Record | None = None, terms: str = "") -> Connection:
-        """Return what connects the ranks on tensors of ``device_type``, connected at the first use.
+    def _is_worker(self, thread: int) -> bool:
+        return self._worker is not None and self._worker.ident == thread
+
+    def _is_idle(self) -> bool:
+        return self._last is None or self._last.is_submitted()
+
+    def connection(self, device: Device, record: Record | None = None, terms: str = "") -> Connection:
+        """Return what connects the ranks on tensors of ``device``, connected at the first use of its type.
 
         All ranks call it at the same point, for the call ``record`` if there is one; a group whose ranks lie
         on several device types agrees on one that takes all of them. Raises ``DistributedError`` where none
         does, saying why not each.
         """
-        with self._lock:
-            chosen = self._chosen.get(device_type)
+        chosen = self._chosen.get(device.type)
+        if chosen is not None:
+            return chosen
+        with self._agreement:  # which lasts until the other ranks come: nobody who queues waits for it
+            chosen = self._chosen.get(device.type)
             if chosen is None:
-                call = record or Record(self.label, 0, "connect", (), "", device_type, needs=self.ranks)
-                chosen = self._chosen[device_type] = self._choose(device_type, call, terms)
+                call = record or Record(self.label, 0, "connect", (), "", str(device), needs=self.ranks)
+                chosen = self._chosen[device.type] = self._choose(device, call, terms)
             return chosen
 
     def connections(self) -> list[Connection]:
@@ -179,19 +186,19 @@ class ProcessGroup:
         )  # fmt: skip
         self.world.records.add(record)
         try:
-            device_type = self._device_type() if first is None else first.device.type
-            connection = self.connection(device_type, record, terms)
+            device = self._device() if first is None else first.device
+            connection = self.connection(device, record, terms)
             connection.check()
         except BaseException as error:
             record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             raise
-        connection.start(record, terms, tensors)
+        connection.start(record, terms)
         try:
             if operation == "barrier" and connection.queues:
                 connection.compare()
             with no_grad():
-                result = call(self._staged.get(device_type) or connection.communicator)
-            connection.leave(record, connection.device if first is None else first.device)
+                result = call(self._staged.get(device.type) or connection.communicator)
+            connection.leave(record, device)
             if operation == "barrier" and connection.queues:
                 connection.finish()
         except BaseException as error:
@@ -202,19 +209,20 @@ class ProcessGroup:
             raise
         return result
 
-    def _device_type(self) -> str:
-        """Return the device type of calls without tensors: what is connected already comes first."""
-        with self._lock:
-            for device_type in self._chosen:
-                return device_type
-        return host_type() or get_default_device().type
+    def _device(self) -> Device:
+        """Return the device of calls without tensors: what is connected already comes first."""
+        for connection in list(self._chosen.values()):
+            if connection.device is not None:
+                return connection.device
+        host = host_type()
+        return get_default_device() if host is None else Device(host, 0)
 
     def _beside(
         self, call: Callable[[], Any], device: Device | None, begun: Event | None, mode: str, work: Work
     ) -> Any:
         """Make a call that was queued; what it gives to the device runs in a stream of the group's own."""
         with fallback(mode):
-            if begun is None or device is None or not self.connection(device.type).queues:
+            if begun is None or device is None or not self.connection(device).queues:
                 return call()
             side = self._sides.get(device)
             if side is None:
@@ -234,7 +242,7 @@ class ProcessGroup:
             while (task := self._queue.get()) is not None:
                 task()
 
-    def _choose(self, device_type: str, record: Record, terms: str) -> Connection:
+    def _choose(self, device: Device, record: Record, terms: str) -> Connection:
         """Agree with the other ranks on a communicator, and connect to it."""
         world = self.world
         name = f"{self.label}:{len(self._chosen)}"
@@ -242,11 +250,11 @@ class ProcessGroup:
         keys = [f"{meeting.name}/device/{rank}" for rank in range(self.size)]
         staged = "" if fallback_mode() == "error" else host_type() or ""
         first = Connection("", None, meeting)
-        first.start(record, terms, ())
+        first.start(record, terms)
         self._connecting.append(first)
         watch(world)
         try:
-            world.store.set(keys[self.rank], f"{device_type} {staged}".encode())
+            world.store.set(keys[self.rank], f"{device.type} {staged}".encode())
             end = time.monotonic() + world.timeout
             words = [
                 self._first_word(rank, key, end, first) for rank, key in zip(self.ranks, keys, strict=True)
@@ -256,10 +264,15 @@ class ProcessGroup:
         types = {word.split(" ")[0]: word.split(" ")[1] for word in words}
         name, factory = _best(types, meeting, world.prefer)
         if name not in self._connections:
-            self._connections[name] = Connection(name, factory.connect(meeting), meeting)
+            communicator = factory.connect(meeting)
+            prepare = getattr(communicator, "prepare", None)
+            if prepare is not None:
+                prepare(device)
+            self._connections[name] = Connection(name, communicator, meeting)
         connection = self._connections[name]
-        if factory.verdict(device_type, meeting) is not True:
-            self._staged[device_type] = HostStaging(connection.communicator, name, Device(staged, 0))
+        connection.device = connection.device or device
+        if factory.verdict(device.type, meeting) is not True:
+            self._staged[device.type] = HostStaging(connection.communicator, name, Device(staged, 0))
         return connection
 
     def _first_word(self, rank: int, key: str, end: float, first: Connection) -> str:
@@ -282,7 +295,7 @@ class ProcessGroup:
 
 def _event_of(device: Device) -> Event | None:
     """Return an event behind the work now in the current stream; None where the device has no streams."""
-    if not isinstance(device.runtime, SupportsStreams):
+    if not has_streams(device.runtime):
         return None
     event = Event(device)
     event.record()

@@ -84,8 +84,8 @@ class HostStaging:
         mode = fallback_mode()
         if mode == "error":
             raise DistributedError(
-                f"{operation}: {self._name} connects the host's memory, and tensors on {where} are to be copied"
-                f" there and back. {ALLOW}"
+                f"{operation}: {self._name} connects the host's memory, and tensors on {where} are to be"
+                f" copied there and back. {ALLOW}"
             )
         if mode == "warn":
             warnings.warn(

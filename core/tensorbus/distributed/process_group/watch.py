@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from ...errors import DistributedError
 from ...system.weak_tables import WeakSet
 from .roll_call import stalled
 
 if TYPE_CHECKING:
+    from .connection import Connection
     from .world import World
 
 PERIOD: Final = 0.25
@@ -45,5 +49,21 @@ def _look(world: World) -> None:
     now = time.monotonic()
     for group in list(world.groups.values()):
         for connection in group.connections():
-            connection.overdue(now)
-    world.roll_call.look(stalled(world, now), now)
+            with _ending(connection):
+                connection.overdue(now)
+    waiting = stalled(world, now)
+    with _ending(*(connection for connection, _ in waiting)):
+        world.roll_call.look(waiting, now)
+
+
+@contextmanager
+def _ending(*connections: Connection) -> Iterator[None]:
+    """End the connections where what looks after them fails: nobody would end their calls later."""
+    try:
+        yield
+    except Exception as error:
+        for connection in connections:
+            text = (
+                f"group {connection.meeting.name!r} cannot be looked after: {type(error).__name__}: {error}"
+            )
+            connection.fail(DistributedError(text))

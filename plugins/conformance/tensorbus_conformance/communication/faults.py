@@ -65,7 +65,7 @@ def _attempt(report: Report, step: str, call: Callable[[], Any]) -> None:
     )
 
 
-def _everybody(setting: Setting, event: str) -> None:
+def everybody(setting: Setting, event: str) -> None:
     """Wait by the store until all ranks are here."""
     store = current().store
     store.set(f"kit/{event}/{dist.get_rank()}", b"1")
@@ -130,7 +130,7 @@ def mismatched(setting: Setting, report: Report) -> None:
     for step, call in steps.items():
         group = _world(setting)
         _attempt(report, step, partial(asked, call, group))
-        _everybody(setting, step)
+        everybody(setting, step)
 
 
 def late(setting: Setting, report: Report) -> None:
@@ -143,8 +143,8 @@ def late(setting: Setting, report: Report) -> None:
         receive = lambda: messages.run("recv", [x], lambda c: c.receive(x, last), needs=[last])  # noqa: E731
         _attempt(report, "timeout: receive", receive)
         _attempt(report, "timeout: the first collective of a group", lambda: _world_of_late(setting))
-    _everybody(setting, "gave up")
-    _everybody(setting, "new group")
+    everybody(setting, "gave up")
+    everybody(setting, "new group")
     total = _all_reduce(_second_world(setting), x)
     if total.tolist() != [setting.ranks] * 2:
         report.findings.append(
@@ -169,7 +169,7 @@ def _second_world(setting: Setting) -> Any:
 def dies(setting: Setting, report: Report) -> None:
     """A rank ends while the others wait for it."""
     group = _world(setting)
-    _everybody(setting, "met")
+    everybody(setting, "met")
     if dist.get_rank() == setting.ranks - 1:
         if setting.threads:
             raise RankEndedError("this rank was to end")
@@ -186,7 +186,7 @@ def abort(setting: Setting, report: Report) -> None:
         _attempt(report, "abort: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
         waiting.join()
         _attempt(report, "abort: after it", lambda: _all_reduce(group, _ones(setting, 2)))
-    _everybody(setting, "aborted")
+    everybody(setting, "aborted")
 
 
 def closed(setting: Setting, report: Report) -> None:

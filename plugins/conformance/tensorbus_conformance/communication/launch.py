@@ -27,6 +27,8 @@ from .setting import Report, Setting
 LOCAL: Final = f"{shlex.quote(sys.executable)} -m tensorbus_conformance.communication --ranks {{ranks}}"
 """How processes are started where nothing else is said."""
 _LIMIT: Final = 600.0
+_SHOWN: Final = 12_000
+"""Characters of it that a finding has."""
 _LINES: Final = 200
 """How many lines of what ranks say are kept."""
 
@@ -97,7 +99,7 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
         if process.returncode and setting.program != "dies" and not findings:
             findings.append(
                 _finding(
-                    setting, f"{' '.join(words)} ended with exit code {process.returncode}:\n{said[-4000:]}"
+                    setting, f"{' '.join(words)} ended with exit code {process.returncode}:\n{said[-_SHOWN:]}"
                 )
             )
         return reports, findings

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,8 @@ from .setting import Report, Setting
 
 MARK: Final = "kit: "
 """What the lines begin with that whoever started the ranks shows at once."""
+_GRACE: Final = 5.0
+"""Seconds in which the other ranks show what they do, before the first one ends."""
 _start: Final = time.monotonic()
 
 
@@ -28,10 +32,14 @@ def cell(setting: Setting, report: Report, name: str) -> Iterator[None]:
         yield
         return
     begun, calls = time.monotonic(), report.calls
-    faulthandler.dump_traceback_later(setting.cell_seconds, exit=True)
+    faulthandler.dump_traceback_later(setting.cell_seconds)
+    end = threading.Timer(setting.cell_seconds + _GRACE, os._exit, (1,))
+    end.daemon = True
+    end.start()
     try:
         yield
     finally:
+        end.cancel()
         faulthandler.cancel_dump_traceback_later()
     if dist.get_rank() == 0:
         now = time.monotonic()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tensorbus as tb
 from tensorbus import distributed as dist
 
 from ..outcome import Finding
 from . import collectives
-from .faults import FAULTS
+from .faults import FAULTS, everybody
 from .progress import cell
 from .setting import Report, Setting
 
 
 def run(setting: Setting, report: Report) -> None:
-    """Run the program of the setting as a rank."""
+    """Run the program of the setting as a rank, once all of them are ready for it."""
+    (tb.ones((2,), device=setting.device) + 1).tolist()  # whatever a device does at its first use
+    everybody(setting, "ready")
     if setting.program in FAULTS:
         with cell(setting, report, setting.program):
             FAULTS[setting.program][0](setting, report)
