@@ -42,6 +42,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "in the host": {"offload_policy": dist.CPUOffloadPolicy()},
     "from shapes": {"meta": True},
     "averaged in float64": {"mp_policy": dist.MixedPrecisionPolicy(reduce_dtype=tb.float64)},
+    "compiled": {"compiled": True},
+    "stays whole, compiled": {"reshard_after_forward": False, "compiled": True},
+    "hybrid, compiled": {"mesh": (2, 2), "compiled": True},
+    "clipped, compiled": {"clip": 0.05, "compiled": True},
+    "adds up, compiled": {"sync": False, "compiled": True},
+    "averaged in float64, compiled": {
+        "mp_policy": dist.MixedPrecisionPolicy(reduce_dtype=tb.float64),
+        "compiled": True,
+    },
+    "split, compiled": {"mesh": (2, 2), "split": True, "compiled": True},
     "split, clipped": {"mesh": (2, 2), "split": True, "clip": 0.05},
     "split, adds up": {"mesh": (2, 2), "split": True, "sync": False},
     "split, in the host": {"mesh": (2, 2), "split": True, "offload_policy": dist.CPUOffloadPolicy()},
@@ -49,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "split, stays whole": {"mesh": (2, 2), "split": True, "reshard_after_forward": False},
     "split, hybrid": {"mesh": (1, 2, 2), "split": True},
 }
-FAST = [name for name in OPTIONS if not name.startswith("split, ")] + ["split, clipped"]
+FAST = [name for name in OPTIONS if not ("split, " in name or ", compiled" in name)] + ["split, clipped"]
 
 
 def divided(model: Net, **options: Any) -> Net:
@@ -61,7 +71,7 @@ def divided(model: Net, **options: Any) -> Net:
 
 def losses(
     size: int, device: str, mesh: tuple[int, ...] | None = None, clip: float | None = None,
-    sync: bool = True, meta: bool = False, split: bool = False, **options: Any,
+    sync: bool = True, meta: bool = False, split: bool = False, compiled: bool = False, **options: Any,
 ) -> list[Any]:  # fmt: skip
     """Train for twenty steps on ``size`` ranks; return the losses, the same on each.
 
@@ -89,8 +99,8 @@ def losses(
         place = dist.get_rank() // (mesh[-1] if split else 1)
         mine = slice(part * place, part * place + part)
         x, y = X[mine].to(device), Y[mine].to(device)
-        seen = []
-        for _ in range(20):
+
+        def step(x: tb.Tensor, y: tb.Tensor) -> tb.Tensor:
             if size > 1 and not sync:
                 model.set_requires_gradient_sync(False)
             if not sync:
@@ -103,8 +113,10 @@ def losses(
                 optim.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             optimizer.zero_grad()
-            seen.append(dist.functional.all_reduce(loss.detach(), "average").item())
-        return seen
+            return dist.functional.all_reduce(loss.detach(), "average")
+
+        run = tb.compile(step, fullgraph=True) if compiled else step
+        return [run(x, y).item() for _ in range(20)]
 
     first, *others = dist.run_ranks(rank, size)
     assert all(other == first for other in others)
@@ -216,21 +228,26 @@ def test_mistakes_say_what_to_do(message: str) -> None:
         dist.run_ranks(MISTAKES[message], 1)
 
 
-def test_a_compiled_step_runs_op_by_op() -> None:
+@pytest.mark.parametrize("reshard", [True, pytest.param(False, marks=pytest.mark.full)])
+def test_a_compiled_step_is_one_program_with_the_collectives_of_an_eager_one(reshard: bool) -> None:
     def rank() -> Any:
-        model = divided(Net())
+        calls = []
+        for compiled in (False, True):
+            model = divided(Net(), reshard_after_forward=reshard)
+            optimizer = optim.AdamW(model.parameters(), lr=0.05)
 
-        def step() -> tb.Tensor:
-            model.zero_grad()
-            loss = model(X).sum()
-            loss.backward()
-            return loss.detach()
+            def step(model: Any = model, optimizer: Any = optimizer) -> tb.Tensor:
+                loss = model(X).mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                return loss.detach()
 
-        def state() -> Any:
-            return step().item(), [p.grad.full_tensor().tolist() for p in model.parameters()]
+            run = tb.compile(step, fullgraph=True) if compiled else step
+            before = len(dist.records())
+            for _ in range(3):
+                run()
+            calls.append(sorted((r.operation, r.shapes) for r in dist.records()[before:]))
+        return calls[0] == calls[1], len(run.this_rank.graphs), len(run.this_rank.replays)
 
-        expected = state()
-        step = tb.compile(step)
-        return [state() == expected for _ in range(3)]
-
-    assert dist.run_ranks(rank, 2) == [[True] * 3] * 2
+    assert dist.run_ranks(rank, 2) == [(True, 1, 1)] * 2

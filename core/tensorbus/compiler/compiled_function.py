@@ -143,6 +143,12 @@ class CompiledFunction(Generic[P, R]):
         return self._function
 
     @property
+    def this_rank(self) -> CompiledFunction[P, R]:
+        """What this rank captured, where ranks are threads, which share nothing; elsewhere the function."""
+        rank = rank_of_thread()
+        return self if rank is None else self._of_rank(rank)
+
+    @property
     def losses(self) -> tuple[str, ...]:
         """What is left to Python because it is faster there, of the function and its segments."""
         return tuple(self._losses)

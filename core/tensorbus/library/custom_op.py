@@ -107,16 +107,16 @@ class CustomOp(Protocol):
 @overload
 def custom_op(
     name: str, function: None = None, /, *, mutates_args: Collection[str] = (),
-    device_types: str | Collection[str] | None = None,
+    device_types: str | Collection[str] | None = None, ordered: bool = False,
 ) -> Callable[[Function], CustomOp]: ...  # fmt: skip
 @overload
 def custom_op(
     name: str, function: Function, /, *, mutates_args: Collection[str] = (),
-    device_types: str | Collection[str] | None = None,
+    device_types: str | Collection[str] | None = None, ordered: bool = False,
 ) -> CustomOp: ...  # fmt: skip
 def custom_op(
     name: str, function: Function | None = None, /, *, mutates_args: Collection[str] = (),
-    device_types: str | Collection[str] | None = None,
+    device_types: str | Collection[str] | None = None, ordered: bool = False,
 ) -> Any:  # fmt: skip
     """Make an op of an annotated function of tensors, which tensorbus calls and does not look into.
 
@@ -128,8 +128,9 @@ def custom_op(
     ``tb.fallback`` allows that; else the call raises ``UnsupportedOpError``.
 
     It must be a function of its arguments, and return tensors of its own, no argument and no view of one:
-    compiled programs run equal calls once and unused ones never. Where it uses more than tensor functions,
-    ``register_fake`` has to say the shapes of its results.
+    compiled programs run equal calls once and unused ones never. One that does more than compute, as one that
+    communicates, is ``ordered``: programs do each of its calls, in the order in which they were made. Where
+    it uses more than tensor functions, ``register_fake`` has to say the shapes of its results.
 
     A second op of the name is refused, unless it is the same function of the same module, loaded again.
     Raises ``ArgumentError`` for annotations that cannot be read, ``PluginError`` for a name that is taken.
@@ -148,12 +149,14 @@ def custom_op(
     >>> tb.library.unregister("docs::scaled")
     """
     if function is None:
-        return lambda f: custom_op(name, f, mutates_args=mutates_args, device_types=device_types)
+        return lambda f: custom_op(
+            name, f, mutates_args=mutates_args, device_types=device_types, ordered=ordered
+        )
     _check_name(name)
     types = None if device_types is None else _device_types(name, device_types)
     definition = Definition(
         schema=schema_of(name, function, mutates_args), function=function, everywhere=types is None,
-        kernels=dict.fromkeys(types or (), function), doc=function.__doc__ or "",
+        kernels=dict.fromkeys(types or (), function), ordered=ordered, doc=function.__doc__ or "",
     )  # fmt: skip
     return define(definition)
 
@@ -299,7 +302,7 @@ def _publish(definition: Definition, function: Any) -> None:
         arguments=arguments_function(schema, lambda values: split(schema, values)), infer=shape_rule,
         vjp=vjp_of(definition), jvp=jvp_of(definition), batch=batch_of(definition),
         decompose=definition.decompose, autocast=definition.autocast, dtypes=definition.dtypes, method=False,
-        doc=definition.doc or f"The custom op {schema}.",
+        ordered=definition.ordered, doc=definition.doc or f"The custom op {schema}.",
     )  # fmt: skip
     register_program_kernels(name, _Kernels(definition))
     table.add_unlisted(op)

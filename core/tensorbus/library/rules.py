@@ -6,7 +6,7 @@ Each takes operands and attributes apart into the arguments that the user's func
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from ..autograd.function import Context
@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..ops.batching_rules import looped, spread
 from ..ops.creation.creation import full
-from ..ops.definition import Spec, table
+from ..ops.definition import AFTER, Spec, table
 from ..ops.elementwise.where_cast import where
 from ..ops.movement.movement import moveaxis
 from ..tensor.grad_mode import grad_enabled
@@ -72,6 +72,7 @@ class Definition:
     jvp_rule: Callable[..., Any] | None = None
     reads: tuple[Callable[..., Any], ...] = ()
     dtypes: tuple[DType, ...] = ALL
+    ordered: bool = False
     doc: str = ""
 
     @property
@@ -87,6 +88,8 @@ def infer(definition: Definition, operands: Sequence[Spec], attrs: Mapping[str, 
     ``UnsupportedOpError`` says that it cannot be run without values.
     """
     schema = definition.schema
+    if attrs.get(AFTER):
+        operands = operands[:-1]
     changed = tuple(operands[k] for k in mutated_places(schema, layout_of(schema, attrs)))
     if schema.returns == "nothing":
         return changed
@@ -146,6 +149,15 @@ def preparing(
     schema = definition.schema
 
     def prepare(request: Call) -> Callable[..., Any]:
+        if request.attrs.get(AFTER):
+            assert request.shapes is not None
+            run_alone = prepare(
+                replace(
+                    request, dtypes=request.dtypes[:-1], shapes=request.shapes[:-1],
+                    attrs={k: v for k, v in request.attrs.items() if k != AFTER},
+                )
+            )  # fmt: skip
+            return lambda *values: run_alone(*values[:-1])
         device = Device(device_type, request.index)
         kinds = [ValueType.of(d, device) for d in request.dtypes]
         assert request.shapes is not None  # only plans of elementwise ops leave them open

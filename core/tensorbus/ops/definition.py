@@ -35,6 +35,8 @@ Autocast = Literal["narrow", "wide"]
 """The dtype that ``autocast`` casts floating operands to: its own narrow one, or float32."""
 USER: Final = "user"
 """The family of the ops that a program brings its own kernels for."""
+AFTER: Final = "after"
+"""The attribute of a node of a graph whose last operand is the ``ordered`` call that it follows."""
 CONTROL_FLOW: Final = "control flow"
 """The family of the ops whose attributes are graphs that they run."""
 Strides = tuple[int, ...]
@@ -133,7 +135,10 @@ class Op(Generic[P]):
     are. ``cost`` guides fusion: a value of heavy ops is stored, one of functions is not computed again for
     each reader. A composite has the cost of its decomposition; its own counts where a language has an
     expression for it. ``recompute`` allows a backward program to compute the op again rather than to keep its
-    result. ``autocast`` is ``"narrow"`` for ops that gain by a narrow dtype and accumulate in a wide one,
+    result. ``ordered`` is for ops that do more than compute, as collectives: a program does each call, used
+    or not, in the order in which they were captured. Its graph says so by one more operand, the call before,
+    and the attribute ``after``. ``autocast`` is ``"narrow"`` for ops that gain by a narrow dtype and
+    accumulate in a wide one,
     ``"wide"`` for those whose sums or exponentials overflow or round away in it; a dtype is
     what operands are cast to, whatever the narrow one is; None takes what comes.
     ``raises_for`` names the operands whose values decide whether a call raises that ``infer`` accepts:
@@ -168,6 +173,7 @@ class Op(Generic[P]):
     late: tuple[str, ...] = ()
     cost: Cost = "heavy"
     recompute: bool = False
+    ordered: bool = False
     autocast: Autocast | DType | None = None
     raises_for: tuple[str, ...] = ()
     method: bool = True

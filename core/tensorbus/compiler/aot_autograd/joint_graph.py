@@ -18,7 +18,7 @@ from ...dtypes.definition import DType
 from ...errors import AutogradError
 from ...graph.evaluate import evaluate
 from ...ops.creation.creation import full
-from ...ops.definition import Op, Spec, table
+from ...ops.definition import AFTER, Op, Spec, table
 from ...tensor.grad_mode import GradMode
 from ...tensor.tensor import Leaf, Tensor, lent, materialize, unlent, wrap, wrap_settled
 from ...tracing.active_tracer import active_tracer
@@ -153,6 +153,8 @@ def interpret(
             return values[node.inputs[0]][node.attrs["index"]]
         attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
         operands = [values[x] for x in node.inputs]
+        if attrs.pop(AFTER, False):
+            operands.pop()
         for k in untracked.get(id(node), ()):
             if isinstance(operands[k], Tensor):
                 operands[k] = operands[k].detach()
@@ -181,6 +183,7 @@ def trace_backward(
             raise Uncapturable("returns a tensor made from one that asked for a gradient inside")
     forward, inputs = len(trace.nodes), list(trace.inputs)
     seeds, lazy_count = [], len(trace.lazy_values)
+    last_ordered, trace.last_ordered = trace.last_ordered, None
     try:
         for x in results:
             place = trace.input(Spec(x.shape, x.dtype), "", None)
@@ -193,6 +196,7 @@ def trace_backward(
         places = [active.place(g) for g in parent_grads if g is not None]
         more = [*zip(trace.inputs, trace.sources, strict=True)][len(inputs) + len(results) :]
     finally:
+        trace.last_ordered, back_ordered = last_ordered, trace.last_ordered
         del trace.inputs[len(inputs) :], trace.sources[len(inputs) :]
         del trace.lazy_values[lazy_count:]  # gradients of results that nobody has given: they will not be run
     if active.prologue.obstacle is not None:
@@ -204,7 +208,9 @@ def trace_backward(
         trace.inputs.append(place)
         trace.sources.append(feed)
     saved = partition.saved_values(trace, forward, places, [*inputs, *numbers])
-    back = compile_program(trace, places, active.mode, inputs=[*inputs, *saved, *numbers])
+    back_inputs = [*inputs, *saved, *numbers]
+    places += trace.unreached(places, back_inputs, back_ordered)
+    back = compile_program(trace, places, active.mode, inputs=back_inputs)
     through, shared = _dependencies(results, parents, parent_grads)
     kinds = tuple(x._vtype.materialized for x in results)
     count = len(outputs)

@@ -103,6 +103,8 @@ class TraceFlush:
     def fill_lazy(self, spot: ValueRef, p: LazyValue, interrupted: bool) -> None:
         """Give a lazy value what was computed for it, or compute it by itself."""
         values = self._values()
+        if spot not in values and self._traces[spot[0]].is_ordered(spot[1]):
+            return  # other ranks do not take part again
         if spot not in values and interrupted:
             assert self._ready is not None
             old = self._ready.old_inputs
@@ -131,8 +133,13 @@ class TraceFlush:
 
     def _run_one(self, device: Device, trace: OpTrace) -> None:
         active, ready = self._tracer, self._ready
-        ready_outputs = () if ready is None else ready.outputs
-        outputs = list(dict.fromkeys(p.place for _, p in self._live if p.place not in ready_outputs))
+        live = list(dict.fromkeys(p.place for _, p in self._live))
+        outputs = [place for place in live if ready is None or place not in ready.outputs]
+        if ready is not None and any(map(trace.is_ordered, outputs)):  # two programs would do calls twice
+            active.programs.append(ready.program.for_sizes(active.shape_env.hints))
+            outputs, ready = live, None
+        if ready is None:
+            outputs += trace.unreached(outputs, (), trace.last_ordered)
         if outputs:  # before the program that is ready, whose results may take the places of given values
             more: list[Any] = []
             if active.trial:
@@ -149,11 +156,16 @@ class TraceFlush:
     def _run_several(self) -> None:
         """Run the traces of several devices, which may wait for each other."""
         active, ready = self._tracer, self._ready
+        last = [(d, trace.last_ordered) for d, trace in self._traces.items()]
+        ordered = [(d, place) for d, place in last if place is not None]
+        outputs = list(dict.fromkeys(spot for spot, _ in self._live))
         if ready is not None:
             active.programs += ready.program.programs
-            self._note(ready.outputs, ready.program)
-        values = self._values()
-        outputs = list(dict.fromkeys(spot for spot, _ in self._live if spot not in values))
+            others = [spot for spot in outputs if spot not in ready.outputs]
+            if not (ordered and others):  # else two programs would do calls twice
+                self._note(ready.outputs, ready.program)
+                outputs, ordered = others, []
+        outputs += [spot for spot in ordered if spot not in outputs]
         if outputs:
             program = MultiDeviceProgram(self._traces, outputs, self._once if active.trial else self._program)
             active.programs += program.programs

@@ -170,7 +170,8 @@ class Tracer(Mode):
             ]
         )
         trace.recompute_tag = self._number
-        place = trace.add(op.name, places, planned.attrs, signature.specs[0], signature.key)
+        add = trace.add_ordered if op.ordered else trace.add
+        place = add(op.name, places, planned.attrs, signature.specs[0], signature.key)
         if self.trial:
             self.sites.note_node(device, place)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ...backend_interface.graph import Graph, Node
 from ...devices.device import Device
-from ...ops.definition import Spec
+from ...ops.definition import AFTER, Spec
 from ...tracing.lazy_value import LazyValue
 from ...tracing.sym_int import is_open, substitute, texts
 
@@ -54,8 +54,9 @@ class InputSource:
 class OpTrace:
     """Nodes in order. Inputs are nodes too; ``inputs`` lists them, ``sources`` says where values come from.
 
-    ``lazy_values`` stand for results. ``shadows`` are nodes that compute what others do, for numbers that
-    vary, by places; those ``shadow_only`` are there for them only. ``untracked`` says, by place, which
+    ``lazy_values`` stand for results. ``last_ordered`` is the last call of an op whose calls keep their
+    order. ``shadows`` are nodes that compute what others do, for numbers that vary, by places; those
+    ``shadow_only`` are there for them only. ``untracked`` says, by place, which
     operands of an op that has a history have none. ``symbols`` are those of the symbolic lengths.
     """
 
@@ -66,6 +67,8 @@ class OpTrace:
         self.lazy_values: list[LazyValue] = []
         self.sources: list[InputSource] = []
         self.recompute_tag = 0
+        self.last_ordered: int | None = None
+        self._ordered_count = 0
         self.shadows: dict[int, int] = {}
         self.shadow_only: set[int] = set()
         self.untracked: dict[int, tuple[int, ...]] = {}
@@ -108,6 +111,29 @@ class OpTrace:
         )  # fmt: skip
         self._known[key, operands, self.recompute_tag] = place
         return place
+
+    def add_ordered(
+        self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key
+    ) -> int:
+        """Return the place of a call of an ``ordered`` op, always a new one, which follows the one before."""
+        if self.last_ordered is not None:
+            operands, attrs = (*operands, self.last_ordered), {**attrs, AFTER: True}
+        self._ordered_count += 1
+        self.last_ordered = self.add(op, operands, attrs, spec, (*key, AFTER, self._ordered_count))
+        return self.last_ordered
+
+    def unreached(self, outputs: Sequence[int], inputs: Sequence[int], last: int | None) -> list[int]:
+        """Return what a program must compute besides ``outputs``, so that it does the ``last`` ordered call.
+
+        So it does those before too. None: there is none.
+        """
+        return [] if last is None or last in self.needed(outputs, inputs) else [last]
+
+    def is_ordered(self, place: int) -> bool:
+        """Return whether a value is computed from an ordered call."""
+        return self.last_ordered is not None and any(
+            AFTER in self.nodes[p].key for p in self.needed([place], ())
+        )
 
     def tracked(self, place: int, apart: tuple[int, ...]) -> int:
         """Return the place of an op that has a history, but none of the operands ``apart``.

@@ -132,6 +132,7 @@ class ReplayCodegen:
         effects = [*self.output.emit_views(), *effects]
         self._guard_views(mutations)
         history = self._history(traces) if self.outputs else []  # which may ask for more inputs
+        self.outputs += self._ordered_calls(traces)
         values = [self._input(feed) for trace in traces for feed in trace.sources]
         body = [*self.prologue.lines]
         if self.prologue.varying and not self.prologue.owners:
@@ -264,6 +265,13 @@ class ReplayCodegen:
         if spot not in self.outputs:
             self.outputs.append(spot)
         return f"o[{self.outputs.index(spot)}]"
+
+    def _ordered_calls(self, traces: Sequence[OpTrace]) -> list[Any]:
+        """Return what the program has to compute although nobody takes it."""
+        if not self._multi_device:
+            return [p for trace in traces for p in trace.unreached(self.outputs, (), trace.last_ordered)]
+        last = [(trace.device, trace.last_ordered) for trace in traces if trace.last_ordered is not None]
+        return [spot for spot in last if spot not in self.outputs]
 
     def _shared(self, x: Tensor) -> str | None:
         """Return the expression of the autograd node of ``x`` where an older tensor shares it."""

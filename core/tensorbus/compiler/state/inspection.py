@@ -29,6 +29,7 @@ from ...ops.definition import Op
 from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.active_tracer import DEFERRED_CODE
+from ...tracing.known_by_identity import KnownByIdentity
 from ...tracing.mutation_counter import bump_mutation_counter
 from .class_layout import HEAP_TYPE, has_c_state, slot_names
 from .code_origin import is_own, is_pure, is_standard
@@ -55,7 +56,7 @@ _BY_IDENTITY: Final = (
     type, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
     types.MethodWrapperType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
     types.MemberDescriptorType, types.GenericAlias, types.UnionType, re.Pattern, DType, Device, Op, ValueType,
-    enum.Enum, Generator, operator.attrgetter, operator.itemgetter, operator.methodcaller,
+    enum.Enum, Generator, KnownByIdentity, operator.attrgetter, operator.itemgetter, operator.methodcaller,
     *LOCKS,
 )  # fmt: skip
 

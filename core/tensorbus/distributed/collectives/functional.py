@@ -204,7 +204,7 @@ def all_reduce_now(x: Tensor, reduction: str, ranks: ProcessGroup) -> Tensor:
     return result
 
 
-@custom_op("distributed::all_reduce")
+@custom_op("distributed::all_reduce", ordered=True)
 def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
     return all_reduce_now(x, reduction, get_group(group))
 
@@ -227,7 +227,7 @@ def all_gather_now(x: Tensor, axis: int, lengths: Sequence[int], ranks: ProcessG
     return ranks.run("all_gather", [x], gather, terms)
 
 
-@custom_op("distributed::all_gather")
+@custom_op("distributed::all_gather", ordered=True)
 def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
     return all_gather_now(x, axis, lengths, get_group(group))
 
@@ -254,7 +254,7 @@ def reduce_scatter_now(
     return result
 
 
-@custom_op("distributed::reduce_scatter")
+@custom_op("distributed::reduce_scatter", ordered=True)
 def _reduce_scatter(x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
     return reduce_scatter_now(x, reduction, axis, lengths, get_group(group))
 
@@ -263,7 +263,7 @@ def _in_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
     return x if x.shape == tuple(shape) else x.reshape(tuple(shape))
 
 
-@custom_op("distributed::all_to_all")
+@custom_op("distributed::all_to_all", ordered=True)
 def _all_to_all(
     x: Tensor, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...], group: str
 ) -> Tensor:
@@ -279,7 +279,7 @@ def _all_to_all(
     )
 
 
-@custom_op("distributed::broadcast")
+@custom_op("distributed::broadcast", ordered=True)
 def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
     ranks = get_group(group)
     if ranks.size == 1:

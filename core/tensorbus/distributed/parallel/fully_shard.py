@@ -10,12 +10,11 @@ from ... import plugins
 from ...autograd.engine import no_grad
 from ...autograd.node_order import order
 from ...dtypes.definition import DType
-from ...errors import ArgumentError, DistributedError
+from ...errors import ArgumentError
 from ...func.pytree import leaves, tree_map
 from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ...tensor.tensor import Tensor
-from ...tracing.active_tracer import active_tracer
 from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
 from ..process_group.group import get_group
@@ -233,11 +232,6 @@ def _converted(tree: Any, dtype: DType | None) -> Any:
 
 def _before(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert isinstance(module, FullyShardedModule)
-    if active_tracer() is not None:
-        raise DistributedError(
-            "fully_shard: whole parameters come and go while the module runs, which a compiled program does"
-            " not hold; call it outside of tensorbus.compile, or use replicate(), whose steps compile."
-        )
     module._group.enter()
     if module._group.depth == 1:
         module.__dict__["_began"] = next(order)
@@ -251,5 +245,8 @@ def _after(module: Module, args: tuple[Any, ...], out: Any) -> Any:
     assert isinstance(module, FullyShardedModule)
     if module._group.depth:
         results = [x for x in leaves(out) if isinstance(x, Tensor)]
-        module._group.leave(results, module._began)
+        began = module._began
+        if module._group.depth == 1:
+            del module._began
+        module._group.leave(results, began)
     return _converted(out, module._mp_policy.output_dtype)

@@ -41,6 +41,11 @@ def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return parts
 
 
+def finished(work: Work | Tensor) -> Tensor:
+    """Return the result of a collective: of one beside the program once it is there."""
+    return work.wait() if isinstance(work, Work) else work
+
+
 def buckets_of(parameters: Sequence[Tensor], limit: int) -> list[list[int]]:
     """Return the numbers of parameters in buckets of at most ``limit`` bytes, the last ones first.
 
@@ -111,7 +116,7 @@ class GradientReducer:
                     self._start(len(self._started))
                 used = self._used_anywhere()
                 for bucket, started in zip(self._buckets, self._started, strict=True):
-                    flat = started.wait() if isinstance(started, Work) else started
+                    flat = finished(started)
                     parameters = [self._parameters[k] for k in bucket]
                     parts = unflattened(flat, [part_of(p.detach()) for p in parameters])
                     for place, p, g in zip(bucket, parameters, parts, strict=True):

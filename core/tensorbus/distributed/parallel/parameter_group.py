@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, Final
 
 from ...autograd.engine import FREED, Node, no_grad
@@ -15,16 +16,18 @@ from ...autograd.node_order import order
 from ...dtypes.definition import DType
 from ...nn.module import Module
 from ...nn.parameter import Parameter
+from ...ops.definition import table
 from ...ops.movement.movement import concat, reshape
 from ...tensor.leaf import Leaf, ReceiverHook, add_hook
 from ...tensor.tensor import Tensor
+from ...tracing.active_tracer import active_tracer
 from ..collectives import functional
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
 from ..tensor.layout import Layout, cell_of
 from ..tensor.placements import chunk_lengths
-from .gradient_reducer import flattened, unflattened
+from .gradient_reducer import finished, flattened, unflattened
 
 REPEATABLE: Final = ("alias", "cast", "movement")
 """Families of ops of one operand that are done again on gathered parameters: they copy at most."""
@@ -48,7 +51,11 @@ class FromShards:
 
     def value(self) -> Any:
         """Return the value on the device; the group is gathered if it is not."""
-        value = self.group.gathered()[self.place]._value
+        x = self.group.gathered()[self.place]
+        value = x._value
+        if active_tracer() is not None:
+            with no_grad():
+                return reduce(lambda x, plan: table.run(plan.op.name, (x,), plan.attrs), self.plans, x)._value
         for plan in self.plans:
             value = plan.run(value)
         return value
@@ -100,10 +107,10 @@ class ParameterGroup:
         self.following: ParameterGroup | None = None
         self.preceding: ParameterGroup | None = None
         self._whole: list[Parameter] | None = None
-        self._gathers: list[tuple[list[int], Work]] | None = None
+        self._gathers: list[tuple[list[int], Work | Tensor]] | None = None
         self._gradients: dict[int, Tensor] = {}
         self._arrived: set[int] = set()
-        self._reductions: list[tuple[list[int], Work]] = []
+        self._reductions: list[tuple[list[int], Work | Tensor]] = []
         self._leaves = [Leaf() for _ in self.parameters]
         self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
         for place, leaf in enumerate(self._leaves):
@@ -132,7 +139,7 @@ class ParameterGroup:
             whole: dict[int, Tensor] = {}
             with no_grad():
                 for places, work in gathers:
-                    whole |= zip(places, self._joined(places, work.wait()), strict=True)
+                    whole |= zip(places, self._joined(places, finished(work)), strict=True)
             self._whole = []
             for place, (p, leaf) in enumerate(zip(self.parameters, self._leaves, strict=True)):
                 cell = Parameter(self._laid(place, whole[place].detach()), requires_grad=False)
@@ -196,7 +203,7 @@ class ParameterGroup:
                 for places, work in self._reductions:
                     parameters = [self.parameters[k] for k in places]
                     parts = [part_of(p.detach()) for p in parameters]
-                    for p, part, g in zip(parameters, parts, unflattened(work.wait(), parts), strict=True):
+                    for p, part, g in zip(parameters, parts, unflattened(finished(work), parts), strict=True):
                         g = g.to(part.device, part.dtype)
                         g = g.clone() if p.grad is None else part_of(p.grad) + g
                         p.grad = laid_as(g.detach(), p, gradient=True)
@@ -212,7 +219,10 @@ class ParameterGroup:
     def _computed(self, x: Tensor) -> Tensor:
         return x.to(self.param_dtype) if self.param_dtype is not None and x.dtype.is_floating else x
 
-    def _queue(self, call: Callable[..., Tensor], x: Tensor, *args: Any) -> Work:
+    def _queue(self, call: Callable[..., Tensor], x: Tensor, *args: Any) -> Work | Tensor:
+        """Communicate beside the program, or as a node of what is captured."""
+        if active_tracer() is not None:
+            return call(x, *args, group=self.shards)
         return self.shards.queue(lambda: call(x, *args, group=self.shards), tensors=[x])
 
     def _sizes(self, place: int) -> list[int]:

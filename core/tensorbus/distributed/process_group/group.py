@@ -20,6 +20,7 @@ from ...errors import ArgumentError, DeviceError, DistributedError, DistributedT
 from ...plugins import host_type
 from ...system.weak_tables import WeakValues
 from ...tensor.tensor import Tensor
+from ...tracing.known_by_identity import KnownByIdentity
 from .connection import Connection
 from .host_staging import ALLOW, HostStaging
 from .records import Record
@@ -36,7 +37,7 @@ WORLD: Final = "world"
 """The name of the group of all ranks."""
 
 
-class ProcessGroup:
+class ProcessGroup(KnownByIdentity):
     """Ranks that communicate with each other; ``rank`` is this one's place among ``ranks``.
 
     ``new_group`` makes one. Every collective of a group is called by all of its ranks, in the same order.

@@ -164,7 +164,7 @@ def _read(word: str) -> Placements:
     return tuple(kinds[p[0]](p[1:]) for p in word.split())
 
 
-@custom_op("distributed::redistribute")
+@custom_op("distributed::redistribute", ordered=True)
 def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str) -> Tensor:
     ranks = [get_group(name) for name in groups.split("|")]
     sizes = tuple(group.size for group in ranks)

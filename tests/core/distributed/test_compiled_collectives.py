@@ -1,0 +1,94 @@
+"""Programs do each collective of the function, in its order, whatever becomes of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+
+reduce = dist.functional.all_reduce
+
+
+def _one_rank_uses_it(x: Any) -> Any:
+    total = reduce(x * 2)
+    return total.sum() if dist.get_rank() == 0 else x.sum()
+
+
+def _ranks_return_them_in_other_orders(x: Any) -> Any:
+    first, second = reduce(x * 2), reduce(x * 3)
+    return (first, second) if dist.get_rank() == 0 else (second, first)
+
+
+def _equal_calls(x: Any) -> Any:
+    return reduce(x) + reduce(x)
+
+
+def _nobody_uses_it(x: Any) -> Any:
+    reduce(x)
+    return x
+
+
+def _one_rank_uses_the_gradient(x: Any) -> Any:
+    y = x.detach().requires_grad_()
+    (reduce(y * 2) * reduce(y * 3)).sum().backward()
+    return y.grad if dist.get_rank() == 0 else y.detach()
+
+
+def _between_breaks(x: Any) -> Any:
+    first, second = reduce(x * 2), reduce(x * 3)
+    if first.sum().item() > 0:
+        return second if dist.get_rank() == 0 else first
+    return x
+
+
+def _empty_parts(x: Any) -> Any:
+    mesh = dist.init_device_mesh(None, (2,))
+    y = dist.distribute_tensor(x, mesh, [dist.Shard(0)]).redistribute([dist.Replicate()])
+    return y.redistribute([dist.Shard(0)])[1:1].sum().full_tensor() + y[2:].max().full_tensor()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _one_rank_uses_it, _ranks_return_them_in_other_orders, _equal_calls, _nobody_uses_it,
+        _one_rank_uses_the_gradient, _between_breaks, _empty_parts,
+    ],
+    ids=lambda f: f.__name__[1:],
+)  # fmt: skip
+def test_a_program_does_the_collectives_of_its_function(function: Callable[[Any], Any]) -> None:
+    def rank() -> Any:
+        compiled = tb.compile(function)
+        numbers, calls = [], []
+        for run in (function, compiled, compiled, compiled):
+            before = len(dist.records())
+            out = run(tb.arange(3.0))
+            calls.append([(r.operation, r.shapes) for r in dist.records()[before:]])
+            numbers.append([x.tolist() for x in (out if isinstance(out, tuple) else (out,))])
+        return numbers[1:] == numbers[:1] * 3, calls[1:] == calls[:1] * 3, calls[0]
+
+    results = dist.run_ranks(rank, 2, timeout=20)
+    assert [r[:2] for r in results] == [(True, True)] * 2, results
+    operations = [[operation for operation, _ in r[2]] for r in results]
+    assert operations[0] == operations[1] != []
+
+
+def test_backward_programs_do_collectives_in_order() -> None:
+    def rank() -> list[Any]:
+        def loss(x: Any, y: Any) -> Any:
+            return (reduce(x * y) * reduce(x + y)).sum()
+
+        compiled = tb.compile(loss, fullgraph=True)
+        found = []
+        for run in (loss, compiled, compiled):
+            x, y = (tb.arange(3.0).requires_grad_(k != dist.get_rank() + 1) for k in (0, 1))
+            before = len(dist.records())
+            run(x, y).backward()
+            found.append((x.grad.tolist(), len(dist.records()) - before))
+        return found
+
+    for found in dist.run_ranks(rank, 2, timeout=20):
+        assert found[1:] == found[:1] * 2
+        assert found[0][1] == 4
