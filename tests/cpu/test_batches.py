@@ -92,6 +92,7 @@ def test_a_batch_is_its_parts(op: str, dtype: str, n: int) -> None:
         ((2, 3, 4, 5, 6, 7, 60), (0, 2, 4, 6)),
     ],
 )  # fmt: skip
+@pytest.mark.full
 def test_batches_of_several_axes(shape: tuple[int, ...], axis: Any, dtype: str) -> None:
     axes = (axis,) if isinstance(axis, int) else axis
     for op in ("sum", "prod"):

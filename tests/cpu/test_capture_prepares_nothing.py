@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.compiler.capture import tracer
+from tensorbus.compiler.capture import op_signatures
 from tensorbus.dispatch import plan as planning
 from tensorbus.ops.definition import table
 
@@ -14,7 +14,7 @@ from error_bounds import assert_alike
 
 
 def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracer, "_signatures", {})
+    monkeypatch.setattr(op_signatures, "_signatures", {})
     x = tb.ones((3, 7), device="cpu")
     prepared: list[str] = []
     before = planning._prepared

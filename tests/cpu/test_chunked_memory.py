@@ -52,6 +52,7 @@ def measured(device: str) -> None:
     print(whole, peak)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_logits_of_a_compiled_loss_are_never_all_in_memory(device: str) -> None:
     """Neither are they kept for the gradients, nor are those of the weight, one for each chunk.

@@ -168,6 +168,7 @@ DOUBLES: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("case", DOUBLES)
 @pytest.mark.parametrize("name", KINDS)
+@pytest.mark.full
 def test_rows_in_double_precision(name: str, case: str) -> None:
     """The vectors of halves are ones of float32, of which double precision has none."""
     x, y = RNG.normal(size=(300, 1003)).astype(KINDS[name]), RNG.normal(size=(300, 1003))

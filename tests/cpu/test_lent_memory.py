@@ -44,6 +44,7 @@ def _step(model: Any, kind: Any = optim.SGD) -> Any:
     return step
 
 
+@pytest.mark.full
 def test_gradients_are_those_of_an_eager_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from tensorbus_cpu.native import bytecode as tape
 

@@ -62,12 +62,14 @@ def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> Non
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"
 
 
+@pytest.mark.full
 def test_without_a_disk_nothing_is_kept(tmp_path: Path) -> None:
     place = tmp_path / "a file"
     place.write_text("in the way")
     assert int(process(TENSORBUS_CACHE_DIR=str(place))) > 3
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name != "posix", reason="there are no permissions to look at")
 def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> None:
     folder = tmp_path / "cpu" / "libraries"

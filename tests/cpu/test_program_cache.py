@@ -123,6 +123,7 @@ def test_damaged_files_are_made_anew(bench: Bench, damage: bytes | None) -> None
     assert bench.starts == again
 
 
+@pytest.mark.full
 def test_missing_files_are_made_anew(bench: Bench) -> None:
     bench.run("check('exp', 'tanh')")
     for path in bench.files()[::3]:
