@@ -131,7 +131,10 @@ def trained(
         return loss.detach()
 
     run = tb.compile(step, fullgraph=True) if compiled else step
-    return [run(x, y, places).item() for _ in range(STEPS)]
+    losses = [run(x, y, places).item() for _ in range(STEPS)]
+    if compiled:  # one program a rank, collectives included
+        assert (len(run.this_rank.graphs), len(run.this_rank.replays)) == (1, 1), run.this_rank.recompiles
+    return losses
 
 
 class Case(NamedTuple):
@@ -159,6 +162,7 @@ CASES = {
     "two dimensions, compiled": Case(sequence_plan(True), shape=(2, 2), compiled=True),
     "momentum": Case(LOSS, optimizer=lambda ps, lr: tb.optim.SGD(ps, lr=lr, momentum=0.9)),
     "refdev": Case(LOSS, shape=(2,), devices=("refdev",)),
+    "refdev, compiled": Case(LOSS, shape=(2,), devices=("refdev",), compiled=True),
     "cpu and opencl": Case(LOSS, shape=(2,), devices=("cpu", "opencl")),
 }
 FAST = ("loss",)

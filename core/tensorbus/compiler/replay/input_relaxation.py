@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from ...dispatch.modes import CompositeValue
 from ..state.mutations import Mutations, describe_object, describe_ref
 from ..state.object_view import TensorState, Uncapturable
 from ..state.reachable import ReachableState, TrackedObject
@@ -33,6 +34,7 @@ def relax(reach: ReachableState, reached: Mapping[int, TrackedObject], mutations
         if child is None or uses or any(g.tracked is child and g is not global_ref for g in reach.globals):
             raise Uncapturable(f"assigns the global {global_ref.name!r}, which is known elsewhere too")
         _relax_object(reach, reached, child, f"{reach.name(global_ref.scope)}[{global_ref.name!r}]")
+    _relax_parts(reach, reached)
 
 
 def _relax_gradients(reach: ReachableState, reached: Mapping[int, TrackedObject]) -> None:
@@ -44,6 +46,19 @@ def _relax_gradients(reach: ReachableState, reached: Mapping[int, TrackedObject]
         child = reached.get(id(state.grad)) if isinstance(state, TensorState) else None
         if child is not None and child.fixed and holder_counts[id(child)] == 1:
             child.fixed, child.expr = False, f"{tracked.expr}._node.grad"
+
+
+def _relax_parts(reach: ReachableState, reached: Mapping[int, TrackedObject]) -> None:
+    """Accept any part of a composite value: who changes the tensor gives it another value, of other parts."""
+    holder_counts = Counter(id(c) for s in reached.values() for _, c in s.children)
+    holder_counts.update(id(g.tracked) for g in reach.globals)
+    for tracked in reached.values():
+        state = tracked.before.state
+        value = state.value if isinstance(state, TensorState) else None
+        for name in value.PARTS if isinstance(value, CompositeValue) else ():
+            child = reached.get(id(getattr(value, name)))
+            if child is not None and child.fixed and holder_counts[id(child)] == 1:
+                child.fixed, child.expr = False, f"{tracked.expr}._value.{name}"
 
 
 def _relax_state(reach: ReachableState, reached: Mapping[int, TrackedObject]) -> None:
