@@ -50,9 +50,43 @@ def _empty_parts(x: Any) -> Any:
     return y.redistribute([dist.Shard(0)])[1:1].sum().full_tensor() + y[2:].max().full_tensor()
 
 
+def _in_place(x: Any) -> Any:
+    y = x * 2
+    dist.all_reduce(y)
+    return y + 1
+
+
+def _beside_the_program(x: Any) -> Any:
+    y = x * 2
+    work = dist.all_reduce(y, async_op=True)
+    z = x + 1
+    work.wait()
+    return y + z
+
+
+def _from_one_to_another(x: Any) -> Any:
+    y = x * 2
+    if dist.get_rank() == 0:
+        dist.send(y, 1)
+    else:
+        dist.recv(y, 0)
+    return y + 1
+
+
+def _waiting(x: Any) -> Any:
+    y = x + 1
+    dist.barrier()
+    return y * 2
+
+
+BREAKING = [_beside_the_program, _from_one_to_another, _waiting, _between_breaks]
+"""Functions of what is no op: Python does it, between programs."""
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        *BREAKING[:3], _in_place,
         _one_rank_uses_it, _ranks_return_them_in_other_orders, _equal_calls, _nobody_uses_it,
         _one_rank_uses_the_gradient, _between_breaks, _empty_parts,
     ],
@@ -71,8 +105,18 @@ def test_a_program_does_the_collectives_of_its_function(function: Callable[[Any]
 
     results = dist.run_ranks(rank, 2, timeout=20)
     assert [r[:2] for r in results] == [(True, True)] * 2, results
-    operations = [[operation for operation, _ in r[2]] for r in results]
-    assert operations[0] == operations[1] != []
+    operations = [[operation for operation, _ in r[2] if operation not in ("send", "recv")] for r in results]
+    assert operations[0] == operations[1]
+    assert all(calls for *_, calls in results)
+
+
+@pytest.mark.parametrize("function", BREAKING, ids=lambda f: f.__name__[1:])
+def test_fullgraph_refuses_what_communicates_outside_of_programs(function: Callable[[Any], Any]) -> None:
+    def rank() -> None:
+        tb.compile(function, fullgraph=True)(tb.arange(3.0))
+
+    with pytest.raises(tb.errors.CaptureError, match=r"communicates|asks for a value"):
+        dist.run_ranks(rank, 2, timeout=20)
 
 
 def test_backward_programs_do_collectives_in_order() -> None:

@@ -20,6 +20,8 @@ from ...errors import ArgumentError, DeviceError, DistributedError, DistributedT
 from ...plugins import host_type
 from ...system.weak_tables import WeakValues
 from ...tensor.tensor import Tensor
+from ...tracing.active_modes import active_modes
+from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
 from .connection import Connection
 from .host_staging import ALLOW, HostStaging
@@ -74,6 +76,8 @@ class ProcessGroup(KnownByIdentity):
         ``terms`` says what all ranks ask for alike: reductions, shapes, dtypes. ``needs`` are the places of
         the ranks that have to take part; None: all.
         """
+        if active_modes:
+            _end_capture(operation)
         last, here = self._last, threading.get_ident()
         busy = last is not None and not last.is_submitted()
         if last is not None and here != self._inline and not self._is_worker(here):
@@ -89,6 +93,8 @@ class ProcessGroup(KnownByIdentity):
         finish: Callable[[Any], Any] | None = None, terms: str = "", needs: Sequence[int] | None = None,
     ) -> Work:  # fmt: skip
         """Queue ``call`` and return its handle; ``finish`` gets the result in the thread that waits."""
+        if active_modes:
+            _end_capture(operation)
         return self.queue(lambda: self._call(operation, tensors, call, terms, needs), finish, tensors)
 
     def queue(
@@ -100,6 +106,8 @@ class ProcessGroup(KnownByIdentity):
         Where the communicator queues its work on the device, the call is made at once, in a stream beside
         the current one; else a thread of the group makes it.
         """
+        if active_modes:
+            _end_capture("a queued collective")
         device = tensors[0].device if tensors else None
         connection = None if device is None else self._chosen.get(device.type)
         begun = None
@@ -339,6 +347,13 @@ def _refused(factory: CommunicatorFactory, types: Iterable[str], meeting: Rendez
     """Return what a communicator says of the device types that it does not take."""
     verdicts = {kind: factory.verdict(kind, meeting) for kind in sorted(set(types))}
     return [f"{kind}: {verdict}" for kind, verdict in verdicts.items() if verdict is not True]
+
+
+def _end_capture(operation: str) -> None:
+    """End what is being captured here: what communicates and is no op would be done at the first run only."""
+    active = active_tracer()
+    if active is not None:
+        active.materialize(f"{operation} communicates outside of programs, unlike collectives of functional,")
 
 
 def get_group(name: str = WORLD) -> ProcessGroup:
