@@ -154,11 +154,30 @@ def writes_in_place(x, w):
     return buffer, x
 
 
+def trains(x, w):
+    w, losses = tb.nn.Parameter(w.detach()), []
+    optimizer = tb.optim.AdamW([w], lr=0.1)
+    for k in range(ROUNDS):
+        optimizer.zero_grad()
+        loss = ((x * w - tb.full((2,), 0.1 * k)) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return tb.stack(losses), w.detach()
+
+
+def draws(x, w):
+    tb.manual_seed(3)
+    for _ in range(ROUNDS):
+        x = tb.tanh(x * w) + tb.randn(2, dtype=x.dtype) * 0.1
+    return tb.nn.functional.dropout(x, 0.5)
+
+
 DIVIDED = [
     grows, while_with_a_count, stops_early, stops_on_a_value, ends, nested, reads_rows, handles_errors,
     without_gradients, inside_a_function, writes_in_place,
 ]  # fmt: skip
-UNDIVIDED = [comprehension, generator, reduced, recursive]
+UNDIVIDED = [comprehension, generator, reduced, recursive, trains, draws]
 
 
 def _plain(x: Any) -> Any:

@@ -21,6 +21,7 @@ from ...eager.runner import as_operands
 from ...errors import CaptureError
 from ...nn.parameter import Parameter
 from ...ops.definition import Op, Spec, table
+from ...ops.fused_update import is_fused_update
 from ...random.generator import untaped
 from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
@@ -66,7 +67,8 @@ class Tracer(Mode):
         self.fullgraph = fullgraph
         self.sites = BreakSites()
         self._find_long_loop = find_long_loop
-        self._search_at = self._search_from = search_from
+        self._search_at = search_from
+        self._has_ended = False
         self.prologue = HostPrologue(dry, self.sites.note_break if trial else None)
         self.grads = False
         self.gradients: dict[Any, bool] = {}
@@ -108,6 +110,8 @@ class Tracer(Mode):
             self.sites.note_op()
             if self._search_at and len(self.sites.nodes) >= self._search_at:
                 self._end_at_long_loop()
+            if self._has_ended:
+                return self._at_once(op, operands, attrs)
         for x in operands:
             if type(x) not in _OPERANDS:
                 return self._check_and_record(op, operands, attrs)
@@ -117,6 +121,14 @@ class Tracer(Mode):
             return self._check_and_record(op, operands, attrs)
         finally:
             restore_profiler(observed)
+
+    def _at_once(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Return the result of an op behind the end of what is recorded."""
+        if is_fused_update(op.name):  # its ops come one by one
+            return NotImplemented
+        plain = [x._value() if type(x) is SymNumber else x for x in operands]
+        attrs = {k: v._value() if type(v) is SymNumber else v for k, v in attrs.items()}
+        return self.untraced(partial(self.below, op, plain, attrs))
 
     def _check_and_record(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         if not operands:
@@ -328,7 +340,12 @@ class Tracer(Mode):
 
     def transfer(self, x: Tensor, there: Device) -> Any:
         """Record that ``x`` is copied to another device; ``NotImplemented``: it is to be copied at once."""
-        if self.prologue.dry or is_value_mode(x._vtype.device.type) or is_value_mode(there.type):
+        if (
+            self.prologue.dry
+            or self._has_ended
+            or is_value_mode(x._vtype.device.type)
+            or is_value_mode(there.type)
+        ):
             return NotImplemented
         source = Transfer(x.device, self.place(x))
         trace, spec = self._trace_on(there), Spec(x._value.shape, x.dtype)
@@ -362,7 +379,11 @@ class Tracer(Mode):
 
     def is_varying_key(self, key: Any) -> bool:
         """Return whether a key of ``x[key]`` varies from run to run."""
-        return bool(self.prologue.varying) and symbolic_index.is_symbolic(self.prologue, key)
+        return (
+            bool(self.prologue.varying)
+            and not self._has_ended
+            and symbolic_index.is_symbolic(self.prologue, key)
+        )
 
     def indexed(self, function: Callable[..., Tensor], x: Tensor, key: Any, *value: Any) -> Tensor:
         """Return what ``function``, which indexes ``x``, makes of a varying key."""
@@ -377,6 +398,8 @@ class Tracer(Mode):
     def made_each_run(self, owner: Any, function: Callable[..., Any], sizes: tuple[Any, ...]) -> Any:
         """Return the tensor ``function(*sizes)``, made untraced; each run makes it anew."""
         x = self.untraced(partial(self._make, owner, function, sizes))
+        if self._has_ended:
+            return x
         name = f"m{len(self.prologue.lines)}"
         self.prologue.lines[-1] = f"{name} = {self.prologue.lines[-1]}._value"
         place = self._trace_on(x.device).input(Spec(x.shape, x.dtype), name, x._value)
@@ -423,16 +446,18 @@ class Tracer(Mode):
         self.run()
 
     def _end_at_long_loop(self) -> None:
-        """Run what was recorded, if a loop has recorded too much of it; else look again later."""
+        """Run what was recorded, if a loop has recorded too much of it; else look again later.
+
+        There is no program then: what comes is computed at once, and only its places are noted.
+        """
         assert self._find_long_loop is not None
         graph_break = self.untraced(partial(self._find_long_loop, self.sites, self.traces, sys._getframe(1)))
         self._search_at += self._search_at // 2 + 1
         if graph_break is not None:
-            if all((b.file, b.line) != (graph_break.file, graph_break.line) for b in self.breaks):
-                self.breaks.append(graph_break)
+            self.breaks.append(graph_break)
             self.sites.nodes.clear()
-            self._search_at = self._search_from
             self.run()
+            self._has_ended = True
 
     def run(self, ready: PreparedRun | None = None) -> None:
         """Run the traces for the values that somebody has; afterwards everything begins anew.
