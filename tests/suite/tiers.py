@@ -27,6 +27,10 @@ COMPILED_FOLDERS: Final = tuple(
 """Where most cases wait for a compiler."""
 COMPILED_CASES: Final = 3
 """How many cases of one test the fast tier runs there at most."""
+DRIVER_FOLDERS: Final = ("tests/opencl/", "tests/metal/")
+"""Where the compiler is a driver's, which takes seconds for a kernel of long rows."""
+DRIVER_CASES: Final = 2
+"""How many cases of one test the fast tier runs there at most."""
 KIT_CPU_EACH: Final = 6
 """Of how many ops the fast tier has the kit examine one on cpu, which compiles their programs in C."""
 KIT_EACH: Final = 16
@@ -42,6 +46,8 @@ Case = Mapping[str, Hashable]
 
 def most_cases(nodeid: str) -> int | None:
     """Return how many cases of a test the fast tier runs at most; None: as many as it takes."""
+    if nodeid.startswith(DRIVER_FOLDERS):
+        return DRIVER_CASES
     return COMPILED_CASES if nodeid.startswith(COMPILED_FOLDERS) else None
 
 
