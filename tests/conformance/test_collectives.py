@@ -340,7 +340,7 @@ ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
     ),
     "other shapes": (
         lambda r: dist.all_reduce(tb.ones(2 + r, device="cpu")), dist.DistributedError,
-        r"different things: rank 0: all_reduce sum of float32\[2\]; rank 1: .*\[3\]",
+        r"different things: rank 0: all_reduce sum of float32\[2\] on cpu:0, call 1 .*; rank 1: .*\[3\]",
     ),
     "other operations": (
         lambda r: dist.barrier() if r else dist.all_reduce(tb.ones(2, device="cpu")),

@@ -119,3 +119,20 @@ def test_a_shared_part_gets_the_sum_of_its_gradients(device: str) -> None:
         return w.grad.full_tensor().tolist()
 
     assert dist.run_ranks(rank, 2) == [[3, 3]] * 2
+
+
+def test_explain_shows_the_collectives(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,), mesh_dim_names=("dp",))
+        x = dist.distribute_tensor(tb.ones((4, 6), device=device), mesh, [S(0)])
+        return tb.explain(lambda: x.redistribute(placements=[S(1)])).remarks
+
+    for number, remarks in enumerate(dist.run_ranks(rank, 2)):
+        how, call = remarks
+        assert how == (
+            "redistribute(float32[4, 6]) on a mesh of (2,), from [Shard(dim=0)] to [Shard(dim=1)]:"
+            " all_to_all, each rank sends 24 bytes"
+        )
+        assert call.startswith(f"all_to_all of float32 on {tb.Device(device)}, call ")
+        assert call.endswith(", by threads"), number
+    assert "each rank sends 24 bytes" in capsys.readouterr().out

@@ -11,6 +11,7 @@ from ..devices.device import ValueType
 from ..dispatch.candidates import HostFallback
 from ..dispatch.decision_log import Decision, listening
 from ..dispatch.plan import invalidate, plan
+from ..dispatch.remarks import remarks
 from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
 from ..ops.definition import Op, Spec, table
 from ..plugins import host_type
@@ -25,11 +26,13 @@ class Explanation:
     """The result of ``explain``. ``str()`` gives the text that it printed.
 
     ``decisions`` holds one entry for each op that was looked at, in order, ``into`` the prims that the op
-    decomposes into where it has no kernel.
+    decomposes into where it has no kernel. ``remarks`` are what else the run tells: how tensors on a mesh are
+    redistributed, and every collective.
     """
 
     decisions: tuple[Decision, ...]
     into: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = []
@@ -38,6 +41,7 @@ class Explanation:
             lines += _candidates(decision)
         if self.into:
             lines.append(f"  into {', '.join(self.into)}")
+        lines += self.remarks
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -82,10 +86,10 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
             raise ArgumentError(
                 f"explain: 'op' must be an op, its name or a function, got {type(op).__name__}."
             )
-        with listening() as heard:
+        with listening() as heard, remarks() as remarked:
             invalidate()
             op(*args, **kwargs)
-        explanation = Explanation(decisions=tuple(heard))
+        explanation = Explanation(decisions=tuple(heard), remarks=tuple(remarked))
     print(explanation)
     return explanation
 

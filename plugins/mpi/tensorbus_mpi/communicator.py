@@ -171,16 +171,7 @@ class Communicator:
         byte = self._mpi.BYTE
         self._do(what, lambda: [self._comm.Iallgather([stamp, byte], [stamps, byte])], (stamp, stamps))
         if stamps != stamp * self._size or asked != what:
-            self._differ(asked)
-
-    def _differ(self, asked: str) -> None:
-        """Raise what says which rank asked for what: they tell each other through the store."""
-        meeting = self._meeting
-        keys = [f"{meeting.name}/asked/{self._calls}/{place}" for place in range(self._size)]
-        meeting.store.set(keys[self._rank], asked.encode())
-        texts = [meeting.store.get(key, meeting.timeout).decode() for key in keys]
-        calls = "; ".join(f"rank {rank}: {text}" for rank, text in zip(meeting.ranks, texts, strict=True))
-        raise DistributedError(f"the ranks ask for different things: {calls}.")
+            raise DistributedError(f"{asked}: the ranks ask for different things.")  # core says for what
 
     def _check_sizes(self, what: str, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> None:
         """Tell each rank the shapes that come from here, and refuse where some were told others."""

@@ -20,6 +20,8 @@ from .work import reach
 
 _MESSAGES: Final = ("send", "recv")
 """Calls that only some ranks make: they are not counted with the collectives."""
+_PATIENCE: Final = 1.0
+"""Seconds that a rank whose call has raised waits for what the others asked for."""
 _COMPARED: Final = 64
 """Of how many collectives the texts are compared."""
 
@@ -97,6 +99,28 @@ class Connection:
         )
         self.fail(error)
         raise error
+
+    def differ(self, record: Record) -> None:
+        """Fail where the ranks ask for different things by a call that has raised; the error says for what.
+
+        They tell each other through the store; those that do not within a second are left out.
+        """
+        if self.failure is not None or not record.asked:
+            return
+        meeting = self.meeting
+        keys = [f"{meeting.name}/asked/{record.sequence}/{place}" for place in range(meeting.size)]
+        with suppress(DistributedError):
+            meeting.store.set(keys[meeting.rank], json.dumps([record.asked, str(record)]).encode())
+            with suppress(DistributedTimeoutError):
+                meeting.store.wait(keys, _PATIENCE)
+            calls = [
+                (rank, *json.loads(meeting.store.get(key, _PATIENCE)))
+                for rank, key in zip(meeting.ranks, keys, strict=True)
+                if meeting.store.check([key])
+            ]
+            if len({asked for _, asked, _ in calls}) > 1:
+                text = "; ".join(f"rank {rank}: {call}" for rank, _, call in calls)
+                self.fail(DistributedError(f"the ranks ask for different things: {text}."))
 
     def leave(self, record: Record, device: Device | None) -> None:
         """Note that a call has returned; where it only queued its work, an event marks the end of that."""

@@ -16,6 +16,7 @@ from ...backend_interface.communication import Communicator, CommunicatorFactory
 from ...devices.device import Device, get_default_device
 from ...devices.stream import Event, Stream, has_streams, stream
 from ...dispatch.host_fallback import fallback, fallback_mode
+from ...dispatch.remarks import remark
 from ...errors import ArgumentError, DeviceError, DistributedError, DistributedTimeoutError
 from ...plugins import host_type
 from ...system.weak_tables import WeakValues
@@ -202,6 +203,7 @@ class ProcessGroup(KnownByIdentity):
             record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             raise
         connection.start(record, terms)
+        remark(lambda: f"{record}, by {connection.name}")
         try:
             if operation == "barrier" and connection.queues:
                 connection.compare()
@@ -211,6 +213,8 @@ class ProcessGroup(KnownByIdentity):
             if operation == "barrier" and connection.queues:
                 connection.finish()
         except BaseException as error:
+            if type(error) is DistributedError:
+                connection.differ(record)
             failure = connection.failure
             connection.stop(record, failure or error)
             if failure is not None and isinstance(error, DistributedError):

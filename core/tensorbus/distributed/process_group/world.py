@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ...backend_interface.communication import Store
@@ -64,11 +65,28 @@ class World:
         groups = list(self.groups.values())
         for group in groups:
             group.close(reason)
-        if left and groups:  # now that all it had to send is sent
-            self.roll_call.leave(left)
+        if left:  # now that all it had to send is sent
+            self.leave(left)
+
+    def leave(self, reason: str) -> None:
+        """Tell the other ranks that this one takes no further part; if it serves the store, wait for them.
+
+        A rank may still wait for an answer of the store, or be about to ask.
+        """
+        if self.size == 1:
+            return
+        self.roll_call.leave(reason)
+        with suppress(DistributedError):
+            gone, end = self.store.add("ranks/left", 1), time.monotonic() + _LINGER
+            while self.is_served and self.rank == 0 and gone < self.size and time.monotonic() < end:
+                time.sleep(_GLANCE)
+                gone = self.store.add("ranks/left", 0)
 
 
 _numbers = itertools.count(1)
+_LINGER: Final = 5.0
+_GLANCE: Final = 0.02
+"""Seconds that the rank which serves the store stays for the others, and between two looks at who is left."""
 _SHUT_DOWN: Final = "it called tensorbus.distributed.shutdown()"
 
 
@@ -131,10 +149,10 @@ def _leave() -> None:
     if _process:
         error = getattr(sys, "last_value", None)
         left = "its program has ended" if error is None else f"it raised {type(error).__name__}: {error}"
-        _process[0].roll_call.leave(left)
+        _process[0].leave(left)
 
 
-@contextlib.contextmanager
+@contextmanager
 def in_world(world: World) -> Iterator[None]:
     """Be a rank of ``world`` in this thread, inside the block."""
     before, _local.world = _local.world, world

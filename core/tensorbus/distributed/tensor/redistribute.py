@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from ...dispatch.remarks import remark
 from ...errors import AutogradError
 from ...library import custom_op
 from ...library.custom_op import definition_of
@@ -164,12 +165,25 @@ def _read(word: str) -> Placements:
     return tuple(kinds[p[0]](p[1:]) for p in word.split())
 
 
+def _described(
+    x: Tensor, shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements
+) -> str:
+    """Return how a tensor is redistributed, in a line."""
+    names, elements = collectives_between(shape, sizes, source, target)
+    return (
+        f"redistribute({x.dtype}{[*shape]}) on a mesh of {sizes}, from {[*source]} to {[*target]}: "
+        + (", ".join(names) or "no collective")
+        + f", each rank sends {elements * x.dtype.itemsize} bytes"
+    )
+
+
 @custom_op("distributed::redistribute", ordered=True)
 def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str) -> Tensor:
     ranks = [get_group(name) for name in groups.split("|")]
     sizes = tuple(group.size for group in ranks)
     coordinate = [group.rank for group in ranks]
     state = _read(source)
+    remark(lambda: _described(x, shape, sizes, state, _read(target)))
     result = x
     for step in plan(shape, sizes, state, _read(target)):
         unsplit = (*state[: step.mesh_dim], Replicate(), *state[step.mesh_dim + 1 :])

@@ -107,12 +107,14 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
 
 def _follow(process: subprocess.Popen[str], lines: deque[str]) -> None:
     """Show where the ranks are, and keep what else they say."""
-    for line in process.stdout or ():
-        if MARK in line:
-            sys.stderr.write(line)
-            sys.stderr.flush()
-        else:
-            lines.append(line)
+    assert process.stdout is not None
+    with process.stdout as said:
+        for line in said:
+            if MARK in line:
+                sys.stderr.write(line)
+                sys.stderr.flush()
+            else:
+                lines.append(line)
 
 
 def _finding(setting: Setting, problem: str) -> Finding:

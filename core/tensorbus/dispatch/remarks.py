@@ -1,0 +1,34 @@
+"""What parts above dispatch tell ``explain`` of a run: the collectives of a redistribution, say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_remarks: Final[ContextVar[list[str] | None]] = ContextVar("tensorbus_remarks", default=None)
+
+
+def remark(text: Callable[[], str]) -> None:
+    """Tell ``text()`` to whoever listens in this thread or task; it is not called where nobody does."""
+    heard = _remarks.get()
+    if heard is not None:
+        heard.append(text())
+
+
+@contextmanager
+def remarks() -> Iterator[list[str]]:
+    """Collect what is remarked in this thread or task meanwhile.
+
+    >>> with remarks() as heard:
+    ...     remark(lambda: "all_gather")
+    >>> heard
+    ['all_gather']
+    """
+    heard: list[str] = []
+    token = _remarks.set(heard)
+    try:
+        yield heard
+    finally:
+        _remarks.reset(token)
