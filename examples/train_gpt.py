@@ -117,8 +117,8 @@ def problem(chosen: argparse.Namespace, shape: dict[str, int], ranks: int) -> st
     dp, tp = shape["dp"], shape["tp"]
     if dp * tp != ranks:
         return (
-            f"--mesh dp={dp},tp={tp} needs dp * tp = {dp * tp} ranks, and there are {ranks}; start the program"
-            f" by tensorbus run -n {dp * tp} or mpiexec -n {dp * tp}, or pass --threads {dp * tp}"
+            f"--mesh dp={dp},tp={tp} needs dp * tp = {dp * tp} ranks, and there are {ranks}; start the"
+            f" program by tensorbus run -n {dp * tp} or mpiexec -n {dp * tp}, or pass --threads {dp * tp}"
         )
     if chosen.batch % dp:
         return f"--batch must be a multiple of dp, got {chosen.batch} for dp={dp}"
