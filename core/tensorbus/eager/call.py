@@ -223,7 +223,32 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
                 out._view = (ref(x), x._value.shape, plan, None, None)
                 new_views.append(ref(out))
             return _checked_copy(op, out, kwargs.get("copy")) if kwargs else out
-        return general(x, *args, **kwargs)
+        return of_cell(x, *args, **kwargs)
+
+    def of_cell(x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Do the same for tensors of a class of their own, as distributed ones are."""
+        kind = getattr(x, "_vtype", None)
+        if active_modes or kwargs or kind is None or type(x) is not kind.cell or float in map(type, args):
+            return general(x, *args, **kwargs)
+        key = (kind, None if shape_free else x._value.shape, args)
+        try:
+            plan = seen.get(key) or remember(key, x, args, kwargs)
+        except TypeError:
+            return general(x, *args)
+        if plan is None or plan.run is None:
+            return general(x, *args)
+        out = kind.cell()
+        try:
+            out._value = plan.run(x._value)
+        except Exception as error:
+            raise explain(plan, (x,), dict(plan.attrs), error) from error
+        out._vtype = plan.out
+        out._node = None
+        if x._node is not None:
+            engine.record(plan, (x,), out)
+        if view:
+            link(out, x, plan)
+        return out
 
     return call
 

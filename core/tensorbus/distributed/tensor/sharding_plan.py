@@ -10,11 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from ...dispatch import kernel_preference
+from ...dispatch.modes import is_value_mode
+from ...dispatch.plan import new_cache
+from ...dispatch.plan import plan as plan_parts
 from ...dtypes.definition import DType
 from ...ops.definition import Op, Spec, table
 from ...ops.sharding_rules import Mark, Part, Strategy
+from ...tensor.tensor import Tensor
+from ...tracing.active_modes import active_modes
 from . import explicit_mode
 from .layout import Distributed, Layout, layout_of
 from .placements import Partial, Placement, Placements, Replicate, Shard, StridedShard, local_shape, plain
@@ -50,10 +56,32 @@ class ShardingPlan:
         if self.run is not None:
             out = self.run(locals_, self.attrs, *self.parts)
         if out is None:
-            out = table.run(op.name, locals_, self.attrs) if self.attrs else table.function(op.name)(*locals_)
+            out = self._on_parts(locals_) if self.attrs else table.function(op.name)(*locals_)
         if not op.results:
             return Distributed(out, self.results[0])
         return tuple([Distributed(x, layout) for x, layout in zip(out, self.results, strict=True)])
+
+    def _on_parts(self, parts: Sequence[Any]) -> Any:
+        """Return the result of the op on parts, whose plan is looked up by the sharding plan alone."""
+        op, attrs = self.op, self.attrs
+        if active_modes or kernel_preference.active():
+            return table.run(op.name, parts, attrs)
+        known = _part_plans.get(self)
+        if known is None:
+            known = _learn(self, parts)
+        kinds, plan = known
+        if plan is None:
+            return table.run(op.name, parts, attrs)
+        for x, kind in zip(parts, kinds, strict=True):
+            if type(x) is not Tensor or x._vtype is not kind or x._node is not None:
+                return table.run(op.name, parts, attrs)
+        out = Tensor()
+        try:
+            out._value = plan.run(*[x._value for x in parts])
+        except Exception:  # which says more of the operands
+            return table.run(op.name, parts, attrs)
+        out._vtype, out._node = plan.out, None
+        return out
 
     def moved(self, values: Sequence[Any]) -> list[Any]:
         """Return the parts of the operands in the placements that the op needs."""
@@ -65,6 +93,29 @@ class ShardingPlan:
             else redistribute(v.local, move.mesh, v.shape, v.layout.placements, move.placements)
             for v, move in zip(values, self.moves, strict=True)
         ]  # fmt: skip
+
+
+_MAX_PART_PLANS: Final = 4096
+_part_plans: Final[dict[Any, Any]] = new_cache()
+"""The types of parts and the plan of the op on them, by sharding plan; None where it depends on more."""
+
+
+def _learn(plan: ShardingPlan, parts: Sequence[Any]) -> tuple[Sequence[Any], Any]:
+    """Keep the plan of an op on parts, where it has a kernel for them, and return it with their types."""
+    kinds: list[Any] = [x._vtype if type(x) is Tensor else None for x in parts]
+    known: tuple[Sequence[Any], Any] = kinds, None
+    plain_parts = all(
+        k is not None and k.materialized is k and not is_value_mode(k.device.type) for k in kinds
+    )
+    if plain_parts and not plan.op.results:
+        shapes = None if plan.op.broadcasts else [x._value.shape for x in parts]
+        own = plan_parts(plan.op, kinds, shapes, plan.attrs)
+        if own.run is not None and own.lift is None:
+            known = kinds, own
+    if len(_part_plans) >= _MAX_PART_PLANS:
+        _part_plans.clear()
+    _part_plans[plan] = known
+    return known
 
 
 def plan_op(
