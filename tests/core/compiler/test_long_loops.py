@@ -173,9 +173,16 @@ def draws(x, w):
     return tb.nn.functional.dropout(x, 0.5)
 
 
+def reads_its_arguments_first(x, w):
+    a, b = x, x * w
+    for _ in range(ROUNDS):
+        a, b = b, tb.tanh(a + b * 0.5)
+    return a, b
+
+
 DIVIDED = [
     grows, while_with_a_count, stops_early, stops_on_a_value, ends, nested, reads_rows, handles_errors,
-    without_gradients, inside_a_function, writes_in_place,
+    without_gradients, inside_a_function, writes_in_place, reads_its_arguments_first,
 ]  # fmt: skip
 UNDIVIDED = [comprehension, generator, reduced, recursive, trains, draws]
 

@@ -198,6 +198,21 @@ def handles_errors(log):
     return fn
 
 
+def recovers_from_an_error(log):
+    def fn(x):
+        y = x * 2
+        log.append(y.sum().item())
+        try:
+            z = y.reshape((3,))
+        except tb.errors.ShapeError as error:
+            log.append(type(error).__name__)
+            z = y + 1
+        log.append(z.sum().item())
+        return z
+
+    return fn
+
+
 def suppresses_errors(log):
     def fn(x):
         y = x
@@ -294,8 +309,8 @@ def order_of_evaluation(log):
 
 CASES = [
     reads_in_the_middle, logs_lazily, returns_values, meter, progress, branches_on_a_value, goes_on_until,
-    every_other_step, fails_in_the_middle, handles_errors, suppresses_errors, modules_inside, closures,
-    without_gradients, order_of_evaluation,
+    every_other_step, fails_in_the_middle, handles_errors, recovers_from_an_error, suppresses_errors,
+    modules_inside, closures, without_gradients, order_of_evaluation,
 ]  # fmt: skip
 INPUTS = [[1.0, 0.5], [0.25, 0.125], [3.0, 4.0], [-1.0, 5.0], [0.5, 0.25], [0.1, 0.2]]
 

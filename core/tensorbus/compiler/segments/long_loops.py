@@ -34,6 +34,8 @@ MIN_CHANGING_ROUNDS: Final = 4
 """How many, where rounds have shapes of their own, so that no kernel serves two."""
 CHANGING_PART: Final = 4
 """Of the limit, loops whose shapes change may record one part of so many."""
+READING_PART: Final = 32
+"""At least one in so many ops of a layer reads a parameter, or something else from outside."""
 _CALLS_FORWARD: Final = frozenset({Module.__call__.__code__, Module._run.__code__})
 """Code of tensorbus between a call of the user's and the function that it leads to, known to a division."""
 
@@ -134,8 +136,8 @@ class _History:
     ) -> tuple[int, int, int]:
         """Return how many ops a part of a function has recorded, and how often most of them at least.
 
-        Last, how often those of the same shapes. Ops that read tensors from outside count, if there are any:
-        they differ from layer to layer.
+        Last, how often those of the same shapes. Ops that read tensors from outside count, if they are more
+        than a few: they differ from layer to layer.
         """
         inside: dict[int, bool] = {}
         every: Counter[object] = Counter()
@@ -155,7 +157,8 @@ class _History:
                 shaped[token, shape] += 1
                 if taken:
                     reading[token] += 1
-        return every.total(), _lower_quartile(reading or every), _lower_quartile(shaped)
+        telling = reading if reading.total() * READING_PART >= every.total() else every
+        return every.total(), _lower_quartile(telling), _lower_quartile(shaped)
 
 
 def _lower_quartile(counts: Counter[object]) -> int:

@@ -122,7 +122,7 @@ class NameFlow:
             return entered | self._live_block(s.body, after, inside)
         if isinstance(s, ast.Try):
             last = self._live_block(s.finalbody, after, exits)
-            handlers = last
+            handlers = last if s.finalbody else exits.handled
             for handler in s.handlers:
                 handlers = handlers | (self._live_block(handler.body, last, exits) - {handler.name})
                 handlers = handlers | (read(handler.type, local) if handler.type else _NONE)
