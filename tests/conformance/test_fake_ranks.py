@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,6 +51,11 @@ def collectives(device: str) -> list[tb.Tensor]:
         results.append(other)
     dist.barrier()
     return [*results, *parts]
+
+
+def elements(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return how many elements a call brings, in one tensor or in parts."""
+    return sum(map(math.prod, shapes))
 
 
 class Net(nn.Module):
@@ -103,8 +109,10 @@ def test_shapes_and_schedule_are_those_of_ranks_that_communicate(name: str, wher
     for rank in range(RANKS):
         with fake(rank, RANKS) as store:
             assert run() == expected[rank]
-            noted = [(c.sequence, c.operation, c.shapes, c.dtype) for c in store.calls]
-        assert noted == [call[1:] for call in expected[rank][1]]
+            noted = [(c.sequence, c.operation, elements(c.shapes), c.dtype) for c in store.calls]
+        assert noted == [
+            (n, name, elements(shapes), dtype) for _, n, name, shapes, dtype in expected[rank][1]
+        ]
 
 
 def test_bytes_are_those_of_tensors_and_of_the_shortest_way() -> None:

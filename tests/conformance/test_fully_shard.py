@@ -21,6 +21,8 @@ X, Y = tb.randn(8, 6, device="cpu"), tb.randn(8, 3, device="cpu")
 class Net(nn.Module):
     """Layers of lengths that four ranks do not divide, and a parameter of the whole."""
 
+    checkpointed = False
+
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
         self.a = nn.Linear(6, 7, device=device)
@@ -29,6 +31,8 @@ class Net(nn.Module):
 
     def forward(self, x: tb.Tensor) -> tb.Tensor:
         """Return a row of three for each row of six."""
+        if self.checkpointed:
+            return tb.checkpoint(self.b, tb.tanh(tb.checkpoint(self.a, x))) * self.scale
         return self.b(tb.tanh(self.a(x))) * self.scale
 
 
@@ -39,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "adds up": {"sync": False},
     "hybrid": {"mesh": (2, 2)},
     "clipped": {"clip": 0.05},
+    "checkpointed": {"checkpointed": True},
     "in the host": {"offload_policy": dist.CPUOffloadPolicy()},
     "from shapes": {"meta": True},
     "averaged in float64": {"mp_policy": dist.MixedPrecisionPolicy(reduce_dtype=tb.float64)},
@@ -71,7 +76,8 @@ def divided(model: Net, **options: Any) -> Net:
 
 def losses(
     size: int, device: str, mesh: tuple[int, ...] | None = None, clip: float | None = None,
-    sync: bool = True, meta: bool = False, split: bool = False, compiled: bool = False, **options: Any,
+    sync: bool = True, meta: bool = False, split: bool = False, compiled: bool = False,
+    checkpointed: bool = False, **options: Any,
 ) -> list[Any]:  # fmt: skip
     """Train for twenty steps on ``size`` ranks; return the losses, the same on each.
 
@@ -81,6 +87,7 @@ def losses(
     def rank() -> Any:
         with tb.device("meta") if meta else contextlib.nullcontext():
             model = Net("meta" if meta else device)
+        model.checkpointed = checkpointed
         if size > 1:
             layout = None
             if mesh is not None:

@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class Store(Protocol):
-    """A small table of bytes that all ranks see. Keys are text; waiting has a limit in seconds."""
+    """A small table of bytes that all ranks see. Keys are text; waiting has a limit in seconds.
+
+    One with a true attribute ``alone`` says that no other rank is there.
+    """
 
     def set(self, key: str, value: bytes) -> None:
         """Put ``value`` under ``key``, in the place of what was there."""

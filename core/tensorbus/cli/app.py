@@ -184,6 +184,57 @@ def main() -> None:
     app()
 
 
+@app.command()
+def plan(
+    model: Annotated[
+        str, typer.Option(help="gpt2, llama-8b, llama-70b, or module:function, which returns a module and"
+                               " the arguments of its forward.")
+    ],
+    mesh: Annotated[
+        str, typer.Option(help="The ranks: ddp copies, dp divides parameters, tp splits layers; dp=64,tp=8.")
+    ],
+    batch: Annotated[int, typer.Option(min=1, help="Sequences in a step, of each group of tp.")] = 1,
+    sequence: Annotated[int | None, typer.Option(min=1, help="Tokens in a sequence.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Blocks.")] = None,
+    width: Annotated[int | None, typer.Option(min=1, help="Numbers that stand for a token.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Heads of attention.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Width inside of feed-forward layers.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1, help="Different tokens.")] = None,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Keep the inputs of blocks, and run these again.")
+    ] = False,
+    compute_dtype: Annotated[str, typer.Option(help="What dp computes in, such as bfloat16.")] = "",
+    reduce_dtype: Annotated[str, typer.Option(help="What dp averages gradients in.")] = "",
+    optimizer: Annotated[str, typer.Option(help="adamw, sgd or momentum.")] = "adamw",
+    rank: Annotated[int, typer.Option(min=0, help="Which rank to be: the first has the largest parts.")] = 0,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Show memory and communication of a training step of one rank of many, without any of them.
+
+    The step runs on tensors without elements, with ranks that are not there: what is printed was measured.
+    """
+    from . import plan as plan_command
+
+    sizes = {
+        "layers": layers, "width": width, "heads": heads, "kv_heads": kv_heads, "hidden": hidden,
+        "vocabulary": vocabulary, "sequence": sequence,
+    }  # fmt: skip
+    with conformance_command.problems():
+        result = plan_command.plan(
+            plan_command.builder(
+                model, batch, checkpoint, {name: n for name, n in sizes.items() if n is not None}
+            ),
+            plan_command.mesh_of(mesh), rank=rank, optimizer=optimizer,
+            compute_dtype=plan_command.dtype_of(compute_dtype),
+            reduce_dtype=plan_command.dtype_of(reduce_dtype), progress=waiting,
+        )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(plan_command.as_dict(result), indent=2))
+    else:
+        plan_command.render(result, Console())
+
+
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(
     script: Annotated[str, typer.Argument(help="The script, or with -m the module.")],

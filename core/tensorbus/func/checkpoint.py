@@ -5,6 +5,7 @@ Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory cost", 2016
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -18,6 +19,18 @@ from ..tensor.grad_mode import GradMode, is_grad_enabled
 from ..tensor.tensor import Leaf, Tensor
 from ..tracing.active_tracer import active_tracer
 from .pytree import leaves, tree_map
+
+
+class _Thread(threading.local):
+    recomputing = False
+
+
+_thread = _Thread()
+
+
+def is_recomputing() -> bool:
+    """Return whether a block of ``checkpoint`` is running again in this thread, for its gradient."""
+    return _thread.recomputing
 
 
 class _Block(engine.Node):
@@ -34,8 +47,12 @@ class _Block(engine.Node):
                 " one."
             )
         active, start = active_tracer(), next(node_order.order)
-        with GradMode(True), active.recomputed() if active is not None else nullcontext():
-            results = _made(self.run(), start)
+        before, _thread.recomputing = _thread.recomputing, True
+        try:
+            with GradMode(True), active.recomputed() if active is not None else nullcontext():
+                results = _made(self.run(), start)
+        finally:
+            _thread.recomputing = before
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
         pairs = [(x, seed) for x, seed in zip(results, seeds, strict=True) if seed is not None]
         keep = {id(parent) for parent in self.parents}

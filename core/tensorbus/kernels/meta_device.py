@@ -8,6 +8,7 @@ so that none is lacking; a custom op may register its own. What asks for element
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ..backend_interface.protocols import Call, DeviceProperties, Kernel, KernelTable, MemoryStats, Runtime
@@ -19,6 +20,7 @@ from ..errors import DeviceError
 from ..ops.definition import table
 from ..ops.elementwise.family import broadcast_shapes
 from ..plugins.hookspecs import hookimpl
+from .meta_memory import Storage, counting
 
 META: Final = "meta"
 
@@ -26,10 +28,12 @@ META: Final = "meta"
 class ShapeValue:
     """A value: its shape alone. The dtype is in the tensor's type, as on every device."""
 
-    __slots__ = ("__weakref__", "shape")
+    __slots__ = ("__weakref__", "shape", "storage", "strides")
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self.storage: Storage | None = None
+        self.strides: Shape | None = None
 
     def __repr__(self) -> str:
         return f"ShapeValue({self.shape})"
@@ -48,11 +52,14 @@ class MetaRuntime:
 
     def from_host(self, data: memoryview, shape: Shape, dtype: DType, index: int) -> ShapeValue:
         """Return a value of this shape; the elements are dropped."""
-        return ShapeValue(tuple(shape))
+        return self.of_shape(shape, dtype, index)
 
     def of_shape(self, shape: Shape, dtype: DType, index: int) -> ShapeValue:
         """Return a value of this shape: see ``backend_interface.capabilities.HasNoElements``."""
-        return ShapeValue(tuple(shape))
+        value = ShapeValue(tuple(shape))
+        if counting.memory is not None:
+            counting.memory.note(value, dtype.itemsize)
+        return value
 
     def to_host(self, value: ShapeValue, dtype: DType, index: int) -> memoryview:
         """Raise ``DeviceError``: there are no elements."""
@@ -77,18 +84,25 @@ class MetaRuntime:
 def by_shape_rule(call: Call) -> Callable[..., Any]:
     """Return what takes values to the results of an op: its shape rule alone."""
     if call.shapes is None:
-        return _broadcast
+        return partial(_broadcast, call.out_dtype.itemsize)
     op = table[call.op]
     specs = op.specs(tuple(Spec(s, d) for s, d in zip(call.shapes, call.dtypes, strict=True)), call.attrs)
-    shapes = [spec.shape for spec in specs]
-    if op.results:
-        return lambda *_: tuple([ShapeValue(shape) for shape in shapes])
-    shape = shapes[0]
-    return lambda *_: ShapeValue(shape)
+
+    def run(*values: Any) -> Any:
+        results = [ShapeValue(spec.shape) for spec in specs]
+        if counting.memory is not None:
+            for result, spec in zip(results, specs, strict=True):
+                counting.memory.note(result, spec.dtype.itemsize, (*values, None)[0], op.view, call.attrs)
+        return tuple(results) if op.results else results[0]
+
+    return run
 
 
-def _broadcast(*values: Any) -> ShapeValue:
-    return ShapeValue(broadcast_shapes(*[v.shape for v in values if type(v) is ShapeValue]))
+def _broadcast(itemsize: int, *values: Any) -> ShapeValue:
+    value = ShapeValue(broadcast_shapes(*[v.shape for v in values if type(v) is ShapeValue]))
+    if counting.memory is not None:
+        counting.memory.note(value, itemsize)
+    return value
 
 
 def _call_with_attributes(call: Call) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import tensorbus as tb
@@ -33,7 +34,7 @@ class Communicator:
 
     def __init__(self, rendezvous: Rendezvous, calls: list[Call]) -> None:
         self._ranks, self._rank, self._size = rendezvous.ranks, rendezvous.rank, rendezvous.size
-        self._calls, self._count = calls, 0
+        self._calls, self._counts = calls, Counter[str]()
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Combine the tensor with copies of it."""
@@ -63,11 +64,11 @@ class Communicator:
 
     def send(self, x: tb.Tensor, to: int) -> None:
         """Note it."""
-        self._note("send", [x], x.nbytes)
+        self._note("send", [x], x.nbytes, f"to {to}")
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Return zeros."""
-        self._note("recv", [like], 0)
+        self._note("recv", [like], 0, f"from {source}")
         return tb.zeros_like(like)
 
     def barrier(self) -> None:
@@ -80,13 +81,13 @@ class Communicator:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _note(self, operation: str, xs: Sequence[tb.Tensor], sent: int) -> None:
-        self._count += 1
+    def _note(self, operation: str, xs: Sequence[tb.Tensor], sent: int, between: str = "all") -> None:
+        self._counts[between] += 1
         self._calls.append(
             Call(
                 operation=operation,
                 group=self._ranks,
-                sequence=self._count,
+                sequence=self._counts[between],
                 bytes=sum(x.nbytes for x in xs),
                 sent=sent,
                 shapes=tuple(x.shape for x in xs),

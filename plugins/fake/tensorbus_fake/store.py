@@ -36,6 +36,8 @@ class FakeStore:
     b'cpu'
     """
 
+    alone = True
+
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self._values = tb.distributed.MemoryStore()

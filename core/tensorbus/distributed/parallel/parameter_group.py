@@ -14,6 +14,7 @@ from typing import Any, Final
 from ...autograd.engine import FREED, Node, no_grad
 from ...autograd.node_order import order
 from ...dtypes.definition import DType
+from ...func.checkpoint import is_recomputing
 from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ...ops.definition import table
@@ -163,6 +164,11 @@ class ParameterGroup:
         self.depth += 1
         if self.depth > 1:
             return
+        if is_recomputing():  # going back: the group that ran before is needed next
+            self.unshard()
+            if self.preceding is not None and self.preceding.depth == 0 and self.preceding.deferred:
+                self.preceding.start()
+            return
         before, self.schedule.last = self.schedule.last, self
         if before is not None and before is not self:
             before.following, self.preceding = self, before
@@ -176,22 +182,23 @@ class ParameterGroup:
         if self.depth:
             return
         self._register(self.parameters)
-        if not self.reshard_after_forward:
-            return
+        if not self.reshard_after_forward or is_recomputing():
+            return  # what runs again is needed at once
         self._defer([x._node for x in results], began)
         self._whole = None
 
     def take(self, place: int, g: Tensor) -> bool:
-        """Keep the gradient of a whole parameter; the last one starts the reduce-scatter."""
+        """Keep the gradient of a whole parameter; with the last one the whole ones go."""
         with no_grad():
             known = self._gradients.get(place)
             g = part_of(g.detach())
             self._gradients[place] = g if known is None else known + g
             self._arrived.add(place)
-            if self.sync and all(
-                k in self._arrived or not p.requires_grad for k, p in enumerate(self.parameters)
-            ):
-                self._reduce()
+            if all(k in self._arrived or not p.requires_grad for k, p in enumerate(self.parameters)):
+                if self.sync:
+                    self._reduce()
+                if self.reshard_after_forward and self.depth == 0:
+                    self._whole, self.deferred = None, False
         return True
 
     def finish(self) -> None:
@@ -284,8 +291,8 @@ class ParameterGroup:
                 continue
             seen.add(id(node))
             stack.extend(parent for parent in node.parents if parent is not None)
-            if not isinstance(node, Node) or node.values is FREED:
-                continue
+            if not isinstance(node, Node) or node.values is FREED or not node.values:
+                continue  # that of a checkpoint has no values
             values = [
                 x if x is None or isinstance(x, FromShards) else self._recipe(parent) or x
                 for x, parent in zip(node.values, node.parents, strict=True)

@@ -116,7 +116,7 @@ class ProcessGroup(KnownByIdentity):
             begun = _event_of(device)
         work = Work(finish, self._check)
         run = partial(self._beside, call, device, begun, fallback_mode(), work)
-        if connection is not None and connection.queues and self._is_idle():
+        if self.world.alone or (connection is not None and connection.queues and self._is_idle()):
             self._inline = threading.get_ident()
             try:
                 work._run(run)

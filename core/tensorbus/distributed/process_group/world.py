@@ -41,6 +41,8 @@ class World:
         self.rank, self.size, self.store = rank, size, store
         self.local_rank = rank if local_rank is None else local_rank
         self.timeout, self.prefer, self.threads = float(timeout), prefer, threads
+        self.alone: bool = getattr(store, "alone", False)
+        """Whether the other ranks are not there: calls wait for nobody, and run where they are made."""
         self.token = f"@{next(_numbers)}.{rank}" if threads else ""
         """What sets the names of its groups apart from those of other threads, or of what the process was."""
         self.generator = Generator()

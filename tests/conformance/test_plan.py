@@ -1,0 +1,141 @@
+"""``tensorbus plan`` prints what ranks that communicate take: memory, and every collective."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus import optim
+from tensorbus.cli import plan, plan_models
+from tensorbus.cli.app import app
+from tensorbus.kernels.meta_memory import count_memory
+from typer.testing import CliRunner
+
+SIZES = {"layers": 2, "width": 24, "heads": 4, "kv_heads": 4, "vocabulary": 37, "sequence": 10}
+MESHES = ["dp=3", "tp=4", "ddp=2", "dp=2,tp=2", "ddp=2,dp=2"]
+
+
+def build(name: str) -> Any:
+    return plan_models.build(name, 2, False, SIZES)
+
+
+def step(name: str, mesh: dict[str, int]) -> tuple[tuple[int, int, int], Counter[Any]]:
+    """Train a step on ranks that communicate, with elements; return bytes, and the second step's calls."""
+    grid = dist.init_device_mesh("cpu", tuple(mesh.values()), mesh_dim_names=tuple(mesh))
+    model, arguments = build(name)
+    model = plan._divided(model, grid, dist.MixedPrecisionPolicy())
+    optimizer = optim.AdamW(model.parameters())
+    plan._step(model, arguments, optimizer, "tp" in mesh)
+    before = dist.records()
+    with dist.loss_parallel():
+        model(*arguments).backward()
+    parameters = [*{id(p): p for p in model.parameters()}.values()]
+    gradients = [p.grad for p in parameters]
+    optimizer.step()
+    states = [x for p in parameters for x in optimizer.state[p].values() if isinstance(x, tb.Tensor)]
+    sizes = [sum(parts(x) for x in xs) for xs in (parameters, gradients, states)]
+    calls: Counter[Any] = Counter()
+    groups = {group.label: name for group, name in zip(grid.groups, mesh, strict=True)}
+    for record in dist.records()[len(before) :]:
+        key = groups[record.group], record.operation
+        calls[*key, "calls"] += 1
+        calls[*key, "bytes"] += sum(map(math.prod, record.shapes)) * tb.dtypes.dtype(record.dtype).itemsize
+    return (sizes[0], sizes[1], sizes[2]), calls
+
+
+def parts(x: Any) -> int:
+    return (x.to_local() if isinstance(x, dist.DTensor) else x).nbytes  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("text", MESHES)
+@pytest.mark.parametrize("name", ["gpt2", "llama-8b"])
+def test_bytes_and_calls_are_those_of_ranks_that_communicate(name: str, text: str) -> None:
+    mesh = plan.mesh_of(text)
+    size = math.prod(mesh.values())
+    with tb.device("cpu"):
+        expected = dist.run_ranks(step, size, name, mesh, timeout=120)
+    for rank in (0, size - 1):
+        result = plan.plan(lambda: build(name), mesh, rank=rank)
+        memory, calls = result.memory, Counter[Any]()
+        for row in result.traffic:
+            calls[row.dimension, row.operation, "calls"] = row.calls
+            calls[row.dimension, row.operation, "bytes"] = row.bytes
+        assert ((memory.parameters, memory.gradients, memory.optimizer), calls) == expected[rank]
+        assert memory.activations > 0
+        assert memory.peak > memory.parameters + memory.optimizer + memory.activations
+
+
+def test_checkpointed_blocks_keep_their_inputs() -> None:
+    plain, checkpointed = [
+        [
+            plan.plan(partial(plan_models.build, "llama-8b", 2, again, SIZES | {"layers": n}), {"dp": 2})
+            for n in (2, 5)
+        ]
+        for again in (False, True)
+    ]
+    inputs = 2 * SIZES["sequence"] * SIZES["width"] * 4
+    grown = [more.memory.activations - few.memory.activations for few, more in (plain, checkpointed)]
+    assert grown[1] == 3 * inputs < grown[0]
+    assert checkpointed[1].traffic == plain[1].traffic
+
+
+def test_storage_is_counted_once_and_until_nobody_sees_it() -> None:
+    with count_memory() as memory:
+        x = tb.ones((2, 3), device="meta")
+        views = [x[1:], x.T, x.reshape(-1), tb.broadcast_to(x, (5, 2, 3))]
+        assert memory.allocated == 24
+        copy = x.T.reshape(-1)
+        del x
+        assert memory.allocated == 48
+        views.clear()
+        assert memory.allocated == 24
+        memory.reset_peak()
+        (copy + 1).sum()
+        assert memory.peak == 24 + 24 + 4
+        with pytest.raises(tb.TensorbusError, match="counted already"), count_memory():
+            pass
+
+
+def test_the_command_prints_tables_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_model.py").write_text(
+        "import tensorbus as tb\n"
+        "from tensorbus import nn\n"
+        "def net():\n    return nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4)), (tb.ones((2, 6)),)\n"
+        "def wrong():\n    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_model", raising=False)
+    answer = CliRunner().invoke(app, ["plan", "--model", "own_model:net", "--mesh", "dp=4", "--json"])
+    assert answer.exit_code == 0, answer.output
+    result = json.loads(answer.stdout)
+    assert result["elements"] == 6 * 4 + 4 + 4 * 4 + 4
+    assert result["memory"]["parameters"] == (6 + 1 + 4 + 1) * 4
+    answer = CliRunner().invoke(app, ["plan", "--model", "own_model:net", "--mesh", "dp=4"])
+    assert "rank 0 of 4 (dp=4)" in answer.stdout
+    assert "reduce_scatter" in answer.stdout
+    answer = CliRunner().invoke(app, ["plan", "--model", "own_model:wrong", "--mesh", "dp=4"])
+    assert (answer.exit_code, "must return a module and a tuple" in answer.output) == (2, True)
+
+
+WRONG = {
+    "--mesh": ("pp=2", "each dimension once"), "--model": ("gpt7", "gpt2, llama-8b, llama-70b or module"),
+    "--optimizer": ("lion", "adamw, sgd, momentum"), "--rank": ("4", "0 to 3"), "--heads": ("5", "divisible"),
+    "--compute-dtype": ("float7", "float7"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_wrong_options_are_named(option: str) -> None:
+    value, text = WRONG[option]
+    options = {"--mesh": "dp=4", "--model": "gpt2", option: value}
+    answer = CliRunner().invoke(app, ["plan", *[word for pair in options.items() for word in pair]])
+    assert answer.exit_code == 2
+    assert text in " ".join(answer.output.split())
