@@ -31,7 +31,7 @@ from ..tracing.active_tracer import DEFERRED_CODE
 from .call_codegen import arguments_function, call_function, has_short_way, short_key
 from .call_layout import layout_of, mutated_places, split
 from .kernel_source import KernelSource, check_takes_source, preparing_source
-from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, preparing, vjp_of
+from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, learn_shapes, preparing, vjp_of
 from .schema import Schema, schema_of
 
 __all__ = ["CustomOp", "VmapInfo", "custom_op", "custom_op_names", "definition_of", "get_op", "unregister"]
@@ -121,16 +121,17 @@ def custom_op(
     """Make an op of an annotated function of tensors, which tensorbus calls and does not look into.
 
     ``name`` is ``"namespace::name"``. The annotations say what it takes: ``Tensor``, ``list[Tensor]``,
-    ``int``, ``float``, ``bool``, ``str``, ``DType``, ``tuple[int, ...]``, each also with ``| None``; and what
-    it returns: ``Tensor``, a tuple of tensors, ``list[Tensor]`` or None. ``mutates_args`` names the arguments
-    that it changes in place. ``device_types`` are those that the function is the kernel for; None: all. On
-    another one the op runs where ``register_kernel`` has given it a kernel, or on the host where
-    ``tb.fallback`` allows that; else the call raises ``UnsupportedOpError``.
+    ``int``, ``float``, ``bool``, ``str``, ``DType``, a sequence of one of these such as ``list[float]``, each
+    also with ``| None``; and what it returns: ``Tensor``, a tuple of tensors, ``list[Tensor]`` or None.
+    ``mutates_args`` names the arguments that it changes in place. ``device_types`` are those that the
+    function is the kernel for; None: all. On another one the op runs where ``register_kernel`` has given it a
+    kernel, or on the host where ``tb.fallback`` allows that; else the call raises ``UnsupportedOpError``.
 
     It must be a function of its arguments, and return tensors of its own, no argument and no view of one:
     compiled programs run equal calls once and unused ones never. One that does more than compute, as one that
     communicates, is ``ordered``: programs do each of its calls, in the order in which they were made. Where
-    it uses more than tensor functions, ``register_fake`` has to say the shapes of its results.
+    it uses more than tensor functions, ``register_fake`` has to say the shapes of its results for programs
+    and transforms; without it the first eager call for operands of some shapes runs the function twice.
 
     A second op of the name is refused, unless it is the same function of the same module, loaded again.
     Raises ``ArgumentError`` for annotations that cannot be read, ``PluginError`` for a name that is taken.
@@ -325,6 +326,10 @@ def _function(definition: Definition) -> Any:
 
     def slow(values: tuple[Any, ...]) -> Any:
         operands, attrs = split(schema, values)
+        if definition.fake is None and not (
+            active_modes or definition.ordered or schema.returns == "nothing"
+        ):
+            learn_shapes(definition, operands, attrs)
         has_kernels = definition.everywhere or definition.kernels
         if short and has_kernels and not active_modes and all(type(x) is Tensor for x in operands):
             _learn(schema, plans, values, operands, attrs)

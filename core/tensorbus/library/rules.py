@@ -39,6 +39,8 @@ from .schema import Schema
 from .shared_memory import may_be_view, shares_memory
 
 _OWN_ERRORS: Final = (ShapeError, DtypeError, ArgumentError)
+_MOST_SEEN: Final = 1024
+"""Calls of a function without a fake whose shapes are remembered."""
 
 
 class VmapInfo(NamedTuple):
@@ -53,7 +55,7 @@ class Definition:
 
     ``decompose``, ``vjp`` and ``jvp_rule`` are in the form that an op has them in, of an op whose operands
     have names; what is registered afterwards counts before them. ``reads`` are the user's functions behind
-    them.
+    them. ``seen`` holds what a function that needs values has returned, by what it was called with.
     """
 
     schema: Schema
@@ -71,6 +73,7 @@ class Definition:
     vjp: Callable[..., Any] | None = None
     jvp_rule: Callable[..., Any] | None = None
     reads: tuple[Callable[..., Any], ...] = ()
+    seen: dict[Any, tuple[Spec, ...] | None] = field(default_factory=dict)
     dtypes: tuple[DType, ...] = ALL
     ordered: bool = False
     doc: str = ""
@@ -95,7 +98,13 @@ def infer(definition: Definition, operands: Sequence[Spec], attrs: Mapping[str, 
         return changed
     stand_ins = [OPS.wrap(Node(op="input", attrs={"index": k}, spec=spec)) for k, spec in enumerate(operands)]
     rule = definition.fake or definition.function
-    returned = _fake_result(definition, rule, arguments_of(schema, stand_ins, attrs))
+    try:
+        returned = _fake_result(definition, rule, arguments_of(schema, stand_ins, attrs))
+    except UnsupportedOpError:
+        known = None if active_modes else definition.seen.get(_call_key(operands, attrs))
+        if known is None:
+            raise
+        return known
     results = [returned] if schema.returns == "tensor" else flattened(returned)
     specs = tuple(_spec(schema, x) for x in results)
     if schema.results not in (None, len(specs)):
@@ -104,6 +113,55 @@ def infer(definition: Definition, operands: Sequence[Spec], attrs: Mapping[str, 
             f" {schema.results}."
         )
     return (*specs, *changed)
+
+
+def _call_key(operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Any:
+    return tuple(operands), tuple(attrs.items())
+
+
+def learn_shapes(definition: Definition, operands: Sequence[Tensor], attrs: Mapping[str, Any]) -> None:
+    """Run the kernel once for the shapes of its results, where it needs values and no fake says them.
+
+    Nothing is recorded, and what it mutates are values of its own.
+    """
+    specs = [Spec(x.shape, x.dtype) for x in operands]
+    key = _call_key(specs, attrs)
+    if key in definition.seen:
+        return
+    answer = None
+    try:
+        infer(definition, specs, attrs)
+    except UnsupportedOpError:
+        function = definition.kernels.get(operands[0].device.type)
+        if function is None and definition.everywhere:
+            function = definition.function
+        if function is None or isinstance(function, KernelSource):
+            raise
+        answer = _specs_by_running(definition, function, operands, attrs)
+    if len(definition.seen) >= _MOST_SEEN:
+        definition.seen.clear()
+    definition.seen[key] = answer
+
+
+def _specs_by_running(
+    definition: Definition, function: Callable[..., Any], operands: Sequence[Tensor], attrs: Mapping[str, Any]
+) -> tuple[Spec, ...]:
+    schema = definition.schema
+    token = grad_enabled.set(False)
+    try:
+        own_operands = [wrap(materialize(x), x._vtype.materialized) for x in operands]
+        returned = call(function, schema, arguments_of(schema, own_operands, attrs))
+    finally:
+        grad_enabled.reset(token)
+    results = [returned] if schema.returns == "tensor" else flattened(returned)
+    for place, result in enumerate(results):
+        if not isinstance(result, Tensor):
+            raise ShapeError(
+                f"{schema.name}: the kernel returned a {type(result).__name__} as result {place}; a tensor is"
+                f" due."
+            )
+    changed = [operands[k] for k in mutated_places(schema, layout_of(schema, attrs))]
+    return tuple([Spec(x.shape, x.dtype) for x in (*results, *changed)])
 
 
 def _rule_name(definition: Definition) -> str:
@@ -238,7 +296,7 @@ def _value(schema: Schema, x: Any, kind: ValueType, shape: tuple[int, ...], plac
         raise DeviceError(f"{schema.name}: the kernel returned {got} as result {place}; {due} is due.")
     raise ShapeError(
         f"{schema.name}: the kernel returned {got} as result {place}, where its shape rule says {due}."
-        f" Correct the kernel, or what register_fake says."
+        f" Correct the kernel, or what register_fake says: shapes follow from those of the arguments."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from keyword import iskeyword
 from operator import index
 from typing import Any, Final, Literal, Union, get_args, get_origin
@@ -16,18 +16,19 @@ from ..errors import ArgumentError, DtypeError
 from ..tensor.tensor import Tensor
 from ..tracing.sym_int import SymInt
 
-Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "dtype", "ints"]
+Kind = Literal["tensor", "tensors", "int", "float", "bool", "str", "dtype", "sequence"]
 SUPPORTED: Final = (
-    "Tensor, list[Tensor] or Sequence[Tensor], int, float, bool, str, DType, tuple[int, ...] (or a tuple of a"
-    " fixed number of int), each also with `| None`"
+    "Tensor, list[Tensor] or Sequence[Tensor], int, float, bool, str, DType, a sequence of one of these such"
+    " as list[float], Sequence[int], tuple[int, ...] or tuple[int, int], each also with `| None`"
 )
 _SCALARS: Final[dict[Any, Kind]] = {int: "int", float: "float", bool: "bool", str: "str", DType: "dtype"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A parameter of the function: ``count`` is how many integers a tuple holds, None where any.
+    """A parameter of the function.
 
+    Of a sequence ``element`` is the kind of each, and ``count`` how many there are, None where any number.
     ``dtype`` is what a number is passed to a kernel in; None: what its kind says.
     """
 
@@ -36,6 +37,7 @@ class Parameter:
     optional: bool
     keyword_only: bool
     default: Any
+    element: Kind | None = None
     count: int | None = None
     dtype: DType | None = None
 
@@ -99,8 +101,13 @@ class Schema:
 
 
 def _text(parameter: Parameter, mutated: bool) -> str:
-    kinds = {"tensor": "Tensor", "tensors": "list[Tensor]", "dtype": "DType", "ints": "tuple[int, ...]"}
-    text = f"{parameter.name}: {kinds.get(parameter.kind, parameter.kind)}"
+    kinds = {"tensor": "Tensor", "tensors": "list[Tensor]", "dtype": "DType"}
+    kind = kinds.get(parameter.kind, parameter.kind)
+    if parameter.element is not None:
+        element = kinds.get(parameter.element, parameter.element)
+        inner = f"{element}, ..." if parameter.count is None else ", ".join([element] * parameter.count)
+        kind = f"tuple[{inner}]"
+    text = f"{parameter.name}: {kind}"
     if parameter.optional:
         text += " | None"
     if not parameter.required:
@@ -152,13 +159,13 @@ def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
     if iskeyword(parameter.name) or parameter.name.startswith("_"):
         raise ArgumentError(f"{where}: a name does not begin with an underscore.")
     inner, optional = _without_none(parameter.annotation)
-    kind, count = _kind(inner)
+    kind, element, count = _kind(inner)
     if kind is None:
         shown = getattr(parameter.annotation, "__name__", None) or str(parameter.annotation)
         raise ArgumentError(f"{where} is annotated with {shown}; it may be {SUPPORTED}.")
     described = Parameter(
-        name=parameter.name, kind=kind, optional=optional, count=count, default=parameter.empty,
-        keyword_only=parameter.kind is parameter.KEYWORD_ONLY,
+        name=parameter.name, kind=kind, element=element, count=count, optional=optional,
+        keyword_only=parameter.kind is parameter.KEYWORD_ONLY, default=parameter.empty,
     )  # fmt: skip
     if parameter.default is parameter.empty:
         return described
@@ -167,10 +174,7 @@ def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
     default = None if parameter.default is None else scalar(name, described, parameter.default)
     if default is None and not optional:
         raise ArgumentError(f"{where}: its default is None, so its annotation must say `| None`.")
-    return Parameter(
-        name=parameter.name, kind=kind, optional=optional, count=count, default=default,
-        keyword_only=described.keyword_only,
-    )  # fmt: skip
+    return replace(described, default=default)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -183,22 +187,22 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     return rest[0], True
 
 
-def _kind(annotation: Any) -> tuple[Kind | None, int | None]:
+def _kind(annotation: Any) -> tuple[Kind | None, Kind | None, int | None]:
+    """Return the kind that an annotation means, and those of a sequence's elements and how many there are."""
     if isinstance(annotation, type) and issubclass(annotation, Tensor) and get_origin(annotation) is None:
-        return "tensor", None
+        return "tensor", None, None
     if annotation in _SCALARS:
-        return _SCALARS[annotation], None
+        return _SCALARS[annotation], None, None
     origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin not in (list, tuple, Sequence):
-        return None, None
+    if origin not in (list, tuple, Sequence) or not arguments:
+        return None, None, None
     any_number = origin is not tuple or (len(arguments) == 2 and arguments[1] is ...)
-    if any_number and len(arguments) >= 1 and arguments[0] is Tensor:
-        return "tensors", None
-    if any_number and len(arguments) >= 1 and arguments[0] is int:
-        return "ints", None
-    if origin is tuple and arguments and all(a is int for a in arguments):
-        return "ints", len(arguments)
-    return None, None
+    if any_number and arguments[0] is Tensor:
+        return "tensors", None, None
+    element = _SCALARS.get(arguments[0])
+    if element is not None and (any_number or all(a is arguments[0] for a in arguments)):
+        return "sequence", element, None if any_number else len(arguments)
+    return None, None, None
 
 
 def _results(name: str, annotation: Any) -> tuple[int | None, Literal["nothing", "tensor", "tuple", "list"]]:
@@ -227,33 +231,41 @@ def scalar(name: str, parameter: Parameter, value: Any) -> Any:
         return number_in(name, parameter.name, parameter.dtype, value)
     kind = parameter.kind
     try:
-        if isinstance(value, Tensor):
-            raise TypeError
-        if kind == "int":
-            return value if type(value) in (int, SymInt) else int(index(value))
-        if kind == "float":
-            if isinstance(value, (str, bytes)):
-                raise TypeError
-            return float(value)
-        if kind == "bool" and getattr(type(value), "__name__", "") in ("bool", "bool_"):
-            return bool(value)
-        if kind == "str" and isinstance(value, str):
-            return str(value)
-        if kind == "dtype":
-            return dt.dtype(value)
-        if kind == "ints" and not isinstance(value, (str, bytes)):
-            numbers = tuple([n if type(n) in (int, SymInt) else int(index(n)) for n in value])
-            if parameter.count in (None, len(numbers)):
-                return numbers
+        if parameter.element is None:
+            return _scalar_of(kind, value)
+        if not isinstance(value, (str, bytes, Tensor)):
+            values = tuple([_scalar_of(parameter.element, each) for each in value])
+            if parameter.count in (None, len(values)):
+                return values
     except TypeError:
         pass
-    needed = {
-        "int": "an int", "float": "a float", "bool": "a bool", "str": "a str", "dtype": "a dtype",
-        "ints": f"a tuple of {'' if parameter.count is None else f'{parameter.count} '}int",
-    }[kind]  # fmt: skip
+    needed = _NEEDED.get(kind, "")
+    if parameter.element is not None:
+        count = "" if parameter.count is None else f"{parameter.count} "
+        needed = f"a tuple of {count}{_NEEDED[parameter.element].removeprefix('an ').removeprefix('a ')}"
     advice = " Pass its .item(), or annotate the parameter with Tensor." if isinstance(value, Tensor) else ""
     got = "a tensor" if isinstance(value, Tensor) else f"{value!r} of {type(value).__name__}"
     raise DtypeError(f"{name}: {parameter.name} must be {needed}, got {got}.{advice}")
+
+
+_NEEDED: Final = {"int": "an int", "float": "a float", "bool": "a bool", "str": "a str", "dtype": "a dtype"}
+
+
+def _scalar_of(kind: Kind, value: Any) -> Any:
+    """Return a value in the type that a kind means. Raises ``TypeError``."""
+    if isinstance(value, Tensor):
+        raise TypeError
+    if kind == "int":
+        return value if type(value) in (int, SymInt) else int(index(value))
+    if kind == "float" and not isinstance(value, (str, bytes)):
+        return float(value)
+    if kind == "bool" and getattr(type(value), "__name__", "") in ("bool", "bool_"):
+        return bool(value)
+    if kind == "str" and isinstance(value, str):
+        return str(value)
+    if kind == "dtype":
+        return dt.dtype(value)
+    raise TypeError
 
 
 def number_in(name: str, key: str, dtype: DType, value: Any) -> Scalar:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor, library, plugins
@@ -59,14 +60,18 @@ def mixed() -> Any:
         dtype: DType | None = None,
         pair: tuple[int, int] | None = None,
         ys: Sequence[Tensor] | None = None,
+        weights: Sequence[float] = (1.0,),
+        switches: list[bool] | None = None,
+        names: tuple[str, str] = ("x", "y"),
     ) -> list[Tensor]:
-        extra = 0 if y is None else y
+        extra = 0 if y is None else y * weights[-1]
         outs = [x.sum(axis=axes) * times + (extra if how == "plus" else -extra) for x in xs]
         outs += [x * -1 if flag else x * 1 for x in ys or ()]
         return outs if dtype is None else [x.to(dtype) for x in outs]
 
     def setup(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.inputs, ctx.count = inputs, len(output)
+        ctx.inputs, ctx.count = inputs[:9], len(output)
+        assert inputs[9:] == ((1.0,), None, ("x", "y"))
 
     def backward(ctx: Any, grads: list[Tensor]) -> Any:
         xs, y, axes, times, flag, how, *_, ys = ctx.inputs
@@ -78,7 +83,7 @@ def mixed() -> Any:
         rest = [g * (-1 if flag else 1) for g in grads[len(xs) :]]
         return (
             [g * times for g in wide], None if y is None else total, None, None, None, None, None, None,
-            None if ys is None else rest,
+            None if ys is None else rest, None, None, None,
         )  # fmt: skip
 
     mixed.register_autograd(backward, setup_context=setup)
@@ -96,6 +101,41 @@ def accumulate() -> Any:
         return by * 1
 
     return accumulate
+
+
+def test_a_function_of_values_needs_no_fake_in_eager_code() -> None:
+    """Its kernel says the shapes; programs ask for a rule, and shapes that values decide are refused."""
+    calls = []
+
+    @library.custom_op("t::reads")
+    def reads(x: Tensor, fail: bool = False) -> tuple[Tensor, Tensor]:
+        if fail:
+            raise LookupError("its own")
+        values = x.numpy()
+        calls.append(tb.is_grad_enabled())
+        return tb.asarray(values[values > 0]), tb.asarray(np.sin(values))
+
+    reads.register_autograd(
+        lambda ctx, _, g: (g * tb.cos(ctx.saved_tensors[0]), None),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    )
+    x = tb.asarray([0.5, -1.0, 2.0]).requires_grad_()
+    positive, sines = reads(x)
+    assert positive.tolist() == [0.5, 2.0]
+    sines.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == tb.cos(x.detach()).tolist()
+    assert calls == [False, False]
+    assert reads(x + 0.25)[1].shape == (3,)
+    assert len(calls) == 3
+    with pytest.raises(LookupError, match="its own"):
+        reads(tb.ones(5), fail=True)
+    with pytest.raises(tb.ShapeError, match="shapes follow from those of the arguments"):
+        reads(-x)
+    with pytest.raises(tb.UnsupportedOpError, match="register_fake"):
+        tb.compile(lambda x: reads(x)[1], fullgraph=True)(x)
+    with pytest.raises(tb.UnsupportedOpError, match="register_fake"):
+        tb.vmap(reads)(tb.ones((2, 3)))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -181,14 +221,13 @@ def test_gradients_of_the_second_order_and_compiled_ones() -> None:
 def test_a_function_that_needs_values_says_its_shapes_and_stays_on_its_device() -> None:
     @library.custom_op("t::sine", device_types="cpu")
     def sine(x: Tensor) -> Tensor:
-        import numpy as np
-
         return tb.asarray(np.sin(x.numpy()), device="cpu")
 
     x = tb.asarray([[0.25, 0.5]], device="cpu")
     there = tb.asarray([[0.25, 0.5]], device="refdev")
-    with pytest.raises(tb.UnsupportedOpError, match=r"t::sine: the shapes .* register_fake"):
-        sine(x)
+    for run, y in ((tb.compile(lambda x: sine(x) * 1, fullgraph=True), x), (sine, there)):
+        with pytest.raises(tb.UnsupportedOpError, match=r"t::sine: the shapes .* register_fake"):
+            run(y)
     sine.register_fake(lambda x: (x.shape, x.dtype))
     assert_alike(sine(x), tb.sin(x), roundings=2)
     doubled = tb.compile(lambda x: sine(x) * 2, dynamic=True, fullgraph=True)
