@@ -65,3 +65,26 @@ def test_a_handle_orders_streams_and_the_host_need_not_wait() -> None:
     total = RANKS * 1.0 + RANKS * RANKS * 2.0
     right = [(total * 1000, {"done"}, {"queued"})] * RANKS
     assert dist.run_ranks(rank, RANKS, prefer="queued") == right
+
+
+def test_ranks_on_cpu_and_opencl() -> None:
+    """A mesh of both: tensors stay where they are, and a step of training gives what one device gives."""
+    kinds = ["cpu", OPENCL]
+
+    def rank() -> Any:
+        here = kinds[dist.get_rank()]
+        mesh = dist.init_device_mesh(None, (2,))
+        x = tb.arange(12.0, device=here).reshape((4, 3)) / 8
+        w = tb.arange(6.0, device=here).reshape((3, 2)).requires_grad_()
+        whole = (x @ w).sum()
+        whole.backward()
+        spread = dist.distribute_tensor(x, mesh, [dist.Shard(0)])
+        v = dist.distribute_tensor(w.detach(), mesh, [dist.Shard(1)]).requires_grad_()
+        total = (spread @ v).sum()
+        total.backward()
+        gathered = v.grad.full_tensor()
+        dist.all_reduce(x, async_op=True).wait()
+        assert {y.device.type for y in (gathered, x, total.to_local())} == {here}
+        return total.full_tensor().item() == whole.item(), gathered.tolist() == w.grad.tolist(), x[0].tolist()
+
+    assert dist.run_ranks(rank, 2) == [(True, True, [0.0, 0.25, 0.5])] * 2  # all exact in float32

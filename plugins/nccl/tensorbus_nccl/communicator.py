@@ -150,19 +150,24 @@ class Communicator:
         return result
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
-        """Send each rank its part."""
-        session, own = self._on(xs[0]), [_packed(x) for x in xs]
+        """Send each rank its part. What stays here is copied: NCCL may hang in messages to oneself."""
+        session, here, mine = self._on(xs[0]), self._rank, xs[self._rank]
+        if tuple(mine.shape) != tuple(shapes[here]):
+            raise DistributedError(
+                f"all_to_all: this rank keeps {_spec(mine)}, but was told that it gets {[*shapes[here]]}."
+            )
+        own = [_packed(x) for x in xs]
         results, number = [_new(xs[0], shape) for shape in shapes], session.number("UINT8")
 
         def queue(comm: Any, stream: int) -> None:
             for peer, ((part, source), (result, target)) in enumerate(zip(own, results, strict=True)):
-                if part.size:
+                if part.size and peer != here:
                     comm.send(source, part.nbytes, number, peer, stream)
-                if result.size:
+                if result.size and peer != here:
                     comm.recv(target, result.nbytes, number, peer, stream)
 
         session.run("all_to_all", queue, together=True)
-        return [result for result, _ in results]
+        return [mine.clone() if peer == here else result for peer, (result, _) in enumerate(results)]
 
     def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
         """Send the root's to every rank."""

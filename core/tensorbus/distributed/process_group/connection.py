@@ -100,8 +100,8 @@ class Connection:
         self.fail(error)
         raise error
 
-    def differ(self, record: Record) -> None:
-        """Fail where the ranks ask for different things by a call that has raised; the error says for what.
+    def differ(self, record: Record, error: DistributedError) -> None:
+        """Fail by a collective that has raised; where the ranks ask for different things, it says for what.
 
         They tell each other through the store; those that do not within a second are left out.
         """
@@ -120,7 +120,8 @@ class Connection:
             ]
             if len({asked for _, asked, _ in calls}) > 1:
                 text = "; ".join(f"rank {rank}: {call}" for rank, _, call in calls)
-                self.fail(DistributedError(f"the ranks ask for different things: {text}."))
+                error = DistributedError(f"the ranks ask for different things: {text}.")
+        self.fail(error)
 
     def leave(self, record: Record, device: Device | None) -> None:
         """Note that a call has returned; where it only queued its work, an event marks the end of that."""
@@ -168,10 +169,11 @@ class Connection:
 
     def check(self) -> None:
         """Raise what the connection has failed by, if it has; then no value that is read raises it again."""
-        if self.failure is not None:
+        failure = self.failure
+        if failure is not None:
             for device in self._late:
-                device.runtime.not_later(self.failure, device.index)  # type: ignore[attr-defined]
-            raise type(self.failure)(str(self.failure))
+                device.runtime.not_later(failure, device.index)  # type: ignore[attr-defined]
+            raise type(failure)(str(failure))
 
     def fail(self, error: DistributedError, reason: str = "") -> None:
         """End the connection: what waits in it, and later calls, raise ``error``.

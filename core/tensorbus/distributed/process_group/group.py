@@ -214,11 +214,10 @@ class ProcessGroup(KnownByIdentity):
                 connection.finish()
         except BaseException as error:
             if type(error) is DistributedError:
-                connection.differ(record)
-            failure = connection.failure
-            connection.stop(record, failure or error)
-            if failure is not None and isinstance(error, DistributedError):
-                raise type(failure)(str(failure)) from error
+                connection.differ(record, error)
+            connection.stop(record, connection.failure or error)
+            if isinstance(error, DistributedError):
+                connection.check()
             raise
         return result
 

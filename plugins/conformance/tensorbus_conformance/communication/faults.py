@@ -6,7 +6,9 @@ Ranks meet by the store where the order of events matters, so nothing here waits
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -19,6 +21,8 @@ from tensorbus.errors import TensorbusError
 from ..outcome import Finding
 from .setting import Report, Setting
 
+INTERRUPT_SECONDS: Final = 5.0
+"""Seconds in which Ctrl-C is to end a wait."""
 WAIT_SECONDS: Final = 1.0
 """Seconds that collectives wait in a launch whose fault is a rank that does not come."""
 
@@ -177,6 +181,41 @@ def dies(setting: Setting, report: Report) -> None:
     _attempt(report, "dies: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
 
 
+def killed(setting: Setting, report: Report) -> None:
+    """A process is killed, without a word to anybody, while the others wait for it."""
+    group = _world(setting)
+    everybody(setting, "met")
+    if dist.get_rank() == setting.ranks - 1:
+        if setting.threads:
+            raise RankEndedError("this rank was to end")
+        os.kill(os.getpid(), signal.SIGKILL)
+    _attempt(report, "killed: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+
+
+def interrupted(setting: Setting, report: Report) -> None:
+    """Ctrl-C comes to ranks that wait for one that works; the call ends soon, and another group goes on."""
+    group, other = _world(setting), _world(setting)
+    if dist.get_rank() != setting.ranks - 1 and not setting.threads:  # a signal comes to a process as a whole
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        begun = time.monotonic()
+        try:
+            _barrier(setting, group)
+        except KeyboardInterrupt:
+            report.calls += 1
+        else:
+            problem = "a barrier that Ctrl-C came to returned"
+            report.findings.append(Finding(check="faults", call="interrupted: barrier", problem=problem))
+        if time.monotonic() - begun > INTERRUPT_SECONDS:
+            problem = f"Ctrl-C ended a barrier after {time.monotonic() - begun:.1f} seconds"
+            report.findings.append(Finding(check="faults", call="interrupted: barrier", problem=problem))
+    everybody(setting, "interrupted")
+    total = _all_reduce(other, _ones(setting, 2)).tolist()
+    report.calls += 1
+    if total != [setting.ranks] * 2:
+        report.findings.append(Finding(check="faults", call="another group", problem=f"it is {total}"))
+
+
 def abort(setting: Setting, report: Report) -> None:
     """A group is closed with a reason, from another thread, while a collective waits in it."""
     group = _world(setting)
@@ -201,7 +240,8 @@ def closed(setting: Setting, report: Report) -> None:
 
 FAULTS: Final[dict[str, tuple[Callable[[Setting, Report], None], float]]] = {
     "mismatched": (mismatched, 2 * WAIT_SECONDS), "late": (late, WAIT_SECONDS), "dies": (dies, 60.0),
-    "abort": (abort, 60.0),    "closed": (closed, 60.0),
+    "killed": (killed, 60.0), "interrupted": (interrupted, 60.0), "abort": (abort, 60.0),
+    "closed": (closed, 60.0),
 }  # fmt: skip
 """By name: what each rank runs, and how many seconds collectives wait in it."""
 
@@ -214,9 +254,10 @@ def judge(setting: Setting, reports: list[Report | None], ended: bool) -> list[F
     missing = [rank for rank, report in enumerate(reports) if report is None]
     if missing:
         return [Finding(check="faults", call=setting.program, problem=f"rank {missing} reported nothing")]
-    due = reports[: -1 if setting.program == "dies" else None]
+    dies = setting.program in ("dies", "killed")
+    due = reports[: -1 if dies else None]
     missing = [rank for rank, report in enumerate(due) if report is None or not report.is_complete]
-    if missing and setting.program == "dies" and ended:
+    if missing and dies and ended:
         return []  # a launcher that ends all ranks with one is as good; what a rank raised is in its report
     if missing:
         return [

@@ -96,7 +96,7 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
         said = "".join(lines)
         paths = [folder / f"rank{rank}.json" for rank in range(setting.ranks)]
         reports = [Report.read(path) if path.exists() else None for path in paths]
-        if process.returncode and setting.program != "dies" and not findings:
+        if process.returncode and setting.program not in ("dies", "killed") and not findings:
             findings.append(
                 _finding(
                     setting, f"{' '.join(words)} ended with exit code {process.returncode}:\n{said[-_SHOWN:]}"
