@@ -409,6 +409,9 @@ def test_masks(device: str) -> None:
 @pytest.mark.parametrize(("change", "error", "text"), [
     ({"score_mod": lambda s, b, h, i, j: tb.sum(s)}, tb.UnsupportedOpError, "score_mod uses 'sum'"),
     ({"score_mod": lambda s, b, h, i, j: BIAS[h]}, tb.ShapeError, "returned a tensor of shape"),
+    ({"score_mod": lambda s, b, h, i: s}, tb.ArgumentError, r"a function of \(score, b, h, q_idx, kv_idx\)"),
+    ({"block_mask": (lambda b, h, i: i, 8, 8)}, tb.ArgumentError, r"a function of \(b, h, q_idx, kv_idx\)"),
+    ({"score_mod": lambda s, b, h, i, j: s + None}, TypeError, "NoneType"),
     ({"score_mod": 3}, tb.ArgumentError, "score_mod is a function"),
     ({"block_mask": causal}, tb.ArgumentError, "create_block_mask"),
     ({"block_mask": (lambda b, h, i, j: i - j, 8, 8)}, tb.DtypeError, "must return a bool"),

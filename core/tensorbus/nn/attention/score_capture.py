@@ -7,6 +7,7 @@ history; and a tensor from outside that meets one of the values is captured.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -28,6 +29,17 @@ from ...tensor.tensor import Tensor
 Mod = Callable[..., Any]
 _TRACER: Final = GraphTracer("score", lambda op: op.is_prim)
 _ROLES: Final = ("score_mod", "mask_mod")
+
+
+def _takes(function: Mod, count: int) -> bool:
+    """Return whether a function may be called with so many arguments, as far as can be said."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        pass
+    return True
 
 
 @dataclass(slots=True)
@@ -98,8 +110,14 @@ class _Capture(Mode):
 
     def call(self, role: str, function: Mod, values: Sequence[Tensor]) -> Node:
         """Return what a user's function makes of the values."""
-        with self:
-            result = function(*values)
+        try:
+            with self:
+                result = function(*values)
+        except TypeError as error:
+            if _takes(function, len(values)):
+                raise
+            parameters = ("score", "b", "h", "q_idx", "kv_idx")[-len(values) :]
+            raise ArgumentError(f"{role} is a function of ({', '.join(parameters)}): {error}.") from error
         if isinstance(result, (bool, int, float)):
             kind = dt.bool_ if isinstance(result, bool) else dt.float32
             return Node(op="constant", attrs={"value": result}, spec=Spec((), kind))
