@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
+from ..process_group.watch import watch
 from ..process_group.world import DEFAULT_TIMEOUT, World, set_process_world
 from ..stores.memory_store import MemoryStore
 from ..stores.urls import default_store_url, open_store
@@ -104,3 +105,5 @@ def init(
     world = World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
     world.is_served = isinstance(where, str) and serve
     set_process_world(world)
+    if size > 1:
+        watch(world)  # which gives signs of life from now on

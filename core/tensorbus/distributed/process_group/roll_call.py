@@ -25,8 +25,9 @@ STALLED: Final = 1.0
 """Seconds that a call waits before its rank says so."""
 _BEAT: Final = 2.0
 """Seconds between two signs of life of a process."""
-_SILENT: Final = 15.0
-"""Seconds without one after which a rank that others wait for counts as dead."""
+SILENT: Final = 60.0
+"""Seconds without one after which a rank that others wait for counts as dead: a call of C may hold Python's
+lock for long."""
 
 
 @dataclass(slots=True)
@@ -159,7 +160,7 @@ class RollCall:
                     )
             if not state.waiting and self._is_silent(rank, now):
                 return (
-                    f"{record}: rank {rank} has shown no sign of life for {_SILENT:g} seconds: it was ended,"
+                    f"{record}: rank {rank} has shown no sign of life for {SILENT:g} seconds: it was ended,"
                     f" or its machine cannot be reached."
                 )
         return ""
@@ -205,10 +206,12 @@ class RollCall:
             return False
         sign = _peek(self._world.store, f"beat/{rank}")
         known = self._heard.get(rank)
+        if not sign:
+            return False  # it has not come to init yet
         if known is None or known[0] != sign:
             self._heard[rank] = sign, now
             return False
-        return now - known[1] > max(_SILENT, 4 * self._period())
+        return now - known[1] > max(SILENT, 4 * self._period())
 
     def _period(self) -> float:
         return max(_BEAT, self._world.size / 200)

@@ -26,6 +26,7 @@ _thread: list[threading.Thread] = []
 def watch(world: World) -> None:
     """Look at the calls of a rank from now on, for as long as it takes part."""
     with _lock:
+        world.is_watched = True
         _worlds.add(world)
         if not _thread or not _thread[0].is_alive():  # a fork leaves the thread behind
             _thread[:] = [threading.Thread(target=_run, name="tensorbus-watch", daemon=True)]
@@ -36,7 +37,7 @@ def _run() -> None:
     while True:
         time.sleep(PERIOD)
         with _lock:
-            worlds = [world for world in _worlds if world.groups]
+            worlds = [world for world in _worlds if world.is_watched]
             if not worlds:
                 _thread.clear()
                 return

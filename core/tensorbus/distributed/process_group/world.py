@@ -55,6 +55,8 @@ class World:
         self.group_counts: dict[tuple[int, ...], int] = {}
         self.thread = threading.get_ident()
         """The thread of the program."""
+        self.is_watched = False
+        """Whether a thread looks at the calls of this rank; until it is closed."""
         self.is_served = False
         """Whether rank 0 serves the store."""
         self.roll_call = RollCall(self)
@@ -64,9 +66,9 @@ class World:
 
         ``left`` tells ranks that still wait for this one why it does not come.
         """
-        groups = list(self.groups.values())
-        for group in groups:
+        for group in list(self.groups.values()):
             group.close(reason)
+        self.is_watched = False
         if left:  # now that all it had to send is sent
             self.leave(left)
 

@@ -1,0 +1,71 @@
+"""Ranks that do not come: what those that wait for them are told, by processes and by signs of life."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tensorbus import distributed as dist
+from tensorbus.distributed.process_group.roll_call import SILENT
+from tensorbus.distributed.process_group.world import World
+
+SCRIPT = """
+import sys, time
+import tensorbus as tb
+from tensorbus import distributed as dist
+dist.init(timeout=60)
+if dist.get_rank() == 0:
+    start = time.monotonic()
+    try:
+        dist.all_reduce(tb.ones(2, device="cpu"))
+    except dist.DistributedError as error:
+        print(error)
+        sys.exit(0 if time.monotonic() - start < 30 else 1)
+{end}
+"""
+ENDS = {
+    "the end of its program": ("", "rank 1 will not come: its program has ended"),
+    "an exception": ("raise ValueError('mine')", "rank 1 will not come: it raised ValueError: mine"),
+    "shutdown": (
+        "dist.shutdown(); time.sleep(60)", "rank 1 will not come: it called tensorbus.distributed.shutdown()",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "an exception" else [pytest.mark.full]) for name in ENDS]
+)
+def test_a_process_that_leaves(name: str, tmp_path: Path) -> None:
+    end, text = ENDS[name]
+    (tmp_path / "script.py").write_text(SCRIPT.format(end=end))
+    environment = {**os.environ, "WORLD_SIZE": "2", "TENSORBUS_STORE": f"file://{tmp_path}/store"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={**environment, "RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        said, complaints = ranks[0].communicate(timeout=60)
+        assert ranks[0].returncode == 0, complaints
+        assert said.startswith(f"all_reduce sum of float32[2] on cpu:0, call 1 of group 'world': {text}")
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+
+
+def test_a_process_that_gives_no_sign_of_life() -> None:
+    store = dist.MemoryStore()
+    here, other = World(0, 2, store), World(1, 2, store)
+    now = 1000.0
+    other.roll_call.look([], now)
+    for seconds, silent in ((0.0, False), (SILENT - 1, False), (SILENT + 1, True)):
+        assert here.roll_call._is_silent(1, now + seconds) is silent
+    other.roll_call.look([], now + SILENT + 2)
+    assert not here.roll_call._is_silent(1, now + SILENT + 3)
+    assert not World(0, 3, store).roll_call._is_silent(2, now)  # it has not come to init yet
