@@ -32,7 +32,7 @@ ROUNDINGS = 2**8
 
 def _dtype_of(op: Op[...], sample: Sample) -> Any:
     allowed = [d for d in op.dtypes if sample.dtypes is None or d in sample.dtypes]
-    return next((d for d in (tb.float32, tb.int64, tb.bool, tb.complex64) if d in allowed), None)
+    return next((d for d in (tb.float32, tb.int64, tb.bool, tb.complex64, *allowed) if d in allowed), None)
 
 
 def _calls(op: Op[...]) -> Iterator[tuple[Sample, Any]]:
@@ -143,6 +143,21 @@ def _check(op: Op[...], mesh: tuple[int, ...]) -> None:
 
     wrong = dist.run_ranks(rank, math.prod(mesh), timeout=60)[0]
     assert not wrong, f"{len(wrong)} calls:\n" + "\n".join(wrong[:10])
+
+
+NOT_HERE = {
+    "full": "has no operands; on a mesh its result is whole on each rank",
+    "iota": "has no operands; on a mesh its result is whole on each rank",
+    "transfer": "brings tensors to other devices, and no op of a mesh has two",
+}
+
+
+def test_no_op_is_left_out() -> None:
+    left = {op.name for op in table if table.owner(op.name) == "tensorbus"}
+    left -= {op.name for op in OPS if any(True for _ in _calls(op))}
+    assert left == {*NOT_HERE}
+    without_rule = [op.name for op in OPS if op.shard is None and op.decompose is None]
+    assert not without_rule, "these run on the whole of their operands"
 
 
 @pytest.mark.parametrize("op", [op for op in OPS if op.name in FAST], ids=lambda op: op.name)
