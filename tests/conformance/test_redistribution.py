@@ -136,3 +136,15 @@ def test_explain_shows_the_collectives(device: str, capsys: pytest.CaptureFixtur
         assert call.startswith(f"all_to_all of float32 on {tb.Device(device)}, call ")
         assert call.endswith(", by threads"), number
     assert "each rank sends 24 bytes" in capsys.readouterr().out
+
+
+def test_explain_shows_what_an_op_redistributes(device: str) -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x, y = (dist.distribute_tensor(tb.ones((4, 6), device=device), mesh, [S(axis)]) for axis in range(2))
+        explained = tb.explain("add", x, y)
+        return explained.decisions[-1].op.name, explained.remarks[0]
+
+    for name, remark in dist.run_ranks(rank, 2):
+        assert name == "add"
+        assert remark.endswith("from [Shard(dim=1)] to [Shard(dim=0)]: all_to_all, each rank sends 24 bytes")

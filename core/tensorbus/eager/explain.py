@@ -10,6 +10,7 @@ from ..decompose.tracer import trace
 from ..devices.device import ValueType
 from ..dispatch.candidates import HostFallback
 from ..dispatch.decision_log import Decision, listening
+from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import invalidate, plan
 from ..dispatch.remarks import remarks
 from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
@@ -68,7 +69,8 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
     They are the kernels, then the op's decomposition, then the host.
 
     ``op`` is the name of an op, or a function of ``tensorbus``. A function that is no op itself (such as
-    ``nn.functional.layer_norm``) is run, and every op that it calls is explained.
+    ``nn.functional.layer_norm``) is run, and every op that it calls is explained; so is an op on tensors that
+    stand for others, as distributed ones do.
 
     Raises what the call itself would raise for bad arguments; a missing kernel is part of the explanation.
 
@@ -79,9 +81,11 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
       1.  numpy  of tensorbus-cpu 0.1.0  taken
     """
     name = op if isinstance(op, str) else op.name if isinstance(op, Op) else _name(op)
-    if name is not None:
+    stand_ins = [x for x in args if isinstance(x, Tensor) and is_value_mode(x.device.type)]
+    if name is not None and not stand_ins:
         explanation = _explain_op(table[name], args, kwargs)
     else:
+        op = op if name is None else table.function(name)
         if not callable(op):
             raise ArgumentError(
                 f"explain: 'op' must be an op, its name or a function, got {type(op).__name__}."
