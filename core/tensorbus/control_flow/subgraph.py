@@ -7,21 +7,19 @@ same way: it is run on nodes inside of ``vjp``, ``jvp`` or ``vmap``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..backend_interface.graph import Graph, Node, SubGraph
-from ..backend_interface.protocols import Call
-from ..decompose.tracer import node_of_op, operand_node
+from ..decompose.tracer import NodeValues
 from ..devices.device import Device, ValueType, get_default_device
 from ..dispatch.levels import Level, inner_of, levels
 from ..dispatch.modes import base_device, register_value_mode
 from ..errors import ArgumentError
 from ..func.derivatives import jvp, vjp
 from ..func.vectorize import vmap
-from ..graph.evaluate import evaluate
-from ..ops.creation.creation import full
-from ..ops.definition import Op, Shape, Spec, table
+from ..graph.evaluate import run_ops
+from ..ops.definition import Shape, Spec
 from ..tensor.tensor import Tensor, wrap
 
 BODY: Final = "body"
@@ -29,7 +27,7 @@ BODY: Final = "body"
 
 def run_graph(graph: SubGraph, operands: Sequence[Tensor], device: Device) -> list[Tensor]:
     """Run a graph op by op on tensors; what it creates is created on ``device``."""
-    return interpret(graph.graph, operands, device, {})
+    return run_ops(graph.graph, operands, device)
 
 
 def pullback(graph: SubGraph, places: tuple[int, ...]) -> SubGraph:
@@ -109,31 +107,6 @@ def _derived(
     return cached
 
 
-def interpret(
-    graph: Graph, inputs: Sequence[Any], device: Any, untracked: Mapping[int, Sequence[int]]
-) -> list[Any]:
-    """Run a graph on tensors, op by op; return its outputs. Operands ``untracked`` are taken detached."""
-
-    def step(node: Node, values: Mapping[Node, Any]) -> Any:
-        if node.op == "constant":
-            return node.attrs["value"]
-        if node.op == "result":
-            return values[node.inputs[0]][node.attrs["index"]]
-        attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
-        operands = [values[x] for x in node.inputs]
-        for k in untracked.get(id(node), ()):
-            if isinstance(operands[k], Tensor):
-                operands[k] = operands[k].detach()
-        return table.run(node.op, operands, attrs)
-
-    values = evaluate(graph, inputs, step)
-    return [
-        full((), node.attrs["value"], dtype=node.spec.dtype, device=device) if node.op == "constant"
-        else values[node]
-        for node in graph.outputs
-    ]  # fmt: skip
-
-
 class BodyLevel(Level):
     """The level at which a function is traced: its tensors hold nodes, those from outside become inputs."""
 
@@ -181,18 +154,8 @@ def plain_shape(shape: Sequence[Any]) -> Shape:
     return tuple([int(n) for n in shape])
 
 
-class _Rules:
-    """Makes nodes of ops."""
-
-    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any]:
-        if op.family == "creation":
-            return lambda: node_of_op(op, (), call.attrs)
-
-        def run(*values: Any) -> Any:
-            inputs = tuple([operand_node(v, d) for v, d in zip(values, call.dtypes, strict=True)])
-            return node_of_op(op, inputs, call.attrs)
-
-        return run
+class _BodyValues(NodeValues):
+    """Nodes of the function that a level traces."""
 
     def lift(self, x: Any, device: Device) -> Any:
         level = levels()[device.index]
@@ -202,26 +165,11 @@ class _Rules:
     def lift_operand(self, op: str, x: Any, device: Device) -> Any:
         return self.lift(x, device)
 
-    def depth(self, device: Device) -> int:
-        return device.index
-
     def inner(self, device: Device) -> Device | None:
         return inner_of(device)
 
-    def parts(self, value: Node) -> tuple[Any, ...]:
-        return ()
 
-    def map_parts(self, value: Node, function: Callable[[Any], Any]) -> Node:
-        return value
-
-    def detach(self, value: Node) -> Node:
-        return value
-
-    def readable(self, value: Node) -> None:
-        return None
-
-
-register_value_mode(BODY, _Rules())
+register_value_mode(BODY, _BodyValues())
 
 
 def traced(

@@ -21,18 +21,11 @@ from ..ops.definition import Op, Spec, table
 from ..tensor.tensor import Tensor, wrap
 
 
-class GraphTracer:
-    """Traces functions on the pseudo device type ``name``; ``keeps(op)`` says which ops become nodes."""
-
-    def __init__(self, name: str, keeps: Callable[[Op[...]], bool]) -> None:
-        self.device = Device(name, 0)
-        self.keeps = keeps
-        register_value_mode(name, self)
+class NodeValues:
+    """What a mode over values says of those that are nodes of a graph (see ``dispatch.modes``)."""
 
     def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
         """Return what makes a node of an op, of the nodes and Python scalars that it is called with."""
-        if not self.keeps(op):
-            return None
 
         def run(*values: Any) -> Any:
             inputs = tuple([operand_node(v, d) for v, d in zip(values, call.dtypes, strict=True)])
@@ -40,20 +33,9 @@ class GraphTracer:
 
         return run
 
-    def lift(self, x: Any, device: Device) -> NoReturn:
-        """Refuse a tensor that is not among the inputs of what is traced."""
-        raise DeviceError(f"a tensor on {x.device} is no input of the function that is traced on {device}.")
-
-    def lift_operand(self, op: str, x: Any, device: Device) -> NoReturn:
-        """Refuse a tensor that is not among the inputs of what is traced."""
-        self.lift(x, device)
-
     def depth(self, device: Device) -> int:
-        """Return the only level that there is."""
+        """Return the number of the level."""
         return device.index
-
-    def inner(self, device: Device) -> None:
-        """Return None: the values stand for no others."""
 
     def parts(self, value: Node) -> tuple[Any, ...]:
         """Return no tensor: the values have none."""
@@ -69,6 +51,30 @@ class GraphTracer:
 
     def readable(self, value: Node) -> None:
         """Return None: there are no elements."""
+
+
+class GraphTracer(NodeValues):
+    """Traces functions on the pseudo device type ``name``; ``keeps(op)`` says which ops become nodes."""
+
+    def __init__(self, name: str, keeps: Callable[[Op[...]], bool]) -> None:
+        self.device = Device(name, 0)
+        self.keeps = keeps
+        register_value_mode(name, self)
+
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
+        """Return what makes a node of an op that is kept; None: it decomposes."""
+        return super().prepare(op, call) if self.keeps(op) else None
+
+    def lift(self, x: Any, device: Device) -> NoReturn:
+        """Refuse a tensor that is not among the inputs of what is traced."""
+        raise DeviceError(f"a tensor on {x.device} is no input of the function that is traced on {device}.")
+
+    def lift_operand(self, op: str, x: Any, device: Device) -> NoReturn:
+        """Refuse a tensor that is not among the inputs of what is traced."""
+        self.lift(x, device)
+
+    def inner(self, device: Device) -> None:
+        """Return None: the values stand for no others."""
 
     def wrap(self, node: Node) -> Tensor:
         """Return a tensor that holds a node."""

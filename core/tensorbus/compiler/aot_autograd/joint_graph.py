@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from ...autograd import engine, node_order
-from ...backend_interface.graph import Graph, Node
+from ...backend_interface.graph import Graph
 from ...devices.device import ValueType
 from ...dispatch.plan import Plan
 from ...dtypes.definition import DType
 from ...errors import AutogradError
-from ...graph.evaluate import evaluate
+from ...graph.evaluate import run_ops
 from ...ops.creation.creation import full
-from ...ops.definition import AFTER, Op, Spec, table
+from ...ops.definition import Op, Spec
 from ...tensor.grad_mode import GradMode
 from ...tensor.tensor import Leaf, Tensor, lent, materialize, unlent, wrap, wrap_settled
 from ...tracing.active_tracer import active_tracer
@@ -130,7 +130,7 @@ class CompiledFunctionNode(engine.Node):
                 if k in parents:
                     differentiated[k] = x = x * 1 if create else x.requires_grad_()
                 inputs.append(x)
-            results = interpret(graph, inputs, device, untracked)
+            results = run_ops(graph, inputs, device, untracked)
         outs = [
             (results[k], seed)
             for place, (k, seed) in enumerate(zip(d.outs, seeds, strict=True))
@@ -139,29 +139,6 @@ class CompiledFunctionNode(engine.Node):
         keep = {id(x._node) for x in differentiated.values()}
         grads = engine.walk([x for x, _ in outs], [seed for _, seed in outs], None, create, keep)
         return [grads.get(differentiated[k]._node) for k in d.tracked]
-
-
-def interpret(
-    graph: Graph, inputs: Sequence[Any], device: Any, untracked: Mapping[int, Sequence[int]]
-) -> list[Any]:
-    """Run a graph on tensors, op by op; return its outputs. Operands ``untracked`` are taken detached."""
-
-    def step(node: Node, values: Mapping[Node, Any]) -> Any:
-        if node.op == "constant":
-            return node.attrs["value"]
-        if node.op == "result":
-            return values[node.inputs[0]][node.attrs["index"]]
-        attrs = dict(node.attrs) if node.inputs else {**node.attrs, "device": device}
-        operands = [values[x] for x in node.inputs]
-        if attrs.pop(AFTER, False):
-            operands.pop()
-        for k in untracked.get(id(node), ()):
-            if isinstance(operands[k], Tensor):
-                operands[k] = operands[k].detach()
-        return table.run(node.op, operands, attrs)
-
-    values = evaluate(graph, inputs, step)
-    return [values[node] for node in graph.outputs]
 
 
 def trace_backward(
