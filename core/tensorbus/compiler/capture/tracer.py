@@ -123,7 +123,8 @@ class Tracer(Mode):
             restore_profiler(observed)
 
     def _at_once(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Return the result of an op behind the end of what is recorded."""
+        """Return the result of an op behind the end of what is recorded, and of what is observed."""
+        sys.setprofile(None)
         if is_fused_update(op.name):  # its ops come one by one
             return NotImplemented
         plain = [x._value() if type(x) is SymNumber else x for x in operands]
