@@ -143,8 +143,9 @@ def test_explain_shows_what_an_op_redistributes(device: str) -> None:
         mesh = dist.init_device_mesh(None, (2,))
         x, y = (dist.distribute_tensor(tb.ones((4, 6), device=device), mesh, [S(axis)]) for axis in range(2))
         explained = tb.explain("add", x, y)
-        return explained.decisions[-1].op.name, explained.remarks[0]
+        return {decision.op.name for decision in explained.decisions}, explained.remarks[0]
 
-    for name, remark in dist.run_ranks(rank, 2):
-        assert name == "add"
+    results = dist.run_ranks(rank, 2)
+    assert any("add" in names for names, _ in results)  # ranks of one process share plans: one makes it
+    for _, remark in results:
         assert remark.endswith("from [Shard(dim=1)] to [Shard(dim=0)]: all_to_all, each rank sends 24 bytes")
