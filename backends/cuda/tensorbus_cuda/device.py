@@ -317,6 +317,11 @@ class CudaRuntime:
             buffer.used_by(own)
         return int(buffer.ptr) + value.offset * value.dtype.itemsize
 
+    def forget_use(self, value: StridedArray, index: int) -> None:
+        """Forget that the current stream works with a value, which is held until that is done."""
+        if value.size:
+            value.buffer.not_used_by(self.units[index].stream())
+
     def allocate(self, shape: tuple[int, ...], dtype: DType, index: int) -> StridedArray:
         """Return a new value whose elements are whatever was there."""
         nbytes = prod(shape) * dtype.itemsize

@@ -58,6 +58,11 @@ class Block:
                 self.life.memory = self.memory, self.ptr, None, self.stream
             self.life.users = self.users
 
+    def not_used_by(self, stream: Any) -> None:
+        """Forget a stream of ``used_by``: whoever holds the block does so until its work is done."""
+        if self.users:
+            self.users = self.life.users = tuple(user for user in self.users if user is not stream)
+
     def part(self, start: int, nbytes: int) -> Block:
         """Return a part of this memory, which keeps the whole alive and is not counted again."""
         return Block(self, self.ptr + start, nbytes, _PARTS, self.stream, own=False)

@@ -75,6 +75,13 @@ class SupportsAddresses(Protocol):
         """
         ...
 
+    def forget_use(self, value: Any, index: int) -> None:
+        """Forget that the current stream works with a value, whose memory would wait for it before reuse.
+
+        Whoever calls this holds the value until that work is done.
+        """
+        ...
+
     def allocate(self, shape: Shape, dtype: DType, index: int) -> Any:
         """Return a new value whose elements are whatever was there, for a library to write."""
         ...

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
-from typing import cast as cast_to
+from typing import Any, Final, TypeGuard
 
 from ..autograd import engine
 from ..backend_interface.capabilities import SupportsAddresses, SupportsHostMemory
@@ -94,14 +93,25 @@ def device_empty(shape: Shape, dtype: DType, where: Device) -> Tensor:
     return wrap(_addresses(where).allocate(shape, dtype, where.index), ValueType.of(dtype, where))
 
 
-def _addresses(where: Device) -> SupportsAddresses:
-    at = runtime(where)
+def forget_use(x: Tensor) -> None:
+    """Forget that the current stream works with a tensor: whoever calls holds it until that is done."""
+    at = runtime(x.device)
+    if _has_addresses(at):
+        at.forget_use(materialize(x), x.device.index)
+
+
+def _has_addresses(at: Runtime) -> TypeGuard[SupportsAddresses]:
     known = _addressed.get(type(at))
     if known is None:
         known = _addressed[type(at)] = isinstance(at, SupportsAddresses)
-    if not known:
+    return known
+
+
+def _addresses(where: Device) -> SupportsAddresses:
+    at = runtime(where)
+    if not _has_addresses(at):
         raise DeviceError(f"the memory of {where} has no addresses that could be handed to a library.")
-    return cast_to(SupportsAddresses, at)
+    return at
 
 
 def _of_bytes(name: str, data: memoryview, shape: Shape, dtype: DType, where: Device) -> Tensor:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
@@ -15,6 +16,7 @@ from ...backend_interface.communication import Rendezvous
 from ...devices.device import Device
 from ...devices.stream import Event
 from ...errors import DeviceError, DistributedError, DistributedTimeoutError
+from ...tensor.tensor import Tensor
 from .records import Record
 from .work import reach
 
@@ -47,6 +49,8 @@ class Connection:
         self.queued: deque[tuple[Record, Event]] = deque()
         """Calls that a device may still work on, oldest first, each with the event behind it."""
         self.failure: DistributedError | None = None
+        self._held: deque[tuple[Event, Sequence[Tensor]]] = deque()
+        """Operands of calls in streams beside the program's, each with the event behind the call."""
         self._late: list[Device] = []
         """Devices that raise ``failure`` where a value is read."""
         self._lock = threading.Lock()
@@ -147,9 +151,17 @@ class Connection:
         with self._lock:
             return self.queued[-1][1] if self.queued else None
 
-    def drain(self) -> None:
-        """Note the end of what the device is done with."""
+    def hold(self, reached: Event, tensors: Sequence[Tensor]) -> None:
+        """Hold operands until the event is reached."""
+        self.drain()
         with self._lock:
+            self._held.append((reached, tensors))
+
+    def drain(self) -> None:
+        """Note the end of what the device is done with, and let its operands go."""
+        with self._lock:
+            while self._held and self._held[0][0].is_done():
+                self._held.popleft()
             while self.queued and self.queued[0][1].is_done():
                 record, _ = self.queued.popleft()
                 record.ended = time.monotonic()
@@ -159,6 +171,7 @@ class Connection:
             for record, _ in self.queued:
                 record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             self.queued.clear()
+            self._held.clear()
 
     def finish(self) -> None:
         """Wait on the host for all that is queued. Raises what the connection has failed by."""

@@ -18,6 +18,7 @@ from ...devices.stream import Event, Stream, has_streams, stream
 from ...dispatch.host_fallback import fallback, fallback_mode
 from ...dispatch.remarks import remark
 from ...errors import ArgumentError, DeviceError, DistributedError, DistributedTimeoutError
+from ...interchange.transfer import forget_use
 from ...plugins import host_type
 from ...system.weak_tables import WeakValues
 from ...tensor.tensor import Tensor
@@ -115,7 +116,7 @@ class ProcessGroup(KnownByIdentity):
         if device is not None and (connection is None or connection.queues):
             begun = _event_of(device)
         work = Work(finish, self._check)
-        run = partial(self._beside, call, device, begun, fallback_mode(), work)
+        run = partial(self._beside, call, tensors, begun, fallback_mode(), work)
         if self.world.alone or (connection is not None and connection.queues and self._is_idle()):
             self._inline = threading.get_ident()
             try:
@@ -230,11 +231,18 @@ class ProcessGroup(KnownByIdentity):
         return get_default_device() if host is None else Device(host, 0)
 
     def _beside(
-        self, call: Callable[[], Any], device: Device | None, begun: Event | None, mode: str, work: Work
+        self, call: Callable[[], Any], tensors: Sequence[Tensor], begun: Event | None, mode: str, work: Work
     ) -> Any:
-        """Make a call that was queued; what it gives to the device runs in a stream of the group's own."""
+        """Make a call that was queued; what it gives to the device runs in a stream of the group's own.
+
+        Its operands are held until that is done: so nobody waits who takes their memory.
+        """
         with fallback(mode):
-            if begun is None or device is None or not self.connection(device).queues:
+            if begun is None:
+                return call()
+            device = tensors[0].device
+            connection = self.connection(device)
+            if not connection.queues:
                 return call()
             side = self._sides.get(device)
             if side is None:
@@ -242,7 +250,10 @@ class ProcessGroup(KnownByIdentity):
             side.wait_event(begun)
             with stream(side):
                 result = call()
+                for x in tensors:
+                    forget_use(x)
             work._reached = side.record_event()
+            connection.hold(work._reached, tensors)
             return result
 
     def _check(self) -> None:
