@@ -35,25 +35,29 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     device = plan.out.device
     seeds = list(g) if plan.op.results else [g]
     values: list[Any] = []
+    for x in seeds:
+        if x is not None:
+            there = x._vtype.device
+            if there is not device and there != device:
+                return None
+            values.append(materialize(x))
+    for value, kind in zip(node.values, plan.operands, strict=True):
+        if value is not None and isinstance(kind, ValueType):
+            values.append(value)
+    if plan.keeps_out:
+        values += node.out if plan.op.results else [node.out]
+    if LazyValue in map(type, values) or is_small(device, values):
+        return None  # before a key is made, which takes longer than all of this
     kinds: list[Any] = [node.shapes, *[parent is not None for parent in node.parents]]
     for x in seeds:
         if x is None:
             kinds.append(None)
-        elif x.device != device:
-            return None
         else:
-            values.append(materialize(x))
             kinds += (x._vtype, x._value.shape)
     numbers: list[str] = []
     for value, kind in zip(node.values, plan.operands, strict=True):
         if not isinstance(kind, ValueType):
             (numbers if kind is float else kinds).append(repr(value))
-        elif value is not None:
-            values.append(value)
-    if plan.keeps_out:
-        values += node.out if plan.op.results else [node.out]
-    if any(type(value) is LazyValue for value in values) or is_small(device, values):
-        return None
     key = tuple(kinds), tuple(numbers)
     program = plan.backward_programs.get(key)
     if program is None:
