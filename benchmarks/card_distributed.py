@@ -90,7 +90,7 @@ def plan_of(parallel: Any, replicated: Any) -> dict[str, Any]:
 
 def ours(chosen: argparse.Namespace, spread: Callable[[Any], object], split: bool = False) -> Step:
     """Return our step of a model that ``spread`` lays out on the ranks; ``split``: its classes are."""
-    device = tb.Device(chosen.device.format(rank=dist.get_local_rank()))
+    device = tb.device(chosen.device.format(rank=dist.get_local_rank()))
     tb.manual_seed(0)
     with device:
         library = Library(
