@@ -81,7 +81,7 @@ def _padded(width: int) -> int:
 
 
 def _by_warpgroups(width: int, deep: int, architecture: int) -> bool:
-    """Return whether products are made by wgmma, of whole columns of 64 elements."""
+    """Return whether wgmma computes the products, which takes whole columns of 64 elements."""
     return architecture == WGMMA and _padded(width) % 64 == 0 == _padded(deep) % 64
 
 

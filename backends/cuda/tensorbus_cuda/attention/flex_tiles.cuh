@@ -1,5 +1,5 @@
 // Tiles of half precision: rows from memory into shared memory, results into memory, and the walk over the blocks
-// of a mask. Written before it: TB_KIND, "bf16" or "f16", and TB_WGMMA, whether products are made by warpgroups.
+// of a mask. Written before it: TB_KIND, "bf16" or "f16", and TB_WGMMA, whether warpgroups compute products.
 
 typedef unsigned short tb_half_t;
 

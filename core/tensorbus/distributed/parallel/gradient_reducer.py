@@ -33,7 +33,7 @@ def flattened(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts of ``flat`` in the shapes of the tensors that it was made of."""
+    """Return the parts of ``flat`` in the shapes of the tensors that it holds."""
     parts, start = [], 0
     for x in like:
         parts.append(reshape(flat[start : start + x.size], x.shape))

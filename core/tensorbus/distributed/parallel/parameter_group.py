@@ -302,7 +302,7 @@ class ParameterGroup:
                 self.deferred = True
 
     def _recipe(self, node: Any) -> FromShards | None:
-        """Return how the value that ``node`` stands for is made of a parameter of this group, if it is."""
+        """Return how a parameter of this group became the value that ``node`` stands for, if one did."""
         plans: list[Any] = []
         while isinstance(node, Node) and len(node.parents) == 1:
             if node.plan.run is None or node.plan.op.family not in REPEATABLE:

@@ -1,7 +1,7 @@
 """Concatenations of what calls make: each part is put where the whole has it, so that nothing is copied.
 
 It is what the gradients of query, key and value are, where one product made all three. Those of
-more operands than a kernel may have are made of others.
+more operands than a kernel may have are concatenations of concatenations.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs of functions that were captured before, found again by what the functions are made of.
+"""Programs of functions that were captured before, found again by their code and the values in it.
 
 Capturing runs Python on tracing values, for a millisecond or more. A function that is made anew at each call,
 with other tensors in its closure, is the same program as long as its code, its numbers, and the shapes and
@@ -66,7 +66,7 @@ def capture_again(score_mod: Mod | None, mask_mod: Mod | None, dtype: DType, dev
 
 
 class _UnknownError(Exception):
-    """A function is made of something that may change without a trace."""
+    """A function reads something that may change without a trace."""
 
 
 @dataclass(slots=True)

@@ -28,7 +28,7 @@ from .tile import Operand, TileCode, cast, tile_shape
 
 
 class Problem:
-    """A call of attention: its operands, where they lie, and the lengths that kernels are made of."""
+    """A call of attention: its operands, where they lie, and its lengths."""
 
     def __init__(self, request: ScheduleRequest, operands: Sequence[Node], attrs: Attrs) -> None:
         self.attrs = attrs
