@@ -35,6 +35,8 @@ EAGERLY_COMPILED_SIZES: Final = 64
 """The number of sets of sizes that are compiled when first met, whatever that takes."""
 MAX_PLANS: Final = 32
 """The number of plans of one trace: for sizes below and above what decides how it is computed."""
+MIN_MISSED_SIZES: Final = 2
+"""How many sizes in a row have no plan before one may come early: a single one may equal another length."""
 MAX_SPECIAL_PLANS: Final = 4
 """The number of plans that needed a length as an integer, and serve that one."""
 MAX_REMEMBERED_SIZES: Final = 4096
@@ -54,7 +56,8 @@ class ShapeSpecializations:
 
     A plan gives them, at a few microseconds for a new size: the trace is lowered once, on symbols. Where a
     size lies beyond what a plan decided by, as that few rows are added up otherwise than many, Python runs
-    such sizes until it has spent as long on them as a plan takes, and then there is another one. On devices
+    such sizes until it has spent as long on them as a plan takes, and then there is another one; sooner, the
+    more sizes the last one has served. On devices
     without plans each set of sizes has a program of its own, whose kernels it shares with the others; after
     the first ones Python runs one until it has spent as long on it as a program takes to compile.
     """
@@ -71,7 +74,7 @@ class ShapeSpecializations:
         self._last_request: tuple[int, ...] = ()
         self._plans: list[SymbolicPlan] = []
         self._plans_made = True
-        self._special = 0
+        self._special = self._served = self._missed = 0
         self._plan_seconds = self._unplanned_seconds = 0.0
 
     def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
@@ -101,6 +104,7 @@ class ShapeSpecializations:
         for plan in self._plans:
             program = plan.at(sizes)
             if program is not None:
+                self._served, self._missed = self._served + 1, 0
                 return self._keep(key, program)
         return None
 
@@ -116,6 +120,7 @@ class ShapeSpecializations:
         self._special += plan.is_special
         self._plans_made = len(self._plans) + 1 < MAX_PLANS and self._special < MAX_SPECIAL_PLANS
         self._plans.insert(0, plan)
+        self._served = 0
         program = self._planned(key, sizes)
         self._plan_seconds = perf_counter() - start
         self._unplanned_seconds = 0.0
@@ -129,7 +134,9 @@ class ShapeSpecializations:
             return program
         if self._plans and self._plans_made:
             large = self.trace.elements(sizes) >= COMPILE_SINGLE_USE_ELEMENTS
-            if self._unplanned_seconds < self._plan_seconds and not large:
+            self._missed += 1
+            served = self._served if self._missed > MIN_MISSED_SIZES else 1
+            if self._unplanned_seconds * max(served, 1) < self._plan_seconds and not large:
                 self._last_request = key
                 return None
         elif (
