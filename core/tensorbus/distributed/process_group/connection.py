@@ -24,6 +24,8 @@ _MESSAGES: Final = ("send", "recv")
 """Calls that only some ranks make: they are not counted with the collectives."""
 _PATIENCE: Final = 1.0
 """Seconds that a rank whose call has raised waits for what the others asked for."""
+_ABORT_SECONDS: Final = 10.0
+"""Seconds that a program waits for the end of what it is told has failed."""
 _COMPARED: Final = 64
 """Of how many collectives the texts are compared."""
 
@@ -51,6 +53,7 @@ class Connection:
         self.failure: DistributedError | None = None
         self._held: deque[tuple[Event, Sequence[Tensor]]] = deque()
         """Operands of calls in streams beside the program's, each with the event behind the call."""
+        self._aborted = threading.Event()
         self._late: list[Device] = []
         """Devices that raise ``failure`` where a value is read."""
         self._lock = threading.Lock()
@@ -184,6 +187,7 @@ class Connection:
         """Raise what the connection has failed by, if it has; then no value that is read raises it again."""
         failure = self.failure
         if failure is not None:
+            self._aborted.wait(_ABORT_SECONDS)  # new work on the device could keep the abort waiting
             for device in self._late:
                 device.runtime.not_later(failure, device.index)  # type: ignore[attr-defined]
             raise type(failure)(str(failure))
@@ -208,11 +212,19 @@ class Connection:
                 self._late.append(device)
         with suppress(DistributedError):  # the other ranks find it there, if the store still is
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
-        if self.communicator is not None:
-            try:
-                self.communicator.abort(reason or str(error))
-            except Exception as problem:  # the error that is told matters more, and tells of this one
-                error.add_note(f"{self.name} could not end its work: {type(problem).__name__}: {problem}")
+        # A library may wait for the device in its abort: for work of other groups too, whose end is looked
+        # after by the thread that calls this.
+        threading.Thread(target=self._abort, args=(error, reason or str(error)), daemon=True).start()
+        self._aborted.wait(_PATIENCE)
+
+    def _abort(self, error: DistributedError, reason: str) -> None:
+        try:
+            if self.communicator is not None:
+                self.communicator.abort(reason)
+        except Exception as problem:  # the error that is told matters more, and tells of this one
+            error.add_note(f"{self.name} could not end its work: {type(problem).__name__}: {problem}")
+        finally:
+            self._aborted.set()
 
     def overdue(self, now: float) -> None:
         """Fail where the device has worked too long on a call, or the communicator tells of a problem."""
