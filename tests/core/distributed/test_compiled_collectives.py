@@ -119,6 +119,24 @@ def test_fullgraph_refuses_what_communicates_outside_of_programs(function: Calla
         dist.run_ranks(rank, 2, timeout=20)
 
 
+def test_a_program_that_fails_does_no_collective_again() -> None:
+    def rank() -> tuple[int, str]:
+        picked = tb.compile(lambda x, places: reduce(x)[places], fullgraph=True)
+        x = tb.arange(3.0)
+        for _ in range(2):
+            picked(x, tb.asarray([2, 0]))
+        before, failure = len(dist.records()), ""
+        try:
+            picked(x, tb.asarray([2, 7 * dist.get_rank()])).tolist()
+        except IndexError as error:
+            failure = str(error)
+        return len(dist.records()) - before, failure
+
+    (calls, failure), (failed_calls, failed) = dist.run_ranks(rank, 2, timeout=20)
+    assert (calls, failed_calls, failure) == (1, 1, "")
+    assert "index 7 is out of range" in failed
+
+
 def test_backward_programs_do_collectives_in_order() -> None:
     def rank() -> list[Any]:
         def loss(x: Any, y: Any) -> Any:

@@ -161,7 +161,9 @@ class ReplayCodegen:
                 body += ["    raise failed(error) from error"]
             entries = [e for trace in traces for e in trace.nodes]
             streams = {id(owner): owner for owner in self.prologue.owners}.values()
-            if any(may_fail(e.op) for e in entries) and all(type(x) is Generator for x in streams):
+            once = any(trace.last_ordered is not None for trace in traces)  # Python must not do these again
+            is_repeated = any(may_fail(e.op) for e in entries) and not once
+            if is_repeated and all(type(x) is Generator for x in streams):
                 run = [f"    {line}" for line in body[at:]]
                 names = [self.prologue.name(x) for x in streams]
                 back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
