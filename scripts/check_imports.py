@@ -116,7 +116,7 @@ def upward(found: list[Import], order: dict[str, tuple[int, int]]) -> list[str]:
         if here == there or not here:  # the root stands above all but the command line
             continue
         if not there:
-            if order[here][0] == 0:
+            if order[here][0] <= order["cli"][0]:
                 continue
             wrong.append(f"{each}: the root package stands above all others")
         elif here not in order or there not in order:

@@ -27,7 +27,7 @@ TABLE = ROOT / "core" / "README.md"
 
 # A band begins with the first of its layers that the contract has, and goes down to the next band.
 BANDS = (
-    ("What people run and call", ("cli",)),
+    ("What people run and call", ("__main__", "cli")),
     ("Transforms, and how programs run", ("library", "control_flow", "eager_fusion", "func", "executors")),
     ("Ops as Python functions", ("kernels", "eager")),
     ("From an op to its kernel", ("autograd", "interchange", "tensor", "dispatch")),
