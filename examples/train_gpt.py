@@ -13,6 +13,7 @@ the same for any mesh, so that the losses are, too. The step is compiled, its co
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sysconfig
 import time
@@ -172,7 +173,8 @@ def train(chosen: argparse.Namespace) -> list[float]:
     shape = chosen.mesh or {"dp": ranks, "tp": 1}
     if wrong := problem(chosen, shape, ranks):
         raise SystemExit(f"train_gpt.py: {wrong}." if dist.get_rank() == 0 else 1)
-    device = tb.Device(chosen.device.format(rank=dist.get_local_rank()))
+    names = chosen.device.split(",")
+    device = tb.Device(names[dist.get_rank() % len(names)].format(rank=dist.get_local_rank()))
     mesh = dist.init_device_mesh(None, tuple(shape.values()), mesh_dim_names=tuple(shape))
     text = sources(chosen.characters)
     alphabet = sorted(set(text))
@@ -202,6 +204,8 @@ def train(chosen: argparse.Namespace) -> list[float]:
                 show.at(number, losses[-1], chosen.batch * chosen.length)
     start = [numbers[character] for character in text[: min(16, chosen.length)]]
     characters = written(model, start, chosen.sample, chosen.length, device)
+    if dist.get_rank() == 0 and chosen.report:
+        chosen.report.write_text(json.dumps({"losses": losses}, indent=2) + "\n")
     if dist.get_rank() == 0 and chosen.sample:
         Console().print("".join(alphabet[k] for k in characters), markup=False, highlight=False)
     return losses
@@ -251,7 +255,10 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--fully-shard", action="store_true", help="divide parameters along dp too")
     parser.add_argument("--eager", action="store_true", help="run the step op by op")
     parser.add_argument(
-        "--device", default="cpu", metavar="NAME", help="default: cpu; cuda:{rank} is the rank's own"
+        "--device",
+        default="cpu",
+        metavar="NAME",
+        help="default: cpu; cuda:{rank} is the rank's own; cpu,opencl takes turns",
     )
     for name, default, text in (
         ("steps", 200, "steps of training"), ("batch", 32, "rows of a step, on all ranks together"),
@@ -265,6 +272,7 @@ def options() -> argparse.ArgumentParser:
             f"--{name}", type=int, default=default, metavar="N", help=f"{text}; default: {default}"
         )
     parser.add_argument("--lr", type=float, default=3e-3, metavar="X", help="learning rate; default: 0.003")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the losses, as JSON")
     return parser
 
 

@@ -1,0 +1,126 @@
+"""The example's GPT has the same losses on one rank and on four, however it is spread over them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorbus import distributed as dist
+from tensorbus import plugins
+
+from .installed import available
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "train_gpt.py"
+APART = 1e-5
+"""What losses may be apart in the end, of about 4: some 20 roundings in float32, one for each step."""
+SMALL = (
+    "--steps 20 --every 1 --batch 8 --length 8 --width 16 --heads 4 --layers 1 --characters 20000 --sample 0"
+)
+WAYS = {
+    "replicate": "--mesh dp=4",
+    "fully_shard": "--mesh dp=4 --fully-shard",
+    "tensor": "--mesh tp=4",
+    "fully_shard and tensor": "--mesh dp=2,tp=2 --fully-shard",
+    "replicate and tensor": "--mesh dp=2,tp=2",
+}
+FAST = ("fully_shard and tensor", "threads", "cpu", "--eager")
+CASES = [
+    (way, ranks, devices, eager)
+    for way in WAYS
+    for ranks, devices, eager in (
+        ("threads", "cpu", ""), ("threads", "cpu", "--eager"), ("threads", "refdev", "--eager"),
+        ("threads", "cpu,opencl", ""), ("mpi", "cpu", ""),
+    )
+]  # fmt: skip
+HAS_MPI = shutil.which("mpiexec") is not None and importlib.util.find_spec("mpi4py") is not None
+
+
+@cache
+def program() -> Any:
+    """Return the example, as a module."""
+    spec = importlib.util.spec_from_file_location("train_gpt", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def on_threads(words: str, ranks: int) -> list[list[float]]:
+    """Return the losses that each rank has seen; ranks are threads."""
+    chosen = program().options().parse_args(words.split())
+    return dist.run_ranks(program().train, ranks, chosen, timeout=120)
+
+
+@cache
+def alone() -> list[float]:
+    """Return the losses on one rank, which go down."""
+    (losses,) = on_threads(f"{SMALL} --eager", 1)
+    assert len(losses) == 20
+    assert losses[-1] < 0.9 * losses[0]
+    return losses
+
+
+@pytest.mark.parametrize(
+    ("way", "ranks", "devices", "eager"),
+    [pytest.param(*case, marks=() if case == FAST else pytest.mark.full) for case in CASES],
+)
+def test_losses_are_those_of_one_rank(way: str, ranks: str, devices: str, eager: str, tmp_path: Path) -> None:
+    if not {*devices.split(",")} <= {*available()}:
+        pytest.skip(f"{devices} are needed")
+    words = f"{SMALL} {WAYS[way]} --device {devices} {eager}"
+    if ranks == "threads":
+        seen = on_threads(words, 4)
+    else:
+        if not HAS_MPI or "mpi" not in plugins.communicators():
+            pytest.skip("needs mpiexec, mpi4py and tensorbus-mpi")
+        report = tmp_path / "report.json"
+        command = [
+            "mpiexec",
+            "-n",
+            "4",
+            sys.executable,
+            str(EXAMPLE),
+            *words.split(),
+            "--report",
+            str(report),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        seen = [json.loads(report.read_text())["losses"]]
+    for losses in seen:
+        assert max(abs(a - b) for a, b in zip(losses, alone(), strict=True)) <= APART
+
+
+MISTAKES = {
+    "needs dp * tp = 4 ranks, and there are 1": "--mesh dp=2,tp=2",
+    "--heads must be a multiple of tp": "--threads 3 --mesh tp=3",
+    "--batch must be a multiple of dp": "--threads 3 --mesh dp=3",
+    "a mesh is written as dp=2,tp=2": "--mesh 2x2",
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_say_what_to_do(message: str) -> None:
+    command = [sys.executable, str(EXAMPLE), *MISTAKES[message].split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_it_writes_text(capsys: pytest.CaptureFixture[str]) -> None:
+    size = "--batch 2 --length 4 --width 8 --heads 2 --layers 1"
+    on_threads(f"--steps 2 --sample 9 --mesh dp=2 --eager {size}", 2)
+    progress, _, text = capsys.readouterr().out.partition(" tokens/s\n")
+    assert progress.startswith("step 2/2  loss ")
+    assert text.startswith('"""R')  # how the sources begin
+    assert len(text) == 4 + 9 + 1
