@@ -85,6 +85,8 @@ class _WorkgroupRows(RowKernel):
             limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
             limits.row_in_registers_max_length // self.workgroup_size,
         )
+        if self.written_out:  # a private array has a size that is known
+            self.each = int(self.each)
         self.arrays: dict[int, tuple[str, DType]] = {}
         self.kept: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
