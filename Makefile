@@ -22,7 +22,7 @@ MLX    := $(VENV)/.mlx
 OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
 # MPICH's wheel is not published for every system.
 MPI := plugins/mpi$(if $(filter Linux,$(shell uname -s)),[mpich])
-DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev -e plugins/threads -e plugins/tcp -e plugins/nccl -e plugins/fake -e '$(MPI)'
+DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev -e plugins/threads -e plugins/tcp -e plugins/nccl -e plugins/fake -e plugins/redis -e '$(MPI)'
 DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests scripts
 

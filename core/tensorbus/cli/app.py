@@ -251,5 +251,13 @@ def run(
     """Run a program on several ranks of this machine: processes that communicate by tensorbus.distributed."""
     from ..distributed.launch import launcher
 
+    if not module and not Path(script).exists():
+        typer.echo(f"tensorbus run: there is no script {script!r}; a module is run by -m.", err=True)
+        raise typer.Exit(2)
     command = [sys.executable, *(["-m"] if module else []), script, *(arguments or ())]
-    raise typer.Exit(launcher.run(command, ranks, max_restarts=max_restarts, store=store))
+    try:
+        code = launcher.run(command, ranks, max_restarts=max_restarts, store=store)
+    except KeyboardInterrupt:
+        typer.echo("tensorbus run: interrupted; the ranks were ended.", err=True)
+        code = 130
+    raise typer.Exit(code)

@@ -56,6 +56,7 @@ from .process_group.world import records as records
 from .process_group.world import shutdown as shutdown
 from .stores.file_store import FileStore as FileStore
 from .stores.memory_store import MemoryStore as MemoryStore
+from .stores.prefix_store import PrefixStore as PrefixStore
 from .stores.urls import open_store as open_store
 from .tensor.device_mesh import DeviceMesh as DeviceMesh
 from .tensor.device_mesh import init_device_mesh as init_device_mesh

@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tensorbus import distributed as dist
 
+
+def redis_server(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a Redis server; return it and its URL."""
+    pytest.importorskip("tensorbus_redis", reason="tensorbus-redis is not installed")
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed: apt install redis-server")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--requirepass", "a secret"]
+    server = subprocess.Popen([program, *options, "--dir", str(folder)], stdout=subprocess.DEVNULL)
+    return server, f"redis://:a%20secret@127.0.0.1:{port}/0"
+
+
 KINDS: dict[str, Callable[[Path], Any]] = {
     "memory": lambda folder: dist.MemoryStore(),
     "file": lambda folder: dist.open_store(f"file://{folder}/ranks"),
+    "prefix": lambda folder: dist.PrefixStore("run7/", dist.MemoryStore()),
     "tcp": lambda folder: dist.open_store("tcp://127.0.0.1:0", serve=True),
 }
 
 
-@pytest.fixture(params=KINDS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    store = KINDS[request.param](tmp_path)
+@contextmanager
+def opened(kind: str, folder: Path) -> Iterator[Any]:
+    """Give a store of a kind."""
+    if kind == "redis":
+        server, url = redis_server(folder)
+        try:
+            yield dist.open_store(f"{url}?prefix=it's+[a-z]*", timeout=30)
+        finally:
+            server.kill()
+            server.wait()
+        return
+    store = KINDS[kind](folder)
     yield store
-    if request.param == "tcp":
+    if kind == "tcp":
         store.close()
+
+
+@pytest.fixture(params=[*KINDS, "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    with opened(request.param, tmp_path) as store:
+        yield store
+
+
+@pytest.fixture(params=["tcp", "redis", "prefix"])
+def server_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    part = request.param == "prefix"
+    with opened("tcp" if part else request.param, tmp_path) as store:
+        yield dist.PrefixStore("run7/", store) if part else store
 
 
 def test_what_is_set_is_there(store: Any) -> None:
@@ -71,9 +112,11 @@ def test_waiting_ends_when_another_thread_sets_it(store: Any) -> None:
 
 def test_waiting_has_a_limit_and_names_what_is_missing(store: Any) -> None:
     store.set("a", b"")
-    with pytest.raises(dist.DistributedTimeoutError, match=r"nobody set 'b', 'c' within 0\.01 seconds"):
+    with pytest.raises(
+        dist.DistributedTimeoutError, match=r"nobody set '(run7/)?b', '(run7/)?c' within 0\.01 seconds"
+    ):
         store.wait(["a", "b", "c"], 0.01)
-    with pytest.raises(TimeoutError, match="'d'"):
+    with pytest.raises(TimeoutError, match="d'"):
         store.get("d", 0)
 
 
@@ -82,6 +125,75 @@ def test_two_handles_of_a_file_see_each_other(tmp_path: Path) -> None:
     one.set("a", b"1")
     assert two.get("a") == b"1"
     assert two.add("n", 1) + one.add("n", 1) == 3
+
+
+def test_queues_are_first_in_first_out_for_all_clients(server_store: Any) -> None:
+    store = server_store
+    url = getattr(store, "url", "")
+    other = dist.open_store(url, timeout=30) if url.startswith("tcp") else store
+    assert [store.queue_push("q", b"1"), other.queue_push("q", b"2")] == [1, 2]
+    taken: list[bytes] = []
+    threads = [threading.Thread(target=lambda: taken.append(other.queue_pop("q", 30))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    store.queue_push("q", b"3")
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == [b"1", b"2", b"3"]
+    with pytest.raises(
+        dist.DistributedTimeoutError, match=r"queue '(run7/)?q' stayed empty for 0\.01 seconds"
+    ):
+        store.queue_pop("q", 0.01)
+
+
+def test_several_keys_take_one_request(server_store: Any) -> None:
+    store = server_store
+    store.multi_set(["a/1", "a/2", "b"], [b"1", b"2", b"3"])
+    assert store.multi_get(["b", "none", "a/1"]) == [b"3", None, b"1"]
+    assert store.list_keys("a/") == ["a/1", "a/2"]
+    with pytest.raises(dist.DistributedError.__mro__[1], match="2 keys and 1 values"):
+        store.multi_set(["a", "b"], [b""])
+
+
+def test_a_value_for_a_time_is_gone_after_it(server_store: Any) -> None:
+    store = server_store
+    store.set("long", b"x", ttl=1000)
+    store.set("short", b"x", ttl=0)
+    assert store.check(["long"])
+    assert not store.check(["short"])
+    assert store.list_keys() == ["long"]
+
+
+def test_what_is_no_number_is_not_added_to(server_store: Any) -> None:
+    store = server_store
+    store.set("text", b"x")
+    with pytest.raises(dist.DistributedError, match="holds b'x', which is no number"):
+        store.add("text", 1)
+    assert store.get("text") == b"x"
+
+
+def test_a_redis_server_that_is_missing_refuses_or_dies_is_named(tmp_path: Path) -> None:
+    server, url = redis_server(tmp_path)
+    public = url.replace(":a%20secret@", "")
+    try:
+        one = dist.open_store(f"{url}?prefix=one", timeout=30)
+        other: Any = dist.open_store(f"{url}?prefix=other", timeout=30)
+        one.set("a", b"1")
+        assert other.list_keys() == []
+        for wrong in (public, url.replace("a%20secret", "wrong")):
+            with pytest.raises(dist.DistributedError, match=f"{public}.*refuses") as refusal:
+                dist.open_store(wrong, timeout=30)
+            assert "wrong@" not in str(refusal.value)
+    finally:
+        server.kill()
+        server.wait()
+    with pytest.raises(dist.DistributedError, match=f"{public}.*the Redis server is gone"):
+        one.get("a")
+    with pytest.raises(dist.DistributedError, match=r"no Redis server answered within 0\.05 seconds"):
+        dist.open_store(url, timeout=0.05)
+    for wrong in ("redis://", "redis://host:x", "redis://host/name", "redis://host?other=1"):
+        with pytest.raises(dist.DistributedError.__mro__[1], match="redis://"):
+            dist.open_store(wrong)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,44 +22,6 @@ def store() -> Iterator[Any]:
 
 def client(store: Any) -> Any:
     return dist.open_store(store.url, timeout=30)
-
-
-def test_queues_are_first_in_first_out_for_all_clients(store: Any) -> None:
-    other = client(store)
-    assert [store.queue_push("q", b"1"), other.queue_push("q", b"2")] == [1, 2]
-    taken: list[bytes] = []
-    threads = [threading.Thread(target=lambda: taken.append(other.queue_pop("q", 30))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    store.queue_push("q", b"3")
-    for thread in threads:
-        thread.join()
-    assert sorted(taken) == [b"1", b"2", b"3"]
-    with pytest.raises(dist.DistributedTimeoutError, match=r"queue 'q' stayed empty for 0\.01 seconds"):
-        store.queue_pop("q", 0.01)
-
-
-def test_several_keys_take_one_request(store: Any) -> None:
-    store.multi_set(["a/1", "a/2", "b"], [b"1", b"2", b"3"])
-    assert store.multi_get(["b", "none", "a/1"]) == [b"3", None, b"1"]
-    assert store.list_keys("a/") == ["a/1", "a/2"]
-    with pytest.raises(dist.DistributedError.__mro__[1], match="2 keys and 1 values"):
-        store.multi_set(["a", "b"], [b""])
-
-
-def test_a_value_for_a_time_is_gone_after_it(store: Any) -> None:
-    store.set("long", b"x", ttl=1000)
-    store.set("short", b"x", ttl=0)
-    assert store.check(["long"])
-    assert not store.check(["short"])
-    assert store.list_keys() == ["long"]
-
-
-def test_what_is_no_number_is_not_added_to(store: Any) -> None:
-    store.set("text", b"x")
-    with pytest.raises(dist.DistributedError, match="holds b'x', which is no number"):
-        store.add("text", 1)
-    assert store.get("text") == b"x"
 
 
 def test_who_does_not_know_the_secret_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

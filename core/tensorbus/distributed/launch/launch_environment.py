@@ -11,6 +11,7 @@ from ...errors import ArgumentError, DistributedError
 from ..process_group.watch import watch
 from ..process_group.world import DEFAULT_TIMEOUT, World, set_process_world
 from ..stores.memory_store import MemoryStore
+from ..stores.prefix_store import PrefixStore
 from ..stores.urls import default_store_url, open_store
 
 _LAUNCHERS: Final = (
@@ -102,6 +103,9 @@ def init(
     else:
         serve = "TENSORBUS_STORE_SERVED" not in os.environ
         opened = open_store(where, serve=serve and number == 0, timeout=timeout)
+        attempt = os.environ.get("TENSORBUS_RESTART", "0")
+        if attempt != "0":  # what ranks wrote before they were started again is in nobody's way
+            opened = PrefixStore(f"restart {attempt}/", opened)
     world = World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
     world.is_served = isinstance(where, str) and serve
     set_process_world(world)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, TextIO
 
@@ -25,6 +25,10 @@ _TAIL: Final = 40
 _GRACE: Final = 5.0
 """Seconds between asking a rank to end and ending it."""
 _POLL: Final = 0.02
+_PATIENCE: Final = 2.0
+"""Seconds that a rank which lost another one leaves to that one to be seen."""
+_CONSEQUENCES: Final = ("tensorbus.errors.DistributedError", "tensorbus.errors.DistributedTimeoutError")
+"""How the last line begins of a rank that lost another."""
 
 
 class _Rank:
@@ -74,8 +78,11 @@ def run(
         raise ArgumentError(f"run: max-restarts must be >= 0, got {max_restarts}.")
     out, err = out or sys.stdout, err or sys.stderr
     for attempt in range(max_restarts + 1):
-        with _meeting(store) as url:
-            failed = _run_once(command, size, attempt, url, out, err)
+        with _interrupted_by(signal.SIGTERM), _meeting(store) as url:
+            variables = {"TENSORBUS_STORE": url, "TENSORBUS_RESTART": str(attempt)}
+            if store is None:
+                variables["TENSORBUS_STORE_SERVED"] = "1"  # else by the first rank, where it needs a server
+            failed = _run_once(command, size, variables, out, err)
         if failed is None:
             return 0
         code = failed.process.returncode
@@ -88,7 +95,7 @@ def run(
 
 
 def _run_once(
-    command: Sequence[str], size: int, attempt: int, url: str, out: TextIO, err: TextIO
+    command: Sequence[str], size: int, variables: Mapping[str, str], out: TextIO, err: TextIO
 ) -> _Rank | None:
     """Run the ranks to their end; return the one that failed first, if one did."""
     width, lock, over = len(str(size - 1)), threading.Lock(), threading.Event()
@@ -96,6 +103,8 @@ def _run_once(
     def show(number: int, line: str, wrong: bool) -> None:
         if wrong and over.is_set():
             return  # ranks that are ended because of another's failure
+        if size > 1 and not line.endswith("\n"):
+            line += "\n"  # another rank's line may be next
         with lock:
             stream = err if wrong else out
             stream.write(line if size == 1 else f"[{number:{width}}] {line}")
@@ -107,8 +116,8 @@ def _run_once(
         for number in range(size):
             environment = {
                 **os.environ, "RANK": str(number), "WORLD_SIZE": str(size), "LOCAL_RANK": str(number),
-                "LOCAL_WORLD_SIZE": str(size), "TENSORBUS_STORE": url, "TENSORBUS_STORE_SECRET": secret,
-                "TENSORBUS_STORE_SERVED": "1", "TENSORBUS_RESTART": str(attempt), "PYTHONUNBUFFERED": "1",
+                "LOCAL_WORLD_SIZE": str(size), "TENSORBUS_STORE_SECRET": secret, "PYTHONUNBUFFERED": "1",
+                **variables,
             }  # fmt: skip
             process = subprocess.Popen(
                 command, env=environment, text=True, errors="replace", stdin=subprocess.DEVNULL,
@@ -117,9 +126,8 @@ def _run_once(
             ranks.append(_Rank(number, process, show))
         while True:
             codes = [rank.process.poll() for rank in ranks]
-            failed = next((rank for rank, code in zip(ranks, codes, strict=True) if code), None)
-            if failed is not None:
-                failed.drain()
+            if any(codes):
+                failed = _cause(ranks)
                 over.set()
                 return failed
             if all(code == 0 for code in codes):
@@ -128,6 +136,37 @@ def _run_once(
     finally:
         over.set()
         _end(ranks)
+
+
+def _cause(ranks: Sequence[_Rank]) -> _Rank:
+    """Return the rank that failed by itself: one that says that another is gone may be seen first."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        failed = [rank for rank in ranks if rank.process.poll()]
+        for rank in failed:
+            rank.drain()
+            if not any(line.startswith(_CONSEQUENCES) for line in rank.tail):
+                return rank
+        if time.monotonic() > end:
+            return failed[0]
+        time.sleep(_POLL)
+
+
+@contextlib.contextmanager
+def _interrupted_by(number: signal.Signals) -> Iterator[None]:
+    """Let a signal end the block as an exit does, so that no rank outlives it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _end(ranks: Sequence[_Rank]) -> None:

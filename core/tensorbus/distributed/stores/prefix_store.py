@@ -1,0 +1,83 @@
+"""A part of a store: keys of one program, or of one try, that are in nobody else's way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...backend_interface.communication import Store
+
+
+class PrefixStore:
+    """A ``Store`` whose keys are those of ``store`` that begin with ``prefix``.
+
+    What ``store`` has beyond the protocol, queues and requests of several keys, is here too.
+
+    >>> from tensorbus.distributed import MemoryStore
+    >>> whole = MemoryStore()
+    >>> PrefixStore("run7/", whole).set("a", b"1")
+    >>> whole.get("run7/a")
+    b'1'
+    """
+
+    def __init__(self, prefix: str, store: Store) -> None:
+        self.prefix, self._store = prefix, store
+        self._more: Any = store
+
+    def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Put ``value`` under ``key``; for ``ttl`` seconds where they are given and the store has that."""
+        if ttl is None:
+            self._store.set(self.prefix + key, value)
+        else:
+            self._more.set(self.prefix + key, value, ttl=ttl)
+
+    def get(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
+        return self._store.get(self.prefix + key, timeout)
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number under ``key`` and return the sum."""
+        return self._store.add(self.prefix + key, amount)
+
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
+        """Wait for all keys. Raises ``DistributedTimeoutError``."""
+        self._store.wait(self._all(keys), timeout)
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys are there."""
+        return self._store.check(self._all(keys))
+
+    def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
+        """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
+        return self._store.compare_set(self.prefix + key, expected, value)
+
+    def delete_key(self, key: str) -> bool:
+        """Take the key out; return whether it was there."""
+        return self._store.delete_key(self.prefix + key)
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return several values as they are now, None where there is none."""
+        return list(self._more.multi_get(self._all(keys)))
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
+        """Put several values."""
+        self._more.multi_set(self._all(keys), values)
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with ``prefix``, in order."""
+        return [key.removeprefix(self.prefix) for key in self._more.list_keys(self.prefix + prefix)]
+
+    def queue_push(self, key: str, value: bytes) -> int:
+        """Put a value at the end of the queue ``key``; return how many it holds."""
+        return int(self._more.queue_push(self.prefix + key, value))
+
+    def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
+        return bytes(self._more.queue_pop(self.prefix + key, timeout))
+
+    def close(self, reason: str = "") -> None:
+        """Leave the store."""
+        self._more.close(reason)
+
+    def _all(self, keys: Sequence[str]) -> list[str]:
+        return [self.prefix + key for key in keys]

@@ -1,0 +1,208 @@
+"""The ``Store`` on a Redis server that runs already: keys and queues of one program under a prefix."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+
+import redis
+from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
+
+T = TypeVar("T")
+_DEFAULT_TIMEOUT: Final = 300.0
+_POLLS: Final = (0.001, 0.05)
+"""The shortest and the longest pause between two looks at a key, in seconds."""
+_COMPARE_SET: Final = """
+local value = redis.call('GET', KEYS[1]) or ''
+if value ~= ARGV[1] then return value end
+redis.call('SET', KEYS[1], ARGV[2])
+return ARGV[2]
+"""
+_QUEUE_WAIT: Final = 1.0
+"""Seconds of one wait for a queue on the server: shorter than what counts as a server that is gone."""
+
+
+class Factory:
+    """Opens ``redis://[user:password@]host[:port][/database][?prefix=name]``."""
+
+    def open(self, url: str, *, serve: bool, timeout: float) -> RedisStore:
+        """Return the store. Raises ``DistributedError`` where no server answers in ``timeout`` seconds."""
+        parts = urlsplit(url)
+        try:
+            port, query = parts.port, parse_qs(parts.query, strict_parsing=bool(parts.query))
+        except ValueError as error:
+            raise ArgumentError(f"distributed: {_safe(url)!r}: {error}.") from None
+        database = parts.path.strip("/")
+        if not parts.hostname or set(query) - {"prefix"} or (database and not database.isdecimal()):
+            raise ArgumentError(
+                f"distributed: a store's URL is redis://host:port/database?prefix=name, got {_safe(url)!r}."
+            )
+        client = redis.Redis(
+            host=parts.hostname, port=port or 6379, db=int(database or 0),
+            username=unquote(parts.username or "") or None, password=unquote(parts.password or "") or None,
+            socket_connect_timeout=timeout, socket_timeout=_QUEUE_WAIT * 30,
+        )  # fmt: skip
+        return RedisStore(client, _safe(url), query.get("prefix", [""])[0], timeout)
+
+
+class RedisStore:
+    """Keys, queues and expiry on the server of ``client``; ``url`` names it, without a password.
+
+    What a program writes stays there when it ends: programs that share a server have a ``prefix`` each.
+    """
+
+    def __init__(self, client: Any, url: str, prefix: str, timeout: float = _DEFAULT_TIMEOUT) -> None:
+        self._client, self._timeout = client, timeout
+        self._keys, self._queues = f"tensorbus:{prefix}:key:", f"tensorbus:{prefix}:queue:"
+        self.url = url
+        self._swap: Any = client.register_script(_COMPARE_SET)
+        self._reach()
+
+    def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Put ``value`` under ``key``; for ``ttl`` seconds where they are given."""
+        if ttl is not None and ttl <= 0:
+            self.delete_key(key)
+            return
+        milliseconds = None if ttl is None else max(round(ttl * 1000), 1)
+        self._do(lambda: self._client.set(self._keys + key, bytes(value), px=milliseconds))
+
+    def get(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
+        limit = self._limit(timeout)
+        value = self._until(lambda: self._do(lambda: self._client.get(self._keys + key)), limit)
+        if value is None:
+            raise DistributedTimeoutError(f"store {self.url}: nobody set {key!r} within {limit:g} seconds.")
+        return bytes(value)
+
+    def add(self, key: str, amount: int) -> int:
+        """Add to the number under ``key`` and return the sum, of 64 bits."""
+        try:
+            return int(self._do(lambda: self._client.incrby(self._keys + key, amount)))
+        except redis.ResponseError as error:
+            value = self._do(lambda: self._client.get(self._keys + key))
+            raise DistributedError(
+                f"store {self.url}: add: {key!r} holds {value!r}, which is no number: {error}."
+            ) from None
+
+    def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
+        """Wait for all keys. Raises ``DistributedTimeoutError``."""
+        limit = self._limit(timeout)
+        if self._until(lambda: self.check(keys) or None, limit) is None:
+            values = self.multi_get(keys)
+            missing = [repr(key) for key, value in zip(keys, values, strict=True) if value is None]
+            if missing:
+                raise DistributedTimeoutError(
+                    f"store {self.url}: nobody set {', '.join(missing)} within {limit:g} seconds."
+                )
+
+    def check(self, keys: Sequence[str]) -> bool:
+        """Return whether all keys are there."""
+        names = [self._keys + key for key in {*keys}]
+        return not names or int(self._do(lambda: self._client.exists(*names))) == len(names)
+
+    def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
+        """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
+        pair = [bytes(expected), bytes(value)]
+        return bytes(self._do(lambda: self._swap(keys=[self._keys + key], args=pair)))
+
+    def delete_key(self, key: str) -> bool:
+        """Take the key out; return whether it was there."""
+        return bool(self._do(lambda: self._client.delete(self._keys + key)))
+
+    def multi_get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return several values as they are now, None where there is none: one request."""
+        names = [self._keys + key for key in keys]
+        return list(self._do(lambda: self._client.mget(names))) if names else []
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
+        """Put several values: one request."""
+        if len(keys) != len(values):
+            raise ArgumentError(f"multi_set: {len(keys)} keys and {len(values)} values.")
+        pairs = {self._keys + key: bytes(value) for key, value in zip(keys, values, strict=True)}
+        if pairs:
+            self._do(lambda: self._client.mset(pairs))
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with ``prefix``, in order."""
+        pattern = re.sub(r"([*?\[\]\\^])", r"\\\1", self._keys + prefix) + "*"
+        names = self._do(lambda: {*self._client.scan_iter(pattern, count=1000)})
+        return sorted(name.decode().removeprefix(self._keys) for name in names)
+
+    def queue_push(self, key: str, value: bytes) -> int:
+        """Put a value at the end of the queue ``key``; return how many it holds."""
+        return int(self._do(lambda: self._client.rpush(self._queues + key, bytes(value))))
+
+    def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
+        limit, name = self._limit(timeout), self._queues + key
+        end = time.monotonic() + limit
+        value = self._do(lambda: self._client.lpop(name))
+        while value is None and (left := end - time.monotonic()) > 0:
+            seconds = max(min(left, _QUEUE_WAIT), 0.001)  # 0 would be for ever
+            pair: Any = self._do(partial(self._client.blpop, [name], seconds))
+            value = pair and pair[1]
+        if value is None:
+            raise DistributedTimeoutError(
+                f"store {self.url}: queue {key!r} stayed empty for {limit:g} seconds."
+            )
+        return bytes(value)
+
+    def close(self, reason: str = "") -> None:
+        """Leave; the server stays, and what was written there."""
+        self._client.close()
+
+    def _limit(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else float(timeout)
+
+    def _until(self, look: Callable[[], Any], limit: float) -> Any:
+        """Return what ``look`` returns once that is not None; None after ``limit`` seconds."""
+        end, (pause, longest) = time.monotonic() + limit, _POLLS
+        while (value := look()) is None:
+            left = end - time.monotonic()
+            if left <= 0:
+                return None
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, longest)
+        return value
+
+    def _do(self, request: Callable[[], T]) -> T:
+        try:
+            return request()
+        except redis.ResponseError:
+            raise
+        except (redis.RedisError, OSError) as error:
+            raise DistributedError(
+                f"store {self.url}: the Redis server is gone, or cannot be reached: {error}. Ranks that met"
+                f" there have to start again when it runs."
+            ) from error
+
+    def _reach(self) -> None:
+        """Wait for a server that is not there yet."""
+        end, pause = time.monotonic() + self._timeout, 0.01
+        while True:
+            try:
+                self._client.ping()
+                return
+            except (redis.AuthenticationError, redis.ResponseError) as error:
+                raise DistributedError(
+                    f"store {self.url}: the Redis server refuses: {error}. A user and a password stand in the"
+                    f" URL: redis://user:password@host:port."
+                ) from error
+            except (redis.RedisError, OSError) as error:
+                if time.monotonic() + pause > end:
+                    raise DistributedError(
+                        f"store {self.url}: no Redis server answered within {self._timeout:g} seconds:"
+                        f" {error}. Start one by `redis-server --port 6379`, or correct the URL."
+                    ) from error
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+
+def _safe(url: str) -> str:
+    """Return a URL without user and password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
