@@ -11,15 +11,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ..backend_interface.graph import Graph, Node, SubGraph
+from ..backend_interface.protocols import Call
 from ..decompose.tracer import NodeValues
 from ..devices.device import Device, ValueType, get_default_device
 from ..dispatch.levels import Level, inner_of, levels
 from ..dispatch.modes import base_device, register_value_mode
-from ..errors import ArgumentError
+from ..errors import ArgumentError, CaptureError
 from ..func.derivatives import jvp, vjp
 from ..func.vectorize import vmap
 from ..graph.evaluate import run_ops
-from ..ops.definition import Shape, Spec
+from ..ops.definition import Op, Shape, Spec
 from ..tensor.tensor import Tensor, wrap
 
 BODY: Final = "body"
@@ -156,6 +157,14 @@ def plain_shape(shape: Sequence[Any]) -> Shape:
 
 class _BodyValues(NodeValues):
     """Nodes of the function that a level traces."""
+
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
+        if op.ordered:
+            raise CaptureError(
+                f"{op.name} does more than compute, and its calls in a graph of the function would be in"
+                f" another order, or left out."
+            )
+        return super().prepare(op, call)
 
     def lift(self, x: Any, device: Device) -> Any:
         level = levels()[device.index]

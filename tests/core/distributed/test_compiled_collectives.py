@@ -79,14 +79,23 @@ def _waiting(x: Any) -> Any:
     return y * 2
 
 
-BREAKING = [_beside_the_program, _from_one_to_another, _waiting, _between_breaks]
+def _of_a_branch(x: Any) -> Any:
+    def branch(x: Any) -> Any:
+        first, second = reduce(x * 2), reduce(x * 3)
+        return first - second if dist.get_rank() == 0 else -(second - first)
+
+    return tb.cond(x.sum() > 0, branch, lambda x: x, (x,)) + reduce(x)
+
+
+BREAKING = [_beside_the_program, _from_one_to_another, _waiting, _between_breaks, _of_a_branch]
 """Functions of what is no op: Python does it, between programs."""
 
 
+@pytest.mark.filterwarnings("ignore:cond. the functions cannot be captured")
 @pytest.mark.parametrize(
     "function",
     [
-        *BREAKING[:3], _in_place,
+        *BREAKING[:3], _of_a_branch, _in_place,
         _one_rank_uses_it, _ranks_return_them_in_other_orders, _equal_calls, _nobody_uses_it,
         _one_rank_uses_the_gradient, _between_breaks, _empty_parts,
     ],
@@ -110,6 +119,7 @@ def test_a_program_does_the_collectives_of_its_function(function: Callable[[Any]
     assert all(calls for *_, calls in results)
 
 
+@pytest.mark.filterwarnings("ignore:cond. the functions cannot be captured")
 @pytest.mark.parametrize("function", BREAKING, ids=lambda f: f.__name__[1:])
 def test_fullgraph_refuses_what_communicates_outside_of_programs(function: Callable[[Any], Any]) -> None:
     def rank() -> None:
