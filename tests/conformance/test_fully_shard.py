@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,3 +260,87 @@ def test_a_compiled_step_is_one_program_with_the_collectives_of_an_eager_one(res
         return calls[0] == calls[1], len(run.this_rank.graphs), len(run.this_rank.replays)
 
     assert dist.run_ranks(rank, 2) == [(True, 1, 1)] * 2
+
+
+class Tied(nn.Module):
+    """A model whose embedding is its last layer's weight too, and whose inner layer runs twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.inner = nn.Embedding(11, 6, device="cpu"), nn.Linear(6, 6, device="cpu")
+        self.head = nn.Linear(6, 11, bias=False, device="cpu")
+        self.head.weight = self.words.weight
+
+    def forward(self, tokens: tb.Tensor) -> tb.Tensor:
+        """Return logits for each token."""
+        return self.head(self.inner(tb.tanh(self.inner(self.words(tokens)))))
+
+
+TOKENS = tb.arange(8, device="cpu").reshape((2, 4)) % 11
+TIED = {name: value.clone() for name, value in Tied().state_dict().items()}
+
+
+def replicated(model: Tied) -> Tied:
+    """Let two ranks have the whole model."""
+    return dist.replicate(model)
+
+
+def in_parts(model: Tied) -> Tied:
+    """Divide the inner layer, and what is left."""
+    dist.fully_shard(model.inner)
+    return dist.fully_shard(model)
+
+
+def split_in_parts(model: Tied) -> Tied:
+    """Split the layers, of which one weight is shared, and divide them."""
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    plan = {
+        "words": dist.RowwiseParallel(input_layouts=dist.Replicate()),
+        "inner": dist.ColwiseParallel(output_layouts=dist.Replicate()),
+        "head": dist.ColwiseParallel(output_layouts=dist.Replicate()),
+    }
+    dist.parallelize_module(model, mesh["tp"], plan)
+    dist.fully_shard(model.inner, mesh["dp"])
+    return dist.fully_shard(model, mesh["dp"])
+
+
+def steps(model: nn.Module, count: int) -> list[float]:
+    """Return the losses of some steps, with a look at the model after each."""
+    optimizer, seen = optim.AdamW(model.parameters(), lr=0.05), []
+    for _ in range(count):
+        loss = nn.functional.cross_entropy(model(TOKENS).reshape((-1, 11)), TOKENS.reshape((-1,)))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seen.append(loss.item())
+        with tb.no_grad():
+            model.eval()(TOKENS)
+        model.train()
+    return seen
+
+
+@pytest.mark.parametrize("spread", [replicated, in_parts, split_in_parts], ids=lambda f: f.__name__)
+def test_whole_states_copies_and_failures(spread: Callable[[Tied], Tied], tmp_path: Path) -> None:
+    model = Tied()
+    model.load_state_dict(TIED)
+    expected = steps(model, 3)
+
+    def rank() -> Any:
+        model = spread(Tied())
+        model.load_state_dict(TIED)  # whole tensors, the same on each rank
+        failing = model.inner.register_forward_hook(lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            model(TOKENS)
+        failing.remove()
+        copied = deepcopy(model)
+        path = tmp_path / f"{dist.get_rank()}.npz"
+        tb.save(model.state_dict(), path)
+        losses = steps(model, 3)
+        assert copied.head.weight is copied.words.weight
+        again = spread(Tied())
+        again.load_state_dict(tb.load(path))
+        return losses, steps(copied, 3), steps(again, 3)
+
+    for results in dist.run_ranks(rank, 4 if spread is split_in_parts else 2):
+        for losses in results:
+            assert_alike(losses, expected, roundings=1 << 9)  # three steps, each of sums in another order

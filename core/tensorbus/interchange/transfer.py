@@ -11,7 +11,16 @@ from ..backend_interface.capabilities import SupportsAddresses, SupportsHostMemo
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
-from ..dispatch.modes import inner_device, is_value_mode, lift_to, place_of, readable, value_modes, wraps
+from ..dispatch.modes import (
+    base_device,
+    inner_device,
+    is_value_mode,
+    lift_to,
+    place_of,
+    readable,
+    value_modes,
+    wraps,
+)
 from ..dispatch.plan import Plan
 from ..dispatch.result_check import describe
 from ..dtypes import definition as dt
@@ -215,6 +224,7 @@ def _is_elsewhere(x: Tensor, there: Device) -> bool:
 
 
 def _has(where: Device, dtype: DType) -> bool:
+    where = base_device(where)
     known = tables_of(where.type).dtypes(where.index)
     return known is None or dtype in known
 

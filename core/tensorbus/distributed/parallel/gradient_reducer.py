@@ -7,7 +7,8 @@ order, whatever the order in which their gradients arrive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from copy import deepcopy
+from typing import Any, Final
 
 from ...autograd.engine import no_grad
 from ...autograd.hooks import add_receiver
@@ -78,7 +79,7 @@ class GradientReducer:
         find_unused: bool, views: bool,
     ) -> None:  # fmt: skip
         self.sync = True
-        self.group = group
+        self.group, self._bucket_bytes = group, bucket_bytes
         self._names, self._parameters = list(names), list(parameters)
         self._find_unused, self._views = find_unused, views
         self._buckets = buckets_of([part_of(p.detach()) for p in self._parameters], bucket_bytes)
@@ -86,6 +87,15 @@ class GradientReducer:
         self._started: list[Work | Tensor] = []
         for place, parameter in enumerate(self._parameters):
             add_receiver(parameter, self, place)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GradientReducer:
+        """Return a reducer of the copied parameters' gradients."""
+        copied = GradientReducer(
+            self._names, deepcopy(self._parameters, memo), self.group, bucket_bytes=self._bucket_bytes,
+            find_unused=self._find_unused, views=self._views,
+        )  # fmt: skip
+        copied.sync = self.sync
+        return copied
 
     def take(self, place: int, g: Tensor) -> bool:
         """Take a gradient, and start the bucket that it completes."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import reduce
 from typing import Any, Final
 
@@ -40,6 +41,10 @@ class Schedule:
     def __init__(self) -> None:
         self.groups: list[ParameterGroup] = []
         self.last: ParameterGroup | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Schedule:
+        """Return an empty schedule, to which copies of the groups add themselves."""
+        return Schedule()
 
 
 class FromShards:
@@ -118,6 +123,16 @@ class ParameterGroup:
             if (layout := layouts[place]) is not None:
                 leaf.lay_out = layout.as_gradient
             add_hook(leaf, next(order), ReceiverHook(self, place))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParameterGroup:
+        """Return a group of the copied parameters in the copied modules."""
+        copied = ParameterGroup(
+            deepcopy(self.parameters, memo), self._layouts, deepcopy(self.homes, memo), self.shards,
+            self.replicas, self.device, self.param_dtype, self.reduce_dtype, self.reshard_after_forward,
+        )  # fmt: skip
+        copied.sync, copied.schedule = self.sync, deepcopy(self.schedule, memo)
+        copied.schedule.groups.append(copied)
+        return copied
 
     def start(self) -> None:
         """Begin to gather the parameters, beside the program."""

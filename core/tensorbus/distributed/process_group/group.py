@@ -66,6 +66,10 @@ class ProcessGroup(KnownByIdentity):
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProcessGroup:
+        """Return the group itself: copies of what communicates do so among the same ranks."""
+        return self
+
     def __repr__(self) -> str:
         return f"ProcessGroup({self.label!r}, ranks={[*self.ranks]}, rank={self.rank})"
 

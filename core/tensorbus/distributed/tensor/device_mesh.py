@@ -51,6 +51,10 @@ class DeviceMesh:
             )
         return DeviceMesh(self.device_type, [self.groups[dim] for dim in dims], chosen, self.root)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
+        """Return the mesh itself: copies of tensors lie on the same ranks."""
+        return self
+
     @property
     def root(self) -> DeviceMesh:
         """The mesh that this one is a slice of, or itself."""
