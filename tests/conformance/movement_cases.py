@@ -136,6 +136,19 @@ def _bits_samples(draw: Draw, dtype: DType) -> Sample:
     return Sample((state,), args=(draw(shapes()),))
 
 
+def _diagonal_samples(draw: Draw, dtype: DType) -> Sample:
+    x = draw(arrays(shapes(2), dtype))
+    return Sample((x,), {"offset": draw(st.integers(-x.shape[-2] - 1, x.shape[-1] + 1))})
+
+
+def _complex_samples(draw: Draw, dtype: DType) -> Sample:
+    return Sample((draw(arrays(shapes(), dtype)),))
+
+
+def _pair_samples(draw: Draw, dtype: DType) -> Sample:
+    return Sample((draw(arrays((*draw(shapes()), 2), dtype)),))
+
+
 MOVEMENT: dict[str, Case] = {
     "broadcast_to": Case(samples=_broadcast_samples),
     "reshape": Case(samples=_reshape_samples),
@@ -145,6 +158,9 @@ MOVEMENT: dict[str, Case] = {
     "slice_update": Case(samples=_update_samples),
     "pad": Case(samples=_pad_samples),
     "concat": Case(samples=_concat_samples),
+    "diagonal": Case(samples=_diagonal_samples),
+    "view_as_real": Case(samples=_complex_samples),
+    "view_as_complex": Case(samples=_pair_samples),
     "windows": Case(samples=_windows_samples),
     "fold": Case(samples=_fold_samples, dtypes=dt.NUMERIC),
     "gather": Case(samples=_gather_samples),

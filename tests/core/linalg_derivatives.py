@@ -129,7 +129,7 @@ REAL: dict[str, tuple[Function, list[Array]]] = {
     "cond 1": (lambda x: linalg.cond(x, 1), [x33]),
     "cross": (linalg.cross, [x23, x3]), "outer": (linalg.outer, [x3, array(2, seed=4)]),
     "vecdot": (lambda x, y: linalg.vecdot(x, y, axis=-2), [array(2, 3, 4), array(3, 1)]),
-    "diagonal": (lambda x: linalg.diagonal(x, offset=1), [stack]),
+    "diagonal above": (lambda x: linalg.diagonal(x, offset=1), [stack]),
     "diagonal below": (lambda x: linalg.diagonal(x, offset=-1), [x43]),
     "trace": (lambda x: linalg.trace(x, offset=-1), [stack]),
     "fft": (lambda x: spectrum(fft.fft(pair(x), axis=0)), [array(2, 4, 3)]),

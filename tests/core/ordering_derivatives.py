@@ -95,7 +95,7 @@ ORDERING: dict[str, tuple[Function, list[Array]]] = {
         lambda x, y, z: tb.einsum("ij,jk,k->i", x, y, z), [X, numbers(4, 2), numbers(2, seed=6)],
     ),
     "einsum of a diagonal": (lambda x: tb.einsum("...ii->...i", x), [numbers(2, 3, 3)]),
-    "diagonal": (lambda x: tb.diagonal(x, 1, 0, 2), [ROWS]), "trace": (tb.trace, [X]),
+    "diagonal of other axes": (lambda x: tb.diagonal(x, 1, 0, 2), [ROWS]), "trace": (tb.trace, [X]),
     "diag_embed": (lambda x: tb.diag_embed(x, -1), [X]), "kron": (tb.kron, [X[:, :2], VALUES[:, :2]]),
     "cov": (tb.cov, [X]), "diff": (lambda x: tb.diff(x, n=2), [X]),
     "repeat": (lambda x: tb.repeat(x, on_cpu([2, 0, 1]), axis=0), [X]),

@@ -105,6 +105,8 @@ CASES: dict[str, tuple[Function, list[Array]]] = {
     "slice_update": (op("slice_update", start=(0, 2), step=(1, -2)), [x23, array(*R, 2, 2, seed=5)]),
     "pad": (op("pad", low=(1, 0), high=(0, 2), value=3.0), [x23]),
     "concat": (lambda *xs: tb.concat(xs, axis=1), [x23, array(*R, 2, 1), array(*R, 2, 0)]),
+    "diagonal": (op("diagonal", offset=1), [x234]),
+    "view_as_complex of pairs": (lambda x: tb.real(tb.exp(tb.view_as_complex(x))), [array(*R, 3, 2)]),
     "windows": (op("windows", size=(2, 2), stride=(1, 2), dilation=(2, 1)), [x234]),
     "fold": (lambda x: windows.fold(x, (3, 4), (1, 2), (2, 1)), [array(*R, 2, 1, 2, 2, 2)]),
     "sum": (op("sum", axis=(0, 2)), [x234]), "sum keepdims": (op("sum", axis=1, keepdims=True), [x234]),
@@ -294,7 +296,7 @@ def test_own_derivative_is_that_of_the_decomposition(name: str) -> None:
 
 
 ATTRS: dict[str, dict[str, Any]] = {
-    "logsumexp": {"axis": 1},
+    "logsumexp": {"axis": 1}, "diagonal": {"offset": 1},
     "cumulative_max": {"axis": 1}, "cumulative_min": {"axis": 0},
     "softmax": {"axis": 0}, "log_softmax": {"axis": -1}, "mean": {"axis": (0, 2),
     "keepdims": True}, "standardize": {"rank": 2},

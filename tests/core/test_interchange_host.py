@@ -196,6 +196,23 @@ def test_views_left_side_by_side_lend_the_memory_that_they_share(how: str) -> No
     assert row.tolist() == [0, 8]
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.mT.diagonal(1, -1, -2), lambda x: x[:, ::-1].diagonal(-1), tb.view_as_real,
+        lambda x: tb.view_as_real(x.mT)[0], lambda x: tb.view_as_complex(tb.view_as_real(x)[1:]),
+    ],
+)  # fmt: skip
+def test_views_of_every_kind_lend_the_memory_of_their_base(view: Callable[[tb.Tensor], tb.Tensor]) -> None:
+    x = tb.zeros((2, 3, 4), dtype="complex64", device="cpu")
+    before, lent = view(x), np.asarray(x)
+    lent[...] = 5
+    assert (before == view(tb.full_like(x, 5))).all()
+    np.asarray(before)[...] = 7
+    assert (view(x) == before).all()
+    assert (before == 7).all()
+
+
 @pytest.mark.parametrize("how", LENDERS)
 def test_views_write_to_lent_memory_whose_base_is_gone(how: str) -> None:
     x = tb.zeros(4, device="cpu")

@@ -20,6 +20,7 @@ CORE: Final = Path(tb.__file__).parent
 ABOUT_KERNELS: Final = frozenset({"graph", "kernels", "lowering", "ops", "testing"})
 """Packages that name ops for what their kernels, rewrites or samples do with each."""
 OTHER_NAMES: Final = {
+    "__init__.py": "public names",
     "backend_interface/communication.py": "what ranks combine values by",
     "compat/torch_names.py": "PyTorch's names",
     "distributed/collectives/operations.py": "PyTorch's names of what ranks combine values by",

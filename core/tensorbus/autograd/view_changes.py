@@ -21,7 +21,7 @@ from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue
 from ..tracing.sym_int import is_open
 from .views import (
-    FunctionStep,
+    KeyStep,
     Link,
     attrs_of,
     chain_of,
@@ -307,7 +307,7 @@ def _take(at: Link, base: Tensor) -> Tensor:
     if op is None:
         return wrap(detached_value(base) if active_modes else base._value, base._vtype)
     view: Tensor = (
-        at[2].take(base) if isinstance(at[2], FunctionStep) else table.run(op.name, (base,), attrs_of(at))
+        at[2].take(base) if isinstance(at[2], KeyStep) else table.run(op.name, (base,), attrs_of(at))
     )
     return view
 

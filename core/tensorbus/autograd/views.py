@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
-from ..ops.definition import Op, Shape, Strides, ViewRule, table
+from ..ops.definition import Op, Shape, Spec, Strides, ViewRule, table
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor, lent, unlent
 from ..tracing.sym_int import hints
@@ -43,31 +43,17 @@ class Step:
         self.root: Tensor | None = None
 
 
-class FunctionStep(Step):
-    """How a view was taken by a function of the base, and is put back by another."""
-
-    __slots__ = ("name", "take", "view")
-
-    def __init__(
-        self, name: str, take: Callable[[Any], Any], put: Callable[[Any, Any], Any], partial: bool,
-        strides: Callable[..., Strides | None] | None = None, operands: tuple[Any, ...] = (),
-    ) -> None:  # fmt: skip
-        super().__init__(None, {}, operands)
-        self.op: Any = self
-        self.name, self.take = name, take
-        self.view = ViewRule(put=lambda base, value, _: put(base, value), partial=partial, strides=strides)
-
-
-class KeyStep(FunctionStep):
+class KeyStep(Step):
     """How ``base[key]`` was taken by a key whose numbers vary from run to run of a captured program."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "name", "take", "view")
 
     def __init__(self, key: Any, get: Callable[[Any, Any], Any], put: Callable[[Any, Any, Any], Any]) -> None:
-        super().__init__(
-            "indexing", lambda base: get(base, key), lambda base, value: put(base, key, value), True
-        )
-        self.key = key
+        super().__init__(None, {})
+        self.op: Any = self
+        self.name, self.key = "indexing", key
+        self.take: Callable[[Any], Any] = lambda base: get(base, key)
+        self.view = ViewRule(put=lambda base, value, _: put(base, key, value), partial=True)
 
 
 DETACHED: Final = Step(None, {})
@@ -127,41 +113,11 @@ def kept_by(how: Any, base: Tensor) -> Step:
     return step
 
 
-def link_by(x: Tensor, base: Tensor, name: str, **attrs: Any) -> Tensor:
-    """Make ``x`` a view of ``base`` as if the op ``name`` had taken it; return it."""
-    op = table[name]
-    if op.normalize is not None:
-        attrs = op.normalize((base,), **attrs)
-    parent = view_of(base)
-    if parent is None:
-        base._view = None
-    how = Step(op, attrs, (base._vtype,))
-    if parent is None and id(base) in lent:
-        how.root = base
-    x._view = (ref(base), base._value.shape, how, parent, None)
-    new_views.append(ref(x))
-    return x
-
-
 def link_by_key(
     x: Tensor, base: Tensor, key: Any, get: Callable[[Any, Any], Any], put: Callable[[Any, Any, Any], Any]
 ) -> Tensor:
     """Make ``x`` the view ``base[key]`` by a key of numbers that vary; return it."""
     return link(x, base, KeyStep(key, get, put)) if isinstance(x, Tensor) else x
-
-
-def link_as(
-    x: Any, base: Any, name: str, take: Callable[[Any], Any], back: Callable[[Any], Any],
-    strides: Callable[..., Strides | None],
-) -> Any:  # fmt: skip
-    """Make ``x`` the view ``take(base)`` of all elements, which ``back`` brings into its form; return it.
-
-    ``strides`` is as in ``ViewRule``.
-    """
-    if not (isinstance(x, Tensor) and isinstance(base, Tensor)):
-        return x
-    step = FunctionStep(name, take, lambda _, value: back(value), False, strides, (base._vtype,))
-    return link(x, base, step)
 
 
 def unlink(x: Any) -> Any:
@@ -359,8 +315,6 @@ def path_between(x: Tensor, known: Container[int]) -> tuple[Tensor, list[Any]] |
     steps: list[Any] = []
     for at in chain_of(view_of(x)):
         key = at[2].key if type(at[2]) is KeyStep else None
-        if type(at[2]) is FunctionStep:
-            return None
         steps.insert(0, (_name(at) if key is None else "", at[1], attrs_of(at) if key is None else key))
         base = at[0]()
         if base is not None and id(base) in known:
@@ -394,7 +348,7 @@ def paths_from_gone_root(xs: Sequence[Tensor]) -> list[tuple[list[Tensor], list[
         chain = [*chain_of(view_of(x))]
         if not chain:
             continue
-        if any(type(at[2]) in (KeyStep, FunctionStep) or _name(at) in _CHANGE_DTYPE for at in chain):
+        if any(type(at[2]) is KeyStep or _has_parts(at) for at in chain):
             return None
         views, paths = groups.setdefault(id(chain[-1][0]), ([], []))
         views.append(x)
@@ -402,7 +356,14 @@ def paths_from_gone_root(xs: Sequence[Tensor]) -> list[tuple[list[Tensor], list[
     return [group for group in groups.values() if len(group[0]) > 1]
 
 
-_CHANGE_DTYPE: Final = frozenset(("real", "imag", "view_as_real", "view_as_complex"))
+def _has_parts(at: Link) -> bool:
+    """Return whether a view is of another dtype than its base: the real part, say."""
+    op = at[2].op
+    if op is None:
+        return False
+    (base,) = at[2].operands
+    view: Spec = op.infer((Spec(at[1], base.dtype),), **attrs_of(at))
+    return view.dtype is not base.dtype
 
 
 def link_side_by_side(xs: Sequence[Tensor], paths: Sequence[Sequence[Any]]) -> None:
@@ -439,10 +400,3 @@ def _may_overlap(x: Tensor, y: Tensor) -> bool:
         apart = None if rule is None else rule.apart
         return apart is None or not apart(hints(attrs_of(a)), hints(attrs_of(b)))
     return True
-
-
-def is_taken_by_function(x: Tensor) -> bool:
-    """Return whether a view was taken by what no program can name, from a base that is alive."""
-    chain = list(chain_of(view_of(x)))
-    gone = all(at[0]() is None for at in chain)
-    return not gone and any(type(at[2]) is FunctionStep for at in chain)

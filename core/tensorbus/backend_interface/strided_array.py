@@ -102,6 +102,14 @@ def flip(x: StridedArray, axis: Sequence[int]) -> StridedArray:
     return x.view(x.shape, [-s if back else s for s, back in zip(x.strides, backwards, strict=True)], offset)
 
 
+def diagonal(x: StridedArray, offset: int) -> StridedArray:
+    """Return the view of the elements ``(k, k + offset)`` of the matrices of the last two axes."""
+    (*lead, rows, columns), (*steps, down, right) = x.shape, x.strides
+    length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    start = offset * right if offset >= 0 else -offset * down
+    return x.view((*lead, max(length, 0)), (*steps, down + right), start)
+
+
 def windows(
     x: StridedArray, size: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> StridedArray:

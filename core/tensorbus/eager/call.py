@@ -14,7 +14,7 @@ from typing import Any, Final
 from weakref import getweakrefcount, ref
 
 from ..autograd import engine
-from ..autograd.views import MANY, link, link_as, link_by, link_by_key, new_views, unlink, view_of
+from ..autograd.views import MANY, link, link_by_key, new_views, unlink, view_of
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import fused_kernels
@@ -348,6 +348,6 @@ def _fused_runner(kind: ValueType) -> Any:
     return _call_fused.load()
 
 
-table.bind(function, runner, dynamic_slice, run_in_place, link_by, link_by_key, link_as, unlink)
+table.bind(function, runner, dynamic_slice, run_in_place, link_by_key, unlink)
 fused_function.bind(_fused_runner)
 methods.attach()

@@ -16,6 +16,7 @@ _VIEWS: Final[dict[str, Callable[..., Any]]] = {
     "permute_dims": strided_array.permute_dims,
     "flip": strided_array.flip,
     "windows": strided_array.windows,
+    "diagonal": strided_array.diagonal,
 }
 
 

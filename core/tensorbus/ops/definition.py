@@ -244,9 +244,7 @@ class OpTable:
         self._make_runner: Callable[[Op[...]], Callable[..., Any]] | None = None
         self.dynamic_slice: Callable[[Any, Shape, Shape, Shape], Any] = _unbound
         self.run_in_place: Callable[[InPlaceCall], bool] = _unbound
-        self.link: Callable[..., Any] = _unbound
         self.link_by_key: Callable[..., Any] = _unbound
-        self.link_as: Callable[..., Any] = _unbound
         self.unlink: Callable[[Any], Any] = _unbound
         self._on_miss: Callable[[str], None] | None = None
         self._lock = fork_safe_locks.reentrant()
@@ -286,21 +284,18 @@ class OpTable:
         make_runner: Callable[[Op[...]], Callable[..., Any]],
         dynamic_slice: Callable[[Any, Shape, Shape, Shape], Any],
         run_in_place: Callable[[InPlaceCall], bool],
-        link: Callable[..., Any],
         link_by_key: Callable[..., Any],
-        link_as: Callable[..., Any],
         unlink: Callable[[Any], Any],
     ) -> None:  # fmt: skip
         """Set what makes the Python function of an op, and its runner on operands and attributes.
 
         ``dynamic_slice`` takes a box of a tensor, which is known to fit; ``run_in_place`` makes a call in
-        place where no other reference can tell, and returns whether it did. ``link`` makes a tensor a view of
-        another, as if by an op, ``link_by_key`` by a key, ``link_as`` by a function and its inverse;
-        ``unlink`` makes it none. Called once, by the module that runs ops.
+        place where no other reference can tell, and returns whether it did. ``link_by_key`` makes a tensor a
+        view of another, taken by a key; ``unlink`` makes it none. Called once, by the module that runs ops.
         """
         self._make_function, self._make_runner = make_function, make_runner
         self.dynamic_slice, self.run_in_place = dynamic_slice, run_in_place
-        self.link, self.link_by_key, self.link_as, self.unlink = link, link_by_key, link_as, unlink
+        self.link_by_key, self.unlink = link_by_key, unlink
 
     def on_miss(self, find: Callable[[str], None]) -> None:
         """Set what may add an op that the table lacks: the search for plugins' ops."""

@@ -97,6 +97,18 @@ def _by_bits(move: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
+def _diagonal(x: Any, offset: int) -> Any:
+    view = np.diagonal(x, offset, -2, -1)
+    view.flags.writeable = x.flags.writeable  # NumPy's is not, for what it may return one day
+    return view
+
+
+def _as_complex(x: Any) -> Any:
+    if x.size and x.strides[-1] != x.itemsize:  # no dtype has its parts elsewhere than side by side
+        x = x.copy()
+    return x.view(np.result_type(x.dtype, np.complex64))[..., 0]
+
+
 def _pooled(kernel: Kernel) -> Kernel:
     """Return the kernel of a function whose memory comes from the pool: new pages take longer than copies."""
     function = kernel.function
@@ -111,6 +123,11 @@ def numpy_kernels() -> dict[str, Kernel]:
     table["fmod"] = replace(table["hypot"], name="fmod", prepare=lambda call: quiet(np.fmod))
     table["flip"] = Kernel(name="flip", function=lambda x, axis: np.array(np.flip(x, axis), order="C"))
     table |= {name: _pooled(table[name]) for name in ("concat", "slice_update")}
+    table |= {
+        "diagonal": Kernel(name="view", function=_diagonal),
+        "view_as_real": Kernel(name="view", function=lambda x: x[..., None].view(x.real.dtype)),
+        "view_as_complex": Kernel(name="view", function=_as_complex),
+    }
     windows = table["windows"].function
     assert windows is not None
     table["windows"] = Kernel(name="windows", function=_by_bits(windows))

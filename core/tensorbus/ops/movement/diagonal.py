@@ -7,15 +7,66 @@ from typing import Any
 from ...dtypes import definition as dt
 from ...errors import ShapeError
 from ...tracing.sym_int import index
+from .. import sharding_rules
+from ..batching_rules import unchanged
 from ..call_errors import with_form
 from ..creation.creation import iota
-from ..definition import Shape, table
+from ..definition import Op, Shape, Spec, ViewRule, table
 from ..elementwise.comparison import equal
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import where
 from ..reduction.reduction import sum
-from .family import normalize_axis
-from .movement import broadcast_to, moveaxis, pad, permute_dims, reshape, slice
+from .family import movement, normalize_axis
+from .movement import broadcast_to, moveaxis, pad, permute_dims, reshape, slice, slice_update
+
+
+def diagonal_shape(shape: Shape, offset: int) -> Shape:
+    """Return the shape of a diagonal of the matrices of the last two axes."""
+    if len(shape) < 2:
+        raise ShapeError(f"diagonal: at least 2 dimensions are needed, got shape {shape}.")
+    *lead, rows, columns = shape
+    length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
+    return (*lead, max(length, 0))
+
+
+def _box(shape: Shape, offset: int) -> tuple[Shape, Shape, Shape]:
+    """Return the diagonal as a box, start, size and step, of the matrices made flat."""
+    columns, size = shape[-1], diagonal_shape(shape, offset)
+    start = (offset if offset >= 0 else -offset * columns) if size[-1] else 0
+    lead = len(size) - 1
+    return ((0,) * lead + (start,), size, (1,) * lead + (columns + 1,))
+
+
+def _flat(x: Any) -> Any:
+    return reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
+
+
+def with_diagonal(x: Any, value: Any, offset: int) -> Any:
+    """Return matrices with a diagonal replaced."""
+    start, _, step = _box(x.shape, offset)
+    return reshape(slice_update(_flat(x), value, start, step), x.shape)
+
+
+def _zeros(shape: Shape, g: Any) -> Any:
+    return table["full"](shape, 0, dtype=g.dtype, device=g.device)
+
+
+_diagonal: Op[...] = movement(
+    "diagonal",
+    arguments=lambda x, /, offset: ((x,), {"offset": offset}),
+    infer=lambda specs, offset: Spec(diagonal_shape(specs[0].shape, offset), specs[0].dtype),
+    decompose=lambda x, offset: slice(_flat(x), *_box(x.shape, offset)),
+    vjp=lambda g, x_shape, offset: (with_diagonal(_zeros(x_shape, g), g, offset),),
+    batch=unchanged("diagonal"),
+    shard=sharding_rules.batched(2),
+    view=ViewRule(
+        put=lambda base, value, own, /, offset: with_diagonal(base, value, offset),
+        partial=True,
+        strides=lambda strides, own, /, offset: (*strides[:-2], strides[-2] + strides[-1]),
+        apart=lambda one, other: one["offset"] != other["offset"],
+    ),
+    doc="The elements ``(k, k + offset)`` of the matrices of the last two axes, as a view.",
+)
 
 
 @with_form
@@ -29,27 +80,17 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     >>> tb.diagonal(tb.asarray([[1, 2], [3, 4]])).tolist()
     [1, 4]
     """
-    order, (start, size, step) = diagonal_box("diagonal", x, offset, axis1, axis2)
-    last = permute_dims(x, order)
-    shape = (*last.shape[:-2], last.shape[-2] * last.shape[-1])
-    flat = table.link(reshape(last, shape), last, "reshape", shape=shape)  # in whatever order they lie
-    return slice(flat, start, size, step)
+    offset, order = index(offset), matrices_last("diagonal", x, axis1, axis2)
+    return _diagonal(permute_dims(x, order), offset)
 
 
-def diagonal_box(
-    name: str, x: Any, offset: int, axis1: int, axis2: int
-) -> tuple[tuple[int, ...], tuple[Shape, Shape, Shape]]:
-    """Return the order of axes that brings the matrices last, and the diagonal as a box of them made flat."""
-    offset, rank = index(offset), len(x.shape)
+def matrices_last(name: str, x: Any, axis1: int, axis2: int) -> tuple[int, ...]:
+    """Return the order of axes that brings those of the matrices last."""
+    rank = len(x.shape)
     a, b = (normalize_axis(name, axis, rank) for axis in (axis1, axis2))
     if a == b:
         raise ShapeError(f"{name}: axes {axis1} and {axis2} of shape {x.shape} must differ.")
-    order = (*(k for k in range(rank) if k not in (a, b)), a, b)
-    *lead, rows, columns = (x.shape[k] for k in order)
-    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
-    start = offset if offset >= 0 else -offset * columns
-    none, one = (0,) * len(lead), (1,) * len(lead)
-    return order, ((*none, start if length else 0), (*lead, length), (*one, columns + 1))
+    return (*(k for k in range(rank) if k not in (a, b)), a, b)
 
 
 @with_form

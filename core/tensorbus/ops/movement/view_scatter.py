@@ -12,7 +12,7 @@ from ...errors import ArgumentError, IndexingError, ShapeError
 from ...tracing.sym_int import index as as_index
 from ..call_errors import with_form
 from ..definition import Shape
-from .diagonal import diagonal_box
+from .diagonal import diagonal_shape, matrices_last, with_diagonal
 from .family import normalize_axis
 from .movement import permute_dims, reshape, slice, slice_update
 
@@ -136,9 +136,8 @@ def diagonal_scatter(x: Any, src: Any, /, offset: int = 0, axis1: int = 0, axis2
     >>> tb.diagonal_scatter(tb.zeros((2, 2)), tb.ones(1), 1).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
     """
-    order, (start, size, step) = diagonal_box("diagonal_scatter", x, offset, axis1, axis2)
-    _check_source("diagonal_scatter", src, size)
+    offset, order = as_index(offset), matrices_last("diagonal_scatter", x, axis1, axis2)
     last = permute_dims(x, order)
-    flat = reshape(last, (*last.shape[:-2], last.shape[-2] * last.shape[-1]))
-    changed = reshape(slice_update(flat, src, start, step), last.shape)
+    _check_source("diagonal_scatter", src, diagonal_shape(last.shape, offset))
+    changed = with_diagonal(last, src, offset)
     return permute_dims(changed, tuple(order.index(k) for k in range(len(order))))

@@ -54,6 +54,12 @@ def _slice_update() -> Iterator[Sample]:
     )
 
 
+def _view_as_real() -> Iterator[Sample]:
+    for shape in ((), (5,), (2, 3, 4), (0,), (3, 0)):
+        yield Sample(args=(Fill(shape=shape),))
+    yield Sample(args=(Fill(shape=(2,), dtype=dt.float32),), raises=DtypeError, note="a real tensor")
+
+
 def _concat() -> Iterator[Sample]:
     for axis, *shapes in (
         (0, (2,)), (0, (2,), (0,), (3,)), (1, (2, 3), (2, 1)), (-1, (2, 1, 4), (2, 1, 2), (2, 1, 1)),
@@ -122,6 +128,16 @@ SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
     "slice": _calls(
         [*_SLICES, (LARGE_SHAPE, _box((299, 1), (290, 240), (-1, 2)))],
         [((2, 3), _box((0, 2), (2, 2), (1, 1))), ((2,), _box((0, 0), (1, 1), (1, 1)))],
+    ),
+    "diagonal": _calls(
+        [((3, 3), {"offset": 0}), ((2, 4), {"offset": 1}), ((2, 5, 3), {"offset": -2}),
+         ((3, 2), {"offset": 2}), ((2, 3), {"offset": -7}), ((0, 2), {"offset": 0}),
+         ((0, 3, 3), {"offset": 1}), ((70, 3), {"offset": -50}), (LARGE_SHAPE, {"offset": 0})],
+        [((3,), {"offset": 0})],
+    ),
+    "view_as_real": _view_as_real,
+    "view_as_complex": _calls(
+        [((2,), {}), ((5, 2), {}), ((3, 4, 2), {}), ((0, 2), {}), ((3, 0, 2), {})], [((2, 3), {}), ((), {})]
     ),
     "slice_update": _slice_update,
     "concat": _concat,

@@ -30,7 +30,7 @@ class _Shown:
     def __init__(self, trial: Trial) -> None:
         base = trial.arrays[0]
         numbers = np.arange(2 * base.size, dtype=np.float64)
-        numbered: Any = numbers.view(np.complex128) if base.dtype.kind == "c" else np.arange(base.size)
+        numbered: Any = numbers.view(np.complex128) if base.dtype.kind == "c" else numbers[: base.size]
         (out,) = trial.run([asarray(numbered.reshape(base.shape), device=HOST)], HOST)
         found = array(out)
         self.shape = found.shape
@@ -43,7 +43,8 @@ class _Shown:
     def of(self, base: Array) -> Array:
         """Return what the result shows of a base."""
         found = _parts(base)[self.places]
-        return (found.view(base.dtype) if self.complex else found).reshape(self.shape)
+        found = found.view(np.result_type(found.dtype, np.complex64)) if self.complex else found
+        return found.reshape(self.shape)
 
     def put(self, base: Array, value: Array) -> Array:
         """Return a base whose result is ``value``."""

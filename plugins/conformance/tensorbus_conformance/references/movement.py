@@ -102,12 +102,20 @@ def _sums(x: Array, **_: Any) -> Any:
     return np.sum(np.abs(np.where(np.isfinite(x), x, 0))) if x.dtype.kind in "fc" else 0.0
 
 
+def _numbers(x: Array) -> Array:
+    numbers: Array = np.ascontiguousarray(x).view(np.result_type(x.dtype, np.complex64))[..., 0]
+    return numbers
+
+
 REFERENCES: dict[str, Reference] = {
     "broadcast_to": Reference(function=np.broadcast_to, exact=True),
     "reshape": Reference(function=lambda x, shape: x.reshape(shape), exact=True),
     "permute_dims": Reference(function=np.transpose, exact=True),
     "flip": Reference(function=np.flip, exact=True),
     "slice": Reference(function=lambda x, **box: x[_at(**box)], exact=True),
+    "diagonal": Reference(function=lambda x, offset: np.diagonal(x, offset, -2, -1), exact=True),
+    "view_as_real": Reference(function=lambda x: np.stack([x.real, x.imag], -1), exact=True),
+    "view_as_complex": Reference(function=_numbers, exact=True),
     "slice_update": Reference(function=_update, exact=True),
     "pad": Reference(function=_pad, exact=True),
     "concat": Reference(function=lambda *xs, axis: np.concatenate(xs, axis=axis), exact=True),
