@@ -17,6 +17,7 @@ from rich.table import Table
 
 SUITES = (
     "startup",
+    "store",
     "overhead",
     "eager_steps",
     "memory",
@@ -29,7 +30,7 @@ SUITES = (
 )
 WIDE = 16
 """From how many columns on a table is shown with the figures of peers in one."""
-STEPWISE = ("compiled", "corpus", "loops")
+STEPWISE = ("compiled", "corpus", "loops", "store")
 """Suites that take long and show how far they are themselves."""
 HERE = Path(__file__).parent
 

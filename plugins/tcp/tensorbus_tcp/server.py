@@ -101,7 +101,8 @@ class Server:
                 writer.write(packed([False, f"a request of {length} bytes is more than {MAX_FRAME}"]))
                 await writer.drain()
                 return
-            body = await asyncio.wait_for(reader.readexactly(length), _FRAME_SECONDS)
+            async with asyncio.timeout(_FRAME_SECONDS):  # wait_for would make a task
+                body = await reader.readexactly(length)
             try:
                 operation, *arguments = unpacked(body)
                 answer = [True, await self._answer(operation, arguments)]

@@ -111,7 +111,8 @@ class Table:
                     return None
                 event.clear()
                 try:
-                    await asyncio.wait_for(event.wait(), left)
+                    async with asyncio.timeout(left):
+                        await event.wait()
                 except TimeoutError:
                     continue
             return result
