@@ -20,6 +20,8 @@ from tensorbus.system.disk_cache import _UNSTAMPED, code_stamp
 CORE = Path(tensorbus.__file__).parent
 TRACED = {"compiler", "eager", "distributions", "backend_api"}
 """Parts in the stamp that may know modules, optimizers or hints: what they use of them ends in the graph."""
+ENTRIES = {"", "__main__"}
+"""Where programs come in: the root, and ``python -m tensorbus``, which nothing imports."""
 
 
 @pytest.fixture
@@ -72,9 +74,15 @@ def test_nothing_that_makes_kernels_imports_what_is_left_out(checker: ModuleType
         for name, path in known.items()
         for each in checker.imports_of(name, path, known)
         if checker.part_of(each.imported) in _UNSTAMPED
-        and checker.part_of(each.importer) not in {"", "distributed", *TRACED, *_UNSTAMPED}
+        and checker.part_of(each.importer) not in {*ENTRIES, "distributed", *TRACED, *_UNSTAMPED}
     ]
     assert not wrong
+    assert not [
+        str(each)
+        for name, path in known.items()
+        for each in checker.imports_of(name, path, known)
+        if checker.part_of(each.imported) == "__main__"
+    ]
 
 
 @pytest.fixture
