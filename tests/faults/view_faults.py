@@ -1,8 +1,12 @@
-"""Random views of views, and writes through any of them, held to one flat array of NumPy after each step."""
+"""Random views of views, and writes through any of them, held to one flat array of NumPy after each step.
+
+Where a device lends its memory, arrays that it was lent to are among them.
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -20,7 +24,7 @@ _MOST_WINDOWS: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A tensor that shows elements of the base.
+    """A tensor, or an array that its memory was lent to, that shows elements of the base.
 
     ``places`` are where its elements lie in ``elements``, the base's flat array or the real or imaginary
     parts of it; ``how`` tells by which ops it came.
@@ -78,7 +82,11 @@ def _of(x: Any) -> Any:
 
 def _view(draw: random.Random, window: Window) -> Window:
     """Return a window made by a random view op of one."""
-    if window.elements.dtype.kind == "c" and draw.random() < 0.3:
+    if window.elements.dtype.kind == "c" and draw.random() < 0.4:
+        if draw.random() < 0.3:
+            elements, places = window.elements.view(window.elements.real.dtype), window.places[..., None]
+            shown, how = tb.view_as_real(window.shown), f"view_as_real({window.how})"
+            return replace(window, shown=shown, elements=elements, places=2 * places + [0, 1], how=how)
         part = draw.choice(["real", "imag"])
         elements = getattr(window.elements, part)
         shown = getattr(window.shown, part)
@@ -86,6 +94,19 @@ def _view(draw: random.Random, window: Window) -> Window:
     name, op = draw.choice(list(_view_ops(draw, window).items()))
     takes_writes = window.takes_writes and name != "broadcast_to"
     return Window(op(window.shown), op(window.places), window.elements, takes_writes, f"{window.how}.{name}")
+
+
+_LENDING: Final[dict[str, Callable[[Any], Any]]] = {
+    "asarray": np.asarray,
+    "from_dlpack": np.from_dlpack,
+    **({"memoryview": lambda x: np.asarray(memoryview(x))} if sys.version_info >= (3, 12) else {}),
+}
+
+
+def _lent(draw: random.Random, window: Window) -> Window:
+    """Return a window whose array lies in the memory of a tensor on cpu."""
+    name, lend = draw.choice(list(_LENDING.items()))
+    return replace(window, shown=lend(window.shown), how=f"{name}({window.how})")
 
 
 def _write(draw: random.Random, window: Window, others: list[Window]) -> str:
@@ -99,7 +120,7 @@ def _write(draw: random.Random, window: Window, others: list[Window]) -> str:
     where = places[key]
     if how == "row":
         row = np.arange(where.size).reshape(where.shape).astype(elements.dtype)
-        x[key] = tb.asarray(row, device=x.device)
+        x[key] = tb.asarray(row, device=x.device) if _of(x) is tb else row
         elements[where] = row
         return f"[{key}] = {row.tolist()}"
     if how == "window":
@@ -111,11 +132,11 @@ def _write(draw: random.Random, window: Window, others: list[Window]) -> str:
         if fitting:
             other = draw.choice(fitting)
             values = other.wanted()
-            x[key] = other.shown
+            x[key] = other.shown if _of(x) is _of(other.shown) else values
             elements[where] = values
             return f"[{key}] = {other.how}"
     if how == "fill":
-        x.fill_(number)
+        x.fill_(number) if _of(x) is tb else x.fill(number)
         elements[places] = number
         return f".fill_({number})"
     if how == "change" and elements.dtype.kind != "b":
@@ -137,7 +158,7 @@ def _refuses(window: Window, what: str) -> None:
 
 def _check(windows: list[Window], log: list[str]) -> None:
     for window in windows:
-        found = window.shown.numpy()
+        found = window.shown.numpy() if _of(window.shown) is tb else window.shown
         wanted = window.wanted()
         if found.shape != wanted.shape or found.dtype != wanted.dtype or not np.array_equal(found, wanted):
             steps = "\n  ".join(log)
@@ -164,7 +185,11 @@ def writes(draw: random.Random) -> None:
             log.append(f"{gone.how} is let go of")
             del gone
         window = draw.choice(windows)
-        if draw.random() < 0.45:
+        tensor = _of(window.shown) is tb
+        if device == "cpu" and tensor and window.takes_writes and draw.random() < 0.15:
+            windows.append(_lent(draw, window))
+            log.append(windows[-1].how)
+        elif tensor and draw.random() < 0.45:
             windows.append(_view(draw, window))
             log.append(windows[-1].how)
         elif window.takes_writes:
