@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from tensorbus.cli.app import app
 from tensorbus.distributed.launch import launcher
 from tensorbus.distributed.launch.launch_environment import launched
 from tensorbus.errors import ArgumentError
+from typer.testing import CliRunner
 
 MEETS = """
 import tensorbus as tb
@@ -101,7 +104,37 @@ def test_all_are_started_again(tmp_path: Path) -> None:
     assert "2 of 2" not in err
 
 
-def test_an_interrupt_ends_all(tmp_path: Path) -> None:
+LOSES = """
+import os, time
+from tensorbus.errors import DistributedError
+if os.environ["RANK"] == "1":
+    time.sleep(0.3)
+    raise KeyError("mine")
+raise DistributedError("rank 1 is gone")
+"""
+
+
+def test_a_rank_that_lost_another_is_not_the_one_that_is_shown(tmp_path: Path) -> None:
+    _, _, err = run(LOSES, 2, tmp_path)
+    assert "rank 1 of 2 ended with exit code 1" in err
+    assert "  KeyError: 'mine'" in err.splitlines()
+
+
+def test_a_store_that_the_user_names_is_served_by_the_first_rank(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    code, _, err = run(FAILS.format(how="sys.exit(3)"), 2, tmp_path, max_restarts=1, store=url)
+    assert code == 0
+    assert "Starting all again (1 of 1 restarts)." in err
+
+
+def test_a_script_that_is_not_there_is_named() -> None:
+    answer = CliRunner().invoke(app, ["run", "-n", "2", "nowhere/train.py"])
+    assert (answer.exit_code, "no script 'nowhere/train.py'" in answer.output) == (2, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+def test_a_signal_ends_all(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "script.py").write_text(
         "import os, sys, time; open(sys.argv[1] + os.environ['RANK'], 'w').write(str(os.getpid()));"
         "time.sleep(600)"
@@ -117,7 +150,7 @@ def test_an_interrupt_ends_all(tmp_path: Path) -> None:
     while not all(file.exists() and file.read_text() for file in files):
         assert program.poll() is None
         time.sleep(0.01)
-    program.send_signal(signal.SIGINT)
+    program.send_signal(number)
     assert program.wait(60) != 0
     for file in files:
         with pytest.raises(ProcessLookupError):
