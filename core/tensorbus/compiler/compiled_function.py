@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, update_wrapper
 from operator import attrgetter
@@ -45,6 +44,7 @@ from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
 from .eager_choice import TOLD_FROM, code_of, costliest_line, is_compared, may_be_compared, warn_of_loss
 from .programs.op_trace import OpTrace
+from .recompile_warning import warn_of_captures, warn_of_mark
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
 from .replay.eager_comparison import EagerComparison, eager_threads
@@ -66,10 +66,6 @@ MAX_CAPTURES: Final = 4 * RECOMPILE_LIMIT
 MAX_FAILED_CAPTURES: Final = 3
 """The number of failed captures after which Python runs the function at each call."""
 _all: Final[WeakSet[CompiledFunction[..., Any]]] = WeakSet()
-
-
-class RecompileWarning(UserWarning):
-    """A compiled function was captured too often: the message names the guard that kept failing."""
 
 
 class CompiledFunction(Generic[P, R]):
@@ -228,13 +224,7 @@ class CompiledFunction(Generic[P, R]):
                     self._python_only = True
                     self.replays = []
                     self.reasons = [f"was captured {self._captures} times, and still {why} differed"]
-                    warnings.warn(
-                        f"compile: {self.name} was captured {self._captures} times, and still calls find"
-                        f" something else, last {why}; Python runs it from now on. Pass what changes as a"
-                        f" tensor; for lengths that change there are dynamic=True and mark_dynamic.",
-                        RecompileWarning,
-                        stacklevel=3,
-                    )
+                    warn_of_captures(self.name, self._captures, why)
                     return self._run(args, kwargs)
             return self._capture(args, kwargs)
 
@@ -403,12 +393,7 @@ class CompiledFunction(Generic[P, R]):
                 )  # fmt: skip
                 entry = general or entry
             for what in contradicted_marks(axes, entry.shape_env):
-                warnings.warn(
-                    f"compile: {self.name} asks for {what}, which mark_dynamic left open: another length"
-                    f" is captured anew. Do not decide by that length, or take the mark away.",
-                    RecompileWarning,
-                    stacklevel=5,
-                )
+                warn_of_mark(self.name, what)
             self._compare(entry, traces, active.sites)
             self.replays = [entry, *self.replays]
             self._captures += 1
