@@ -48,7 +48,7 @@ def _tensorbus_model(layers: int, width: int, heads: int) -> tuple[Any, Any]:
 
     tb.set_num_threads(1)
     tb.manual_seed(0)
-    return tb, _model(tb, tb.nn, layers, width, heads)
+    return tb, text_model(tb, tb.nn, layers, width, heads)
 
 
 def _torch_model(layers: int, width: int, heads: int) -> tuple[Any, Any]:
@@ -56,10 +56,10 @@ def _torch_model(layers: int, width: int, heads: int) -> tuple[Any, Any]:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    return torch, _model(torch, torch.nn, layers, width, heads)
+    return torch, text_model(torch, torch.nn, layers, width, heads)
 
 
-def _model(of: Any, nn: Any, layers: int, width: int, heads: int) -> Any:
+def text_model(of: Any, nn: Any, layers: int, width: int, heads: int) -> Any:
     class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()

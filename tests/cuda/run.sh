@@ -74,6 +74,7 @@ part programs 900 "${pytest[@]}" "${workers[@]}" tests/programs --device cuda
 part demo 300 "$PYTHON" examples/train_digits.py --device cuda --output "$folder/$name.png"
 part demo 300 "$PYTHON" examples/train_digits.py --device cuda --compile --output "$folder/$name.png"
 part figures 900 "$PYTHON" -m benchmarks.card --output "$folder/$name.table.md"
+part figures 600 "$PYTHON" -m benchmarks.card_loops
 part opencl 600 "${pytest[@]}" "${workers[@]}" --pyargs tensorbus_conformance --device opencl "${quick[@]}" \
   --report "$folder/$name.opencl.json"
 part opencl 120 "$PYTHON" -m benchmarks.card_opencl --output "$folder/$name.opencl.md"
