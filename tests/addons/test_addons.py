@@ -113,6 +113,6 @@ def test_a_new_op_works_on_every_device(run_with: Callable[..., str]) -> None:
 
 def test_the_conformance_kit_examines_an_op_that_a_package_adds(run_with: Callable[..., str]) -> None:
     devices = ["--device", "cpu", "--device", "refdev"]
-    shown = run_with(["tensorbus.cli", "conformance", *devices, "--ops", "softcap", "--quick"], "op_only")
+    shown = run_with(["tensorbus", "conformance", *devices, "--ops", "softcap", "--quick"], "op_only")
     assert shown.count("softcap") == 2
     assert "failed" not in shown

@@ -60,6 +60,7 @@ CASES: dict[str, tuple[Call, Any]] = {
     "diagonal": (lambda d: tb.diagonal(t(X, d), 1, 0, 2), np.diagonal(X, 1, 0, 2)),
     "diagonal below": (lambda d: tb.diagonal(t(X, d), -1, -2, -1), np.diagonal(X, -1, 1, 2)),
     "diagonal beyond": (lambda d: tb.diagonal(t(M, d), 9), np.diagonal(M, 9)),
+    "diagonal beyond what is counted": (lambda d: tb.diagonal(t(M, d), -(10**30)), np.diagonal(M, 9)),
     "diagonal of nothing": (lambda d: tb.diagonal(t(M[:0], d)), np.diagonal(M[:0])),
     "trace": (lambda d: tb.trace(t(M, d), -1), np.array(np.trace(M, -1))),
     "diag of a line": (lambda d: tb.diag(t(M[0], d), -2), np.diag(M[0], -2)),

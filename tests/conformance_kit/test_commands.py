@@ -40,7 +40,7 @@ def tensorbus_kernels(device_type):
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_the_command_prints_and_writes_a_report(tmp_path: Path, jobs: str) -> None:
     file = tmp_path / "report.json"
-    shown = _run("tensorbus.cli", "conformance", *ADD, "-n", jobs, "--report", str(file))
+    shown = _run("tensorbus", "conformance", *ADD, "-n", jobs, "--report", str(file))
     assert "2 native" in shown
     row = json.loads(file.read_text())["devices"]["cpu"]["add"]
     assert set(row) == {"float32", "int8"}
@@ -88,7 +88,7 @@ def test_a_run_that_is_stopped_reports_what_it_did(
     file = tmp_path / "report.json"
     arguments = ("--device", "cpu", "--ops", "acosh,cosh", "--dtypes", "float32", "-n", jobs)
     run = subprocess.Popen(
-        [sys.executable, "-m", "tensorbus.cli", "conformance", *arguments, "--report", str(file)],
+        [sys.executable, "-m", "tensorbus", "conformance", *arguments, "--report", str(file)],
         stdout=subprocess.PIPE, text=True, env=_installed(tmp_path, "slow", SLOW),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
     )  # fmt: skip
@@ -117,7 +117,7 @@ def test_a_run_that_is_stopped_reports_what_it_did(
     ],
 )
 def test_a_wrong_question_is_answered_with_2(arguments: tuple[str, ...], words: str) -> None:
-    assert words in _run("tensorbus.cli", "conformance", *arguments, code=2)
+    assert words in _run("tensorbus", "conformance", *arguments, code=2)
 
 
 def test_the_command_says_which_package_supplies_the_kit() -> None:
@@ -178,10 +178,10 @@ def test_pytest_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_coverage_as_data() -> None:
-    found = json.loads(_run("tensorbus.cli", "coverage", "--device", "cpu", "--json"))
+    found = json.loads(_run("tensorbus", "coverage", "--device", "cpu", "--json"))
     assert found["ops"]["add"]["float32"] == "native"
     assert set(found["ops"]["log_softmax"].values()) == {"decomposed"}
-    assert "Usage" in _run("tensorbus.cli", "coverage", code=2)
+    assert "Usage" in _run("tensorbus", "coverage", code=2)
 
 
 def test_the_generated_part_of_a_manifest_is_replaced_and_nothing_else() -> None:
@@ -209,7 +209,7 @@ def test_a_report_holds_what_was_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["one", "two"])
 def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path, jobs: tuple[str, ...]) -> None:
     command = (
-        "tensorbus.cli",
+        "tensorbus",
         "conformance",
         "--device",
         "cpu",
@@ -252,9 +252,9 @@ def test_a_crash_under_pytest_is_a_finding_of_the_report(tmp_path: Path, workers
 
 
 def test_what_cannot_be_written_or_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    kit = ("tensorbus.cli", "conformance", *ADD)
+    kit = ("tensorbus", "conformance", *ADD)
     assert "this is a folder" in _run(*kit, "--report", str(tmp_path), code=2)
     assert "--jobs -1" in _run(*kit, "-n", "-1", code=2)
     missing = str(tmp_path / "nowhere")
-    shown = _run("tensorbus.cli", "coverage", "--all", "--markdown", "--reports", missing, code=2)
+    shown = _run("tensorbus", "coverage", "--all", "--markdown", "--reports", missing, code=2)
     assert f"--reports {missing}" in shown

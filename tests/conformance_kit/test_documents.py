@@ -73,7 +73,7 @@ def npu(tmp_path: Path) -> Path:
 
 @pytest.mark.full
 def test_the_device_passes_the_kit(npu: Path) -> None:
-    shown = run("-m", "tensorbus.cli", "conformance", "--device", "npu", "--quick", "-n", "2", path=npu)
+    shown = run("-m", "tensorbus", "conformance", "--device", "npu", "--quick", "-n", "2", path=npu)
     assert "failed" not in shown
     assert "native" in shown
 
@@ -107,7 +107,7 @@ def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
     }
     install(tmp_path, "tensorbus_cdev", "tensorbus.devices:cdev", modules)
     ops = "add,sum,matmul,softmax,gather,sort,where,cumulative_sum,cast"
-    command = ["-m", "tensorbus.cli", "conformance", "--device", "cdev", "--quick", "-n", "2", "--ops", ops]
+    command = ["-m", "tensorbus", "conformance", "--device", "cdev", "--quick", "-n", "2", "--ops", ops]
     shown = run(*command, path=tmp_path)
     assert "failed" not in shown
     assert "native" in shown

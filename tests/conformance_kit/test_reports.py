@@ -187,7 +187,7 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
 def test_one_command_takes_a_report_in_and_writes_the_document(file: Path, tmp_path: Path) -> None:
     def coverage(*more: str, code: int = 0) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "tensorbus.cli", "coverage", "--all", "--markdown", *more],
+            [sys.executable, "-m", "tensorbus", "coverage", "--all", "--markdown", *more],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == code, done.stderr

@@ -135,7 +135,7 @@ class Site:
     def command(self, *arguments: str, code: int = 0, environment: Mapping[str, str] | None = None) -> str:
         """Run the command line with everything that is installed, and this site; return what it prints."""
         path = os.pathsep.join([str(self.folder), str(_package_folder("tensorbus").parent)])
-        return self._call([sys.executable, "-m", "tensorbus.cli", *arguments], path, environment or {}, code)
+        return self._call([sys.executable, "-m", "tensorbus", *arguments], path, environment or {}, code)
 
     def _call(self, command: list[str], path: str, environment: Mapping[str, str], code: int = 0) -> str:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("TENSORBUS_")}

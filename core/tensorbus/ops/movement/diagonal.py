@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ...dtypes import definition as dt
 from ...errors import ShapeError
@@ -27,6 +27,10 @@ def diagonal_shape(shape: Shape, offset: int) -> Shape:
     *lead, rows, columns = shape
     length = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
     return (*lead, max(length, 0))
+
+
+_FARTHEST: Final = 2**62
+"""An offset that is beyond all matrices, and that devices can count."""
 
 
 def _box(shape: Shape, offset: int) -> tuple[Shape, Shape, Shape]:
@@ -81,6 +85,8 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     [1, 4]
     """
     offset, order = index(offset), matrices_last("diagonal", x, axis1, axis2)
+    if abs(offset) > _FARTHEST:  # it is empty in any case
+        offset = _FARTHEST if offset > 0 else -_FARTHEST
     return _diagonal(permute_dims(x, order), offset)
 
 
