@@ -29,8 +29,8 @@ def diagonal_shape(shape: Shape, offset: int) -> Shape:
     return (*lead, max(length, 0))
 
 
-_FARTHEST: Final = 2**62
-"""An offset that is beyond all matrices, and that devices can count."""
+_FARTHEST: Final = 2**31 - 1
+"""An offset up to which nothing is asked: one that is beyond the matrix gives the same as any other."""
 
 
 def _box(shape: Shape, offset: int) -> tuple[Shape, Shape, Shape]:
@@ -85,8 +85,9 @@ def diagonal(x: Operand, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     [1, 4]
     """
     offset, order = index(offset), matrices_last("diagonal", x, axis1, axis2)
-    if abs(offset) > _FARTHEST:  # it is empty in any case
-        offset = _FARTHEST if offset > 0 else -_FARTHEST
+    if abs(offset) > _FARTHEST:  # which some devices cannot count
+        longest = max(_FARTHEST, *[n for n in x.shape if type(n) is int])
+        offset = min(max(offset, -longest), longest)
     return _diagonal(permute_dims(x, order), offset)
 
 
