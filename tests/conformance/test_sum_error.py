@@ -121,6 +121,22 @@ def test_scans_lose_what_blocks_lose(device: str, op: str, axis: int) -> None:
     assert (np.abs(found - right) / np.abs(right)).max() <= limit
 
 
+def test_eager_scans_of_many_columns_lose_no_more(device: str) -> None:
+    shape = (2_000, 256)
+    given = almost_ones(shape, 12)
+    right = np.cumsum(given.astype(np.float64), 0)
+    found = np.asarray(tb.cumulative_sum(tb.asarray(given, device=device), axis=0).numpy(), np.float64)
+    limit = bound(shape[0]) if device in ("cpu", "opencl", "cuda") else 4 * shape[0] * U
+    assert (np.abs(found - right) / right).max() <= limit
+    given[1::3, ::2] = np.inf  # and what is infinite stays so, beyond the block that it is in
+    given[1900:, ::4] = -np.inf
+    with np.errstate(invalid="ignore"):
+        right = np.cumsum(given.astype(np.float64), 0)
+    found = tb.cumulative_sum(tb.asarray(given, device=device), axis=0).numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
+    np.testing.assert_array_equal(found == np.inf, right == np.inf)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_add_up_in_single_precision(device: str, dtype: str) -> None:
     given = np.full((4, 30_001), 0.1, np.float32)

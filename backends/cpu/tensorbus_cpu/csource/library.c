@@ -185,11 +185,27 @@ KERNEL(tb_scan_column) {
   FOR_RANGE(o, range[2], range[3]) BLOCKS(at, wide) {
     const T *restrict x = (const T *)b[0] + o * n * inner + at;
     OUT *restrict out = (OUT *)b[1] + o * n * inner + at;
-    A acc[BLOCK];
-    FOR_RANGE(j, 0, wide) acc[j] = 0;
-    FOR_RANGE(i, 0, n) FOR_RANGE(j, 0, wide) {
-      acc[j] += LOAD(x, i * inner + j);
-      STORE(out, i * inner + j, acc[j]);
+    A before[BLOCK], acc[BLOCK];  // of whole blocks of rows, whose addition loses nothing, and of the rows since
+    FOR_RANGE(j, 0, wide) before[j] = acc[j] = 0;
+    if ((A)0.5 == 0) {  // integers lose nothing anyhow
+      FOR_RANGE(i, 0, n) FOR_RANGE(j, 0, wide) {
+        acc[j] += LOAD(x, i * inner + j);
+        STORE(out, i * inner + j, acc[j]);
+      }
+      continue;
+    }
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+      end = begin + 32 < n ? begin + 32 : n;
+      FOR_RANGE(i, begin, end) FOR_RANGE(j, 0, wide) {
+        acc[j] += LOAD(x, i * inner + j);
+        STORE(out, i * inner + j, before[j] + acc[j]);
+      }
+      FOR_RANGE(j, 0, wide) {  // Knuth's two-sum: what the total rounds off begins the next block
+        const A total = before[j] + acc[j], added = total - before[j];
+        const A lost = (before[j] - (total - added)) + (acc[j] - added);
+        before[j] = total;
+        acc[j] = lost - lost == 0 ? lost : 0;  // an infinite total loses nothing
+      }
     }
   }
 }
