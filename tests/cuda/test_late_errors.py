@@ -65,6 +65,7 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit.pinned = SimpleNamespace(let_go=lambda: None)  # type: ignore[assignment]
     unit._reported, unit._errors = words, SimpleNamespace()  # type: ignore[assignment]
     unit._running = unit._unread = False
+    unit.late = []
     unit.error_block()
     return unit
 
