@@ -40,15 +40,16 @@ class Program:
     """``build`` makes it afresh.
 
     ``data_dependent``: Python reads values of tensors: in a branch, an assertion, a conversion, or by a shape
-    that depends on them. ``ulps``: how far results may be apart, in units of the last place of the larger of
-    1 and the value. ``raises``: the names of all errors that leave its calls. ``dtypes``: what it needs that
-    a device may lack.
+    that depends on them. ``divided``: a loop of it is too long to be unrolled. ``ulps``: how far results may
+    be apart, in units of the last place of the larger of 1 and the value. ``raises``: the names of all errors
+    that leave its calls. ``dtypes``: what it needs that a device may lack.
     """
 
     family: str
     name: str
     build: Build
     data_dependent: bool = False
+    divided: bool = False
     ulps: int = 32
     raises: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()

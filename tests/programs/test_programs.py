@@ -127,7 +127,8 @@ def test_program(program: Program, device: str) -> None:
         assert_same(eager(program, reference), want, program, f"{device}, beside {reference}")
     breaks: list[str] = []
     assert_same(want, compiled(program, device, breaks), program, "compiled")
-    assert program.data_dependent or not breaks, breaks
+    assert program.divided == any("what repeats here" in line for line in breaks), breaks
+    assert program.data_dependent or program.divided or not breaks, breaks
     # Where every length is left open there is a second run, whose effects must not be seen.
     leave_open = run(program, device, lambda fn: tb.compile(fn, dynamic=True))
     assert_same(want, leave_open, program, "compiled with open lengths")

@@ -402,7 +402,7 @@ def custom_rnn_over_time():
     )
 
 
-@program
+@program(divided=True)
 def long_loop():
 
     def fn(x, n):
