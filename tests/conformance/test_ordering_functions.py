@@ -241,6 +241,23 @@ def test_quantiles_between_elements(device: str, how: Any) -> None:
         check(found.numpy(), np.quantile(X.astype(np.float64), share, 1, method=how), 8)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_quantiles_of_more_elements_than_16_bits_count(device: str, dtype: str) -> None:
+    if getattr(tb, dtype) not in dtypes_of(device):
+        pytest.skip(f"{device} has no {dtype}")
+    x = tb.asarray(np.random.default_rng(3).permutation(3001).astype(np.float32) / 8, device=device)
+    x = x.to(getattr(tb, dtype))
+    order = np.sort(x.to("float32").to("cpu").numpy()).astype(np.float64)
+    for quantile, expected in (
+        (tb.quantile(x, 0.3, interpolation="nearest"), order[900]),
+        (tb.nanquantile(x, 0.3, interpolation="nearest"), order[900]),
+        (tb.nanmedian(x), order[1500]),
+        (tb.nanmedian(tb.where(x > 360, tb.nan, x)), np.median(order[order <= 360])),
+    ):
+        assert quantile.dtype is x.dtype
+        assert abs(quantile.item() - expected) <= tb.finfo(x.dtype).eps * expected
+
+
 @pytest.mark.parametrize("density", [False, True])
 def test_histogram(device: str, density: bool) -> None:
     weight = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -102,7 +102,7 @@ def cartesian_prod(*xs: Any) -> Any:
 
 
 @with_form
-def combinations(x: Any, /, r: int = 2, *, with_replacement: bool = False) -> Any:
+def combinations(x: Any, /, r: int = 2, with_replacement: bool = False) -> Any:
     """Return the combinations of ``r`` elements of a 1-dimensional tensor, a row each, in order of places.
 
     ``itertools.combinations`` of the elements, or ``combinations_with_replacement``; of no elements each,

@@ -20,7 +20,7 @@ from ..definition import Op, Spec, table
 from ..elementwise.arithmetic import ceil, floor, maximum, round
 from ..elementwise.comparison import equal, isfinite, isnan, less_equal
 from ..elementwise.family import Operand, fit
-from ..elementwise.where_cast import cast, where
+from ..elementwise.where_cast import cast, narrowed, where, widened
 from ..indexing.take_along_axis import identity, scatter_along_axis, take_along_axis
 from ..movement.family import is_single, normalize_axis
 from ..movement.movement import broadcast_to, moveaxis, pad, reshape, squeeze
@@ -295,14 +295,14 @@ def quantiles(
     if not hasattr(q, "shape"):
         if not 0 <= q <= 1:
             raise ArgumentError(f"{name}: q must lie in [0, 1], got {q!r}.")
-        q = full((), float(q), dtype=rows.dtype, device=x.device)
+        q = full((), float(q), dtype=_places_dtype(rows.dtype), device=x.device)
     if len(q.shape) > 1:
         raise ShapeError(f"{name}: q must have at most 1 dimension, got shape {q.shape}.")
     last = moveaxis(sort(rows, axis=place), place, -1)  # NaN comes behind all numbers
     count: Any = length
     if skip_nan:
         count = maximum(sum(~isnan(last), axis=-1, keepdims=True), 1)
-        count = cast(count, rows.dtype)
+        count = cast(count, _places_dtype(rows.dtype))
     between = _between(last, reshape(q, (-1,)), count, interpolation)
     if not skip_nan:
         tail = cut(last, len(last.shape) - 1, length - 1, length)
@@ -314,9 +314,14 @@ def quantiles(
     return reshape(out, (*q.shape, *single))
 
 
+def _places_dtype(dtype: DType) -> DType:
+    """Return the dtype that places in rows are computed in: one of 16 bits cannot count them."""
+    return dt.float32 if dtype in dt.NARROW else dtype
+
+
 def _between(rows: Any, q: Any, count: Any, interpolation: str) -> Any:
     """Return the quantiles of the first ``count`` elements of sorted rows along their last axis."""
-    dtype: DType = rows.dtype
+    dtype = _places_dtype(rows.dtype)
     inside = (q >= 0) & less_equal(q, 1)
     at = where(inside, cast(q, dtype), 0) * (count - 1)
     if interpolation == "nearest":
@@ -327,13 +332,13 @@ def _between(rows: Any, q: Any, count: Any, interpolation: str) -> Any:
     elif interpolation == "higher":
         low = high
     lead = rows.shape[:-1]
-    below, above = (_at(rows, place, lead) for place in (low, high))
+    below, above = (widened(_at(rows, place, lead)) for place in (low, high))
     share = at - low if interpolation == "linear" else 0.5
     share = where(equal(low, high), 0.0, share)
     apart = above - below
     ends = where(equal(share, 0), below, below * (1 - share) + above * share)  # an infinite one stays
     between = where(isfinite(apart), below + apart * share, ends)
-    return where(inside, between, float("nan"))
+    return narrowed(where(inside, between, float("nan")), rows.dtype)
 
 
 def _at(rows: Any, places: Any, lead: tuple[int, ...]) -> Any:
