@@ -163,6 +163,10 @@ ROWS: Final[dict[str, tuple[str, str]]] = {
         "*lib.max_with_indices(x, 1), *lib.min_with_indices(x, 1)",
     ),
     "`std_mean`, `var_mean`": ("*lib.std_mean(x), *lib.var_mean(x)", "*lib.std_mean(x), *lib.var_mean(x)"),
+    "`x.sum()`, `x.cumsum(0)` of uint8": (
+        "u = (x * 9).to(lib.uint8); u.sum(), u.cumsum(0)",
+        "u = (x * 9).to(lib.uint8); u.sum().to(lib.int64), u.cumsum(0).to(lib.int64)",
+    ),
     "`x.sort()`": ("x.sort()", "x.sort(), x.argsort()"),
     "`nonzero(x)`": ("lib.nonzero(x > 1)", "lib.argwhere(x > 1)"),
     "`nonzero(x, as_tuple=True)` of no axes": (
