@@ -41,5 +41,6 @@ def view(x: Tensor, /, shape_or_dtype: Shape | DType | type) -> Any:
         return view_as_complex(reshape(x, (*rest, length // 2, 2)))
     raise DtypeError(
         f"view: {x.dtype}{list(x.shape)} is not seen as {target}: complex numbers are seen as their parts, an"
-        f" even number of parts as complex numbers. Cast with .to({target.name!r})."
+        f" even number of parts as complex numbers. Bits of other dtypes can be seen in host memory alone:"
+        f" asarray(x.numpy().view(...)). .to({target.name!r}) converts the numbers, which is something else."
     )
