@@ -44,7 +44,10 @@ def test_threads_combine_values() -> None:
 def test_everything(name: str, device: str, program: str) -> None:
     calls, findings = examine(setting(name, program, device, quick=device == "refdev"))
     assert not findings
-    assert calls >= 2
+    ended_by_launcher = (
+        program == "killed" and name != "threads"
+    )  # the others are, with the one that was killed
+    assert ended_by_launcher or calls >= 2
 
 
 class _Defective:
