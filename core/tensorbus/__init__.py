@@ -421,7 +421,7 @@ provide(
     compile="tensorbus.compiler:compile",
     dual_written="tensorbus.autograd.forward_mode:written_from",
     fused_function="tensorbus.eager_fusion.fused_function:call_fused",
-    functional_call="tensorbus.nn.utils.functional_call:functional_call",
+    functional_call="tensorbus.nn.utils.stateless:functional_call",
     fused_vjp="tensorbus.eager_fusion.fused_vjp:derivative",
 )
 

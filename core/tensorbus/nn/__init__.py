@@ -25,36 +25,34 @@ if TYPE_CHECKING:
     from .hooks import register_module_full_backward_hook as register_module_full_backward_hook
     from .hooks import register_module_full_backward_pre_hook as register_module_full_backward_pre_hook
     from .module import Module as Module
-    from .modules.activation import GELU as GELU
-    from .modules.activation import ReLU as ReLU
-    from .modules.activation import Sigmoid as Sigmoid
-    from .modules.activation import SiLU as SiLU
-    from .modules.activation import Softmax as Softmax
-    from .modules.activation import Softmax2d as Softmax2d
-    from .modules.activation import Softmin as Softmin
-    from .modules.activation import Tanh as Tanh
-    from .modules.activation_piecewise import Hardshrink as Hardshrink
-    from .modules.activation_piecewise import Hardsigmoid as Hardsigmoid
-    from .modules.activation_piecewise import Hardswish as Hardswish
-    from .modules.activation_piecewise import Hardtanh as Hardtanh
-    from .modules.activation_piecewise import LeakyReLU as LeakyReLU
-    from .modules.activation_piecewise import PReLU as PReLU
-    from .modules.activation_piecewise import ReLU6 as ReLU6
-    from .modules.activation_piecewise import RReLU as RReLU
-    from .modules.activation_piecewise import Softshrink as Softshrink
-    from .modules.activation_piecewise import Threshold as Threshold
-    from .modules.activation_smooth import CELU as CELU
-    from .modules.activation_smooth import ELU as ELU
-    from .modules.activation_smooth import GLU as GLU
-    from .modules.activation_smooth import SELU as SELU
-    from .modules.activation_smooth import LogSigmoid as LogSigmoid
-    from .modules.activation_smooth import LogSoftmax as LogSoftmax
-    from .modules.activation_smooth import Mish as Mish
-    from .modules.activation_smooth import Softplus as Softplus
-    from .modules.activation_smooth import Softsign as Softsign
-    from .modules.activation_smooth import Tanhshrink as Tanhshrink
-    from .modules.adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
-    from .modules.attention import MultiheadAttention as MultiheadAttention
+    from .modules.activation.piecewise import Hardshrink as Hardshrink
+    from .modules.activation.piecewise import Hardsigmoid as Hardsigmoid
+    from .modules.activation.piecewise import Hardswish as Hardswish
+    from .modules.activation.piecewise import Hardtanh as Hardtanh
+    from .modules.activation.piecewise import LeakyReLU as LeakyReLU
+    from .modules.activation.piecewise import PReLU as PReLU
+    from .modules.activation.piecewise import ReLU as ReLU
+    from .modules.activation.piecewise import ReLU6 as ReLU6
+    from .modules.activation.piecewise import RReLU as RReLU
+    from .modules.activation.piecewise import Softshrink as Softshrink
+    from .modules.activation.piecewise import Threshold as Threshold
+    from .modules.activation.smooth import CELU as CELU
+    from .modules.activation.smooth import ELU as ELU
+    from .modules.activation.smooth import GELU as GELU
+    from .modules.activation.smooth import GLU as GLU
+    from .modules.activation.smooth import SELU as SELU
+    from .modules.activation.smooth import LogSigmoid as LogSigmoid
+    from .modules.activation.smooth import Mish as Mish
+    from .modules.activation.smooth import Sigmoid as Sigmoid
+    from .modules.activation.smooth import SiLU as SiLU
+    from .modules.activation.smooth import Softplus as Softplus
+    from .modules.activation.smooth import Softsign as Softsign
+    from .modules.activation.smooth import Tanh as Tanh
+    from .modules.activation.smooth import Tanhshrink as Tanhshrink
+    from .modules.activation.softmax import LogSoftmax as LogSoftmax
+    from .modules.activation.softmax import Softmax as Softmax
+    from .modules.activation.softmax import Softmax2d as Softmax2d
+    from .modules.activation.softmax import Softmin as Softmin
     from .modules.batch_norm import BatchNorm1d as BatchNorm1d
     from .modules.batch_norm import BatchNorm2d as BatchNorm2d
     from .modules.batch_norm import BatchNorm3d as BatchNorm3d
@@ -64,19 +62,12 @@ if TYPE_CHECKING:
     from .modules.container import ModuleDict as ModuleDict
     from .modules.container import ModuleList as ModuleList
     from .modules.container import Sequential as Sequential
-    from .modules.conv import Conv1d as Conv1d
-    from .modules.conv import Conv2d as Conv2d
-    from .modules.conv import Conv3d as Conv3d
-    from .modules.conv_transpose import ConvTranspose1d as ConvTranspose1d
-    from .modules.conv_transpose import ConvTranspose2d as ConvTranspose2d
-    from .modules.conv_transpose import ConvTranspose3d as ConvTranspose3d
-    from .modules.distance import CosineEmbeddingLoss as CosineEmbeddingLoss
-    from .modules.distance import CosineSimilarity as CosineSimilarity
-    from .modules.distance import HingeEmbeddingLoss as HingeEmbeddingLoss
-    from .modules.distance import MarginRankingLoss as MarginRankingLoss
-    from .modules.distance import PairwiseDistance as PairwiseDistance
-    from .modules.distance import TripletMarginLoss as TripletMarginLoss
-    from .modules.distance import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+    from .modules.convolution.conv import Conv1d as Conv1d
+    from .modules.convolution.conv import Conv2d as Conv2d
+    from .modules.convolution.conv import Conv3d as Conv3d
+    from .modules.convolution.conv_transpose import ConvTranspose1d as ConvTranspose1d
+    from .modules.convolution.conv_transpose import ConvTranspose2d as ConvTranspose2d
+    from .modules.convolution.conv_transpose import ConvTranspose3d as ConvTranspose3d
     from .modules.dropout import AlphaDropout as AlphaDropout
     from .modules.dropout import Dropout as Dropout
     from .modules.dropout import Dropout1d as Dropout1d
@@ -101,23 +92,31 @@ if TYPE_CHECKING:
     from .modules.linear import Bilinear as Bilinear
     from .modules.linear import Identity as Identity
     from .modules.linear import Linear as Linear
-    from .modules.linear_cross_entropy import LinearCrossEntropyLoss as LinearCrossEntropyLoss
-    from .modules.loss import BCELoss as BCELoss
-    from .modules.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
-    from .modules.loss import CrossEntropyLoss as CrossEntropyLoss
-    from .modules.loss import CTCLoss as CTCLoss
-    from .modules.loss import GaussianNLLLoss as GaussianNLLLoss
-    from .modules.loss import HuberLoss as HuberLoss
-    from .modules.loss import KLDivLoss as KLDivLoss
-    from .modules.loss import L1Loss as L1Loss
-    from .modules.loss import MSELoss as MSELoss
-    from .modules.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
-    from .modules.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
-    from .modules.loss import MultiMarginLoss as MultiMarginLoss
-    from .modules.loss import NLLLoss as NLLLoss
-    from .modules.loss import PoissonNLLLoss as PoissonNLLLoss
-    from .modules.loss import SmoothL1Loss as SmoothL1Loss
-    from .modules.loss import SoftMarginLoss as SoftMarginLoss
+    from .modules.loss.adaptive_softmax import AdaptiveLogSoftmaxWithLoss as AdaptiveLogSoftmaxWithLoss
+    from .modules.loss.distance import CosineEmbeddingLoss as CosineEmbeddingLoss
+    from .modules.loss.distance import CosineSimilarity as CosineSimilarity
+    from .modules.loss.distance import HingeEmbeddingLoss as HingeEmbeddingLoss
+    from .modules.loss.distance import MarginRankingLoss as MarginRankingLoss
+    from .modules.loss.distance import PairwiseDistance as PairwiseDistance
+    from .modules.loss.distance import TripletMarginLoss as TripletMarginLoss
+    from .modules.loss.distance import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+    from .modules.loss.linear_cross_entropy import LinearCrossEntropyLoss as LinearCrossEntropyLoss
+    from .modules.loss.loss import BCELoss as BCELoss
+    from .modules.loss.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
+    from .modules.loss.loss import CrossEntropyLoss as CrossEntropyLoss
+    from .modules.loss.loss import CTCLoss as CTCLoss
+    from .modules.loss.loss import GaussianNLLLoss as GaussianNLLLoss
+    from .modules.loss.loss import HuberLoss as HuberLoss
+    from .modules.loss.loss import KLDivLoss as KLDivLoss
+    from .modules.loss.loss import L1Loss as L1Loss
+    from .modules.loss.loss import MSELoss as MSELoss
+    from .modules.loss.loss import MultiLabelMarginLoss as MultiLabelMarginLoss
+    from .modules.loss.loss import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
+    from .modules.loss.loss import MultiMarginLoss as MultiMarginLoss
+    from .modules.loss.loss import NLLLoss as NLLLoss
+    from .modules.loss.loss import PoissonNLLLoss as PoissonNLLLoss
+    from .modules.loss.loss import SmoothL1Loss as SmoothL1Loss
+    from .modules.loss.loss import SoftMarginLoss as SoftMarginLoss
     from .modules.normalization import GroupNorm as GroupNorm
     from .modules.normalization import LayerNorm as LayerNorm
     from .modules.normalization import LocalResponseNorm as LocalResponseNorm
@@ -167,17 +166,18 @@ if TYPE_CHECKING:
     from .modules.rearrange import Upsample as Upsample
     from .modules.rearrange import UpsamplingBilinear2d as UpsamplingBilinear2d
     from .modules.rearrange import UpsamplingNearest2d as UpsamplingNearest2d
-    from .modules.rnn import GRU as GRU
-    from .modules.rnn import LSTM as LSTM
-    from .modules.rnn import RNN as RNN
-    from .modules.rnn_cell import GRUCell as GRUCell
-    from .modules.rnn_cell import LSTMCell as LSTMCell
-    from .modules.rnn_cell import RNNCell as RNNCell
-    from .modules.transformer import Transformer as Transformer
-    from .modules.transformer import TransformerDecoder as TransformerDecoder
-    from .modules.transformer import TransformerEncoder as TransformerEncoder
-    from .modules.transformer_layer import TransformerDecoderLayer as TransformerDecoderLayer
-    from .modules.transformer_layer import TransformerEncoderLayer as TransformerEncoderLayer
+    from .modules.recurrent.rnn import GRU as GRU
+    from .modules.recurrent.rnn import LSTM as LSTM
+    from .modules.recurrent.rnn import RNN as RNN
+    from .modules.recurrent.rnn_cell import GRUCell as GRUCell
+    from .modules.recurrent.rnn_cell import LSTMCell as LSTMCell
+    from .modules.recurrent.rnn_cell import RNNCell as RNNCell
+    from .modules.transformer.attention import MultiheadAttention as MultiheadAttention
+    from .modules.transformer.transformer import Transformer as Transformer
+    from .modules.transformer.transformer import TransformerDecoder as TransformerDecoder
+    from .modules.transformer.transformer import TransformerEncoder as TransformerEncoder
+    from .modules.transformer.transformer_layer import TransformerDecoderLayer as TransformerDecoderLayer
+    from .modules.transformer.transformer_layer import TransformerEncoderLayer as TransformerEncoderLayer
     from .parameter import Parameter as Parameter
     from .parameter_container import ParameterDict as ParameterDict
     from .parameter_container import ParameterList as ParameterList
@@ -186,48 +186,49 @@ if TYPE_CHECKING:
 
 _PARTS: Final = {
     "functional.linear_cross_entropy": "LinearCrossEntropyOptions",
-    "modules.activation": "GELU ReLU Sigmoid SiLU Softmax Softmax2d Softmin Tanh",
-    "modules.pooling.adaptive_pooling": """AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d
-    AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d""",
-    "modules.adaptive_softmax": "AdaptiveLogSoftmaxWithLoss",
-    "modules.attention": "MultiheadAttention",
-    "modules.batch_norm": "BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d",
-    "modules.container": "ModuleDict ModuleList Sequential",
-    "modules.conv": "Conv1d Conv2d Conv3d",
-    "modules.conv_transpose": "ConvTranspose1d ConvTranspose2d ConvTranspose3d",
-    "modules.distance": """CosineEmbeddingLoss CosineSimilarity HingeEmbeddingLoss MarginRankingLoss
-    PairwiseDistance TripletMarginLoss TripletMarginWithDistanceLoss""",
-    "modules.dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
-    "modules.embedding": "Embedding EmbeddingBag",
-    "modules.pooling.fractional_max_pool": "FractionalMaxPool2d FractionalMaxPool3d",
     "hooks": """register_module_forward_hook register_module_forward_pre_hook
     register_module_full_backward_hook register_module_full_backward_pre_hook""",
+    "module": "Module",
+    "modules.activation.piecewise": """Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU PReLU ReLU ReLU6
+    RReLU Softshrink Threshold""",
+    "modules.activation.smooth": """CELU ELU GELU GLU LogSigmoid Mish SELU Sigmoid SiLU Softplus Softsign Tanh
+    Tanhshrink""",
+    "modules.activation.softmax": "LogSoftmax Softmax Softmax2d Softmin",
+    "modules.batch_norm": "BatchNorm1d BatchNorm2d BatchNorm3d InstanceNorm1d InstanceNorm2d InstanceNorm3d",
+    "modules.container": "ModuleDict ModuleList Sequential",
+    "modules.convolution.conv": "Conv1d Conv2d Conv3d",
+    "modules.convolution.conv_transpose": "ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    "modules.dropout": "AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout",
+    "modules.embedding": "Embedding EmbeddingBag",
     "modules.lazy": """LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d
     LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d
     LazyInstanceNorm3d LazyLinear""",
     "modules.linear": "Bilinear Identity Linear",
-    "modules.linear_cross_entropy": "LinearCrossEntropyLoss",
-    "modules.loss": """BCELoss BCEWithLogitsLoss CrossEntropyLoss CTCLoss GaussianNLLLoss HuberLoss KLDivLoss
-    L1Loss MSELoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss PoissonNLLLoss
-    SmoothL1Loss SoftMarginLoss""",
-    "module": "Module",
+    "modules.loss.adaptive_softmax": "AdaptiveLogSoftmaxWithLoss",
+    "modules.loss.distance": """CosineEmbeddingLoss CosineSimilarity HingeEmbeddingLoss MarginRankingLoss
+    PairwiseDistance TripletMarginLoss TripletMarginWithDistanceLoss""",
+    "modules.loss.linear_cross_entropy": "LinearCrossEntropyLoss",
+    "modules.loss.loss": """BCELoss BCEWithLogitsLoss CrossEntropyLoss CTCLoss GaussianNLLLoss HuberLoss
+    KLDivLoss L1Loss MSELoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss
+    PoissonNLLLoss SmoothL1Loss SoftMarginLoss""",
     "modules.normalization": "GroupNorm LayerNorm LocalResponseNorm RMSNorm",
     "modules.padding": """CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d
     ReflectionPad1d ReflectionPad2d ReflectionPad3d ReplicationPad1d ReplicationPad2d ReplicationPad3d
     ZeroPad1d ZeroPad2d ZeroPad3d""",
-    "parameter": "Parameter",
-    "parameter_container": "ParameterDict ParameterList",
-    "modules.activation_piecewise": """Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU PReLU ReLU6 RReLU
-    Softshrink Threshold""",
+    "modules.pooling.adaptive_pooling": """AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d
+    AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d""",
+    "modules.pooling.fractional_max_pool": "FractionalMaxPool2d FractionalMaxPool3d",
     "modules.pooling.pooling": """AvgPool1d AvgPool2d AvgPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d
     MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d""",
     "modules.rearrange": """ChannelShuffle Flatten Fold PixelShuffle PixelUnshuffle Unflatten Unfold Upsample
     UpsamplingBilinear2d UpsamplingNearest2d""",
-    "modules.rnn": "GRU LSTM RNN",
-    "modules.rnn_cell": "GRUCell LSTMCell RNNCell",
-    "modules.activation_smooth": "CELU ELU GLU SELU LogSigmoid LogSoftmax Mish Softplus Softsign Tanhshrink",
-    "modules.transformer": "Transformer TransformerDecoder TransformerEncoder",
-    "modules.transformer_layer": "TransformerDecoderLayer TransformerEncoderLayer",
+    "modules.recurrent.rnn": "GRU LSTM RNN",
+    "modules.recurrent.rnn_cell": "GRUCell LSTMCell RNNCell",
+    "modules.transformer.attention": "MultiheadAttention",
+    "modules.transformer.transformer": "Transformer TransformerDecoder TransformerEncoder",
+    "modules.transformer.transformer_layer": "TransformerDecoderLayer TransformerEncoderLayer",
+    "parameter": "Parameter",
+    "parameter_container": "ParameterDict ParameterList",
     "uninitialized_parameter": "UninitializedBuffer UninitializedParameter",
 }
 

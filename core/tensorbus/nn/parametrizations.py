@@ -17,7 +17,7 @@ from ..ops.reduction.reduction import sum
 from ..random import generator as random
 from ..tensor.tensor import Tensor
 from .module import Module
-from .modules.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .modules.convolution.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .parametrize import register_parametrization
 
 

@@ -15,8 +15,8 @@ from ...ops.nn.convolution import Lengths
 from ...tensor.tensor import Tensor
 from ..lazy_module import become, wait
 from .batch_norm import BatchNorm1d, BatchNorm2d, BatchNorm3d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from .conv import Conv1d, Conv2d, Conv3d
-from .conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from .convolution.conv import Conv1d, Conv2d, Conv3d
+from .convolution.conv_transpose import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from .linear import Linear
 
 

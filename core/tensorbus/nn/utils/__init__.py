@@ -1,6 +1,6 @@
 """The functions of PyTorch's ``nn.utils``: parameters as a vector or passed in, padding.
 
-In order: ``parameters_to_vector``, ``functional_call``, ``packed_sequence``, ``rnn``.
+In order: ``parameter_vector``, ``stateless``, ``rnn``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import parametrizations as parametrizations
 from .. import parametrize as parametrize
 from . import rnn as rnn
-from .functional_call import functional_call as functional_call
-from .parameters_to_vector import parameters_to_vector as parameters_to_vector
-from .parameters_to_vector import vector_to_parameters as vector_to_parameters
+from .parameter_vector import parameters_to_vector as parameters_to_vector
+from .parameter_vector import vector_to_parameters as vector_to_parameters
+from .stateless import functional_call as functional_call
 
 if TYPE_CHECKING:
     from ...optim import clip_grad_norm_ as clip_grad_norm_

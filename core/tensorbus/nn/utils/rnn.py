@@ -1,14 +1,52 @@
-"""Sequences of different lengths side by side."""
+"""Sequences of different lengths side by side, and packed: with their ends, as recurrent layers take them.
+
+PyTorch packs them into one row, so that its kernels skip what is not there. Here they stay side by side, the
+shorter ones filled up; layers keep the state of a sequence from its end on, so no order by length is needed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...dtypes import definition as dt
 from ...errors import ArgumentError, ShapeError
-from ...ops.movement.movement import pad, permute_dims, stack
+from ...interchange.host_array import asarray
+from ...ops.creation.creation import iota
+from ...ops.elementwise.comparison import less
+from ...ops.elementwise.where_cast import where
+from ...ops.movement.movement import pad, permute_dims, reshape, stack
 from ...tensor.tensor import Tensor
-from .packed_sequence import PackedSequence as PackedSequence
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedSequence:
+    """Sequences ``(longest, batch, *rest)``, of which each ends after its length.
+
+    ``pack_padded_sequence`` makes it, ``pad_packed_sequence`` gives the elements back: it has no
+    ``data`` and ``batch_sizes`` of PyTorch's.
+    """
+
+    padded: Tensor
+    lengths: tuple[int, ...]
+
+    def ends(self) -> Tensor:
+        """Return the lengths as an int64 tensor ``(batch,)``."""
+        return asarray(self.lengths, dtype=dt.int64, device=self.padded.device)
+
+    def present(self) -> Tensor:
+        """Return ``(longest, batch, 1)``: true where there are elements."""
+        length, batch = self.padded.shape[:2]
+        times = reshape(iota(length, device=self.padded.device), (length, 1, 1))
+        return less(times, reshape(self.ends(), (1, batch, 1)))
+
+    def filled(self, value: float) -> Tensor:
+        """Return ``(longest, batch, *rest)`` with ``value`` behind the ends."""
+        x = self.padded
+        there = reshape(self.present(), (*x.shape[:2], *(1,) * (x.ndim - 2)))
+        filled: Tensor = where(there, x, value if x.dtype.is_inexact else int(value))
+        return filled
 
 
 def pack_padded_sequence(
@@ -104,8 +142,10 @@ def pad_sequence(
     padded = []
     for x in listed:
         none = (0,) * (x.ndim - 1)
-        more, less = (longest - x.shape[0], *none), (0, *none)
+        more, nothing = (longest - x.shape[0], *none), (0, *none)
         value = padding_value if x.dtype.is_inexact else int(padding_value)
-        padded.append(pad(x, less, more, value) if padding_side == "right" else pad(x, more, less, value))
+        padded.append(
+            pad(x, nothing, more, value) if padding_side == "right" else pad(x, more, nothing, value)
+        )
     out: Tensor = stack(padded, axis=0 if batch_first else 1)
     return out

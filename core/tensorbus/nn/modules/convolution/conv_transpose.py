@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError, ShapeError
-from ...ops.creation.creation import empty
-from ...ops.nn.convolution import Lengths, spread
-from ...tensor.tensor import Tensor
-from .. import functional, init
-from ..module import Module
-from ..parameter import Parameter
-from .linear import positive
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError, ShapeError
+from ....ops.creation.creation import empty
+from ....ops.nn.convolution import Lengths, spread
+from ....tensor.tensor import Tensor
+from ... import functional, init
+from ...module import Module
+from ...parameter import Parameter
+from ..linear import positive
 
 _RUN: Final = {
     1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ops.nn.loss import Reduction
-from ...tensor.tensor import Tensor
-from .. import functional
-from ..module import Module
+from ....ops.nn.loss import Reduction
+from ....tensor.tensor import Tensor
+from ... import functional
+from ...module import Module
 from .loss import Loss
 
 

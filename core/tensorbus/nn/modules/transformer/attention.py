@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError
-from ...ops.creation.creation import empty
-from ...ops.movement.movement import permute_dims
-from ...tensor.tensor import Tensor
-from .. import functional, init
-from ..module import Module
-from ..parameter import Parameter
-from .linear import Linear, positive
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError
+from ....ops.creation.creation import empty
+from ....ops.movement.movement import permute_dims
+from ....tensor.tensor import Tensor
+from ... import functional, init
+from ...module import Module
+from ...parameter import Parameter
+from ..linear import Linear, positive
 from .packed_rows import PackedRows
 
 

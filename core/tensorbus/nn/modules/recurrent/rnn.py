@@ -9,19 +9,19 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any, ClassVar
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError, ShapeError
-from ...ops.creation.creation import empty, zeros
-from ...ops.elementwise.where_cast import where
-from ...ops.matmul.linear import linear
-from ...ops.movement.movement import concat, permute_dims, reshape, stack
-from ...tensor.tensor import Tensor
-from .. import functional, init
-from ..module import Module
-from ..parameter import Parameter
-from ..utils.packed_sequence import PackedSequence
-from .linear import positive
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError, ShapeError
+from ....ops.creation.creation import empty, zeros
+from ....ops.elementwise.where_cast import where
+from ....ops.matmul.linear import linear
+from ....ops.movement.movement import concat, permute_dims, reshape, stack
+from ....tensor.tensor import Tensor
+from ... import functional, init
+from ...module import Module
+from ...parameter import Parameter
+from ...utils.rnn import PackedSequence
+from ..linear import positive
 from .rnn_cell import batched, check_nonlinearity, gru_step, lstm_step, plain_step
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import ArgumentError
-from ...ops.nn.loss import Reduction
-from ...tensor.tensor import Tensor
-from .. import functional
-from ..module import Module
+from ....errors import ArgumentError
+from ....ops.nn.loss import Reduction
+from ....tensor.tensor import Tensor
+from ... import functional
+from ...module import Module
 
 
 class Loss(Module):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError, ShapeError
-from ...ops.movement.movement import reshape
-from ...ops.nn.loss import Reduction
-from ...tensor.tensor import Tensor
-from ..functional.linear_cross_entropy import LinearCrossEntropyOptions, linear_cross_entropy
-from .linear import Linear, positive
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError, ShapeError
+from ....ops.movement.movement import reshape
+from ....ops.nn.loss import Reduction
+from ....tensor.tensor import Tensor
+from ...functional.linear_cross_entropy import LinearCrossEntropyOptions, linear_cross_entropy
+from ..linear import Linear, positive
 from .loss import WeightedLoss
 
 

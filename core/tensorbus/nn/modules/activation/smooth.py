@@ -1,11 +1,63 @@
-"""Smooth activations as modules: exponential units, soft versions of thresholds, gates."""
+"""Smooth activations as modules: sigmoids, exponential units, soft versions of thresholds, gates."""
 
 from __future__ import annotations
 
-from ...tensor.tensor import Tensor
-from .. import functional
-from ..functional.activation import also_in
-from ..module import Module
+from ....errors import ArgumentError
+from ....tensor.tensor import Tensor
+from ... import functional
+from ...functional.activation import also_in
+from ...module import Module
+
+
+class Sigmoid(Module):
+    """The logistic function."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return functional.sigmoid(input)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return functional.tanh(input)
+
+
+class SiLU(Module):
+    """``x * sigmoid(x)`` (Hendrycks and Gimpel 2016; Elfwing, Uchibe, Doya 2017)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.silu(input), self.inplace)
+
+    def extra_repr(self) -> str:
+        """Return the setting where it is on."""
+        return "inplace=True" if self.inplace else ""
+
+
+class GELU(Module):
+    """The Gaussian error linear unit: exact, or by its approximation with ``approximate="tanh"``."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ArgumentError(f"GELU: approximate must be 'none' or 'tanh', got {approximate!r}.")
+        self.approximate = approximate
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        out: Tensor = functional.gelu(input, self.approximate)
+        return out
+
+    def extra_repr(self) -> str:
+        """Return the setting."""
+        return f"approximate={self.approximate!r}"
 
 
 class ELU(Module):
@@ -129,23 +181,6 @@ class GLU(Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
         out: Tensor = functional.glu(input, self.dim)
-        return out
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"dim={self.dim}"
-
-
-class LogSoftmax(Module):
-    """The logarithm of the softmax along ``dim``."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Return the activation of ``input``."""
-        out: Tensor = functional.log_softmax(input, self.dim)
         return out
 
     def extra_repr(self) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError
-from ...ops.creation.creation import empty
-from ...ops.nn.convolution import Lengths, spread
-from ...tensor.tensor import Tensor
-from .. import functional, init
-from ..module import Module
-from ..parameter import Parameter
-from .linear import positive
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError
+from ....ops.creation.creation import empty
+from ....ops.nn.convolution import Lengths, spread
+from ....tensor.tensor import Tensor
+from ... import functional, init
+from ...module import Module
+from ...parameter import Parameter
+from ..linear import positive
 
 _RUN: Final = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 PADDING_MODES: Final = ("zeros", "reflect", "replicate", "circular")

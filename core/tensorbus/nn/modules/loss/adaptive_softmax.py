@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...autograd.engine import no_grad
-from ...devices.device import Device
-from ...dtypes.definition import DType, int64
-from ...errors import ArgumentError, IndexingError, ShapeError
-from ...ops.creation.creation import iota, zeros
-from ...ops.elementwise.where_cast import cast, where
-from ...ops.indexing.gather_scatter import gather, scatter
-from ...ops.indexing.nonzero import nonzero
-from ...ops.movement.movement import concat, reshape
-from ...ops.reduction.reduction import argmax, mean
-from ...tensor.tensor import Tensor
-from .. import functional
-from ..module import Module
-from .container import ModuleList, Sequential
-from .linear import Linear
+from ....autograd.engine import no_grad
+from ....devices.device import Device
+from ....dtypes.definition import DType, int64
+from ....errors import ArgumentError, IndexingError, ShapeError
+from ....ops.creation.creation import iota, zeros
+from ....ops.elementwise.where_cast import cast, where
+from ....ops.indexing.gather_scatter import gather, scatter
+from ....ops.indexing.nonzero import nonzero
+from ....ops.movement.movement import concat, reshape
+from ....ops.reduction.reduction import argmax, mean
+from ....tensor.tensor import Tensor
+from ... import functional
+from ...module import Module
+from ..container import ModuleList, Sequential
+from ..linear import Linear
 
 
 class ASMoutput(NamedTuple):

@@ -6,21 +6,21 @@ nothing. Attention takes the batch again, for a moment; blocks of it that are pa
 
 from __future__ import annotations
 
-from ...backend_interface.capabilities import HasNoElements
-from ...dispatch.modes import base_device, is_guarded, is_value_mode
-from ...dtypes import definition as dt
-from ...ops.creation.creation import zeros
-from ...ops.elementwise.arithmetic import maximum, minimum
-from ...ops.elementwise.where_cast import cast, where
-from ...ops.indexing.gather_scatter import gather
-from ...ops.indexing.nonzero import flatnonzero
-from ...ops.movement.movement import permute_dims, reshape
-from ...ops.reduction.reduction import sum
-from ...ops.reduction.scan import cumulative_sum
-from ...tensor.tensor import Tensor
-from ...tracing.active_tracer import active_tracer, untraced
-from ..attention.tiles import padding_blocks
-from ..functional.attention import merged_mask, padded_attention
+from ....backend_interface.capabilities import HasNoElements
+from ....dispatch.modes import base_device, is_guarded, is_value_mode
+from ....dtypes import definition as dt
+from ....ops.creation.creation import zeros
+from ....ops.elementwise.arithmetic import maximum, minimum
+from ....ops.elementwise.where_cast import cast, where
+from ....ops.indexing.gather_scatter import gather
+from ....ops.indexing.nonzero import flatnonzero
+from ....ops.movement.movement import permute_dims, reshape
+from ....ops.reduction.reduction import sum
+from ....ops.reduction.scan import cumulative_sum
+from ....tensor.tensor import Tensor
+from ....tracing.active_tracer import active_tracer, untraced
+from ...attention.tiles import padding_blocks
+from ...functional.attention import merged_mask, padded_attention
 
 
 def encoder_mask(

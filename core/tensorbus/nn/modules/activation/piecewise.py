@@ -1,16 +1,37 @@
-"""Activations made of straight pieces, as modules."""
+"""Piecewise linear activations as modules, and two that multiply by one."""
 
 from __future__ import annotations
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError
-from ...ops.creation.creation import full
-from ...tensor.tensor import Tensor
-from .. import functional
-from ..functional.activation import also_in
-from ..module import Module
-from ..parameter import Parameter
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError
+from ....ops.creation.creation import full
+from ....tensor.tensor import Tensor
+from ... import functional
+from ...functional.activation import also_in
+from ...module import Module
+from ...parameter import Parameter
+
+
+class ReLU(Module):
+    """``max(x, 0)``. With ``inplace`` the input then holds the result too.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.ReLU()(tb.asarray([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the activation of ``input``."""
+        return also_in(input, functional.relu(input), self.inplace)
+
+    def extra_repr(self) -> str:
+        """Return the setting where it is on."""
+        return "inplace=True" if self.inplace else ""
 
 
 class ReLU6(Module):

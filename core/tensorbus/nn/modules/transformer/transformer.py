@@ -8,20 +8,20 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ShapeError
-from ...ops.creation.creation import full, triu
-from ...ops.elementwise.where_cast import where
-from ...ops.movement.movement import permute_dims, reshape
-from ...tensor.grad_mode import grad_enabled
-from ...tensor.tensor import Tensor
-from .. import init
-from ..functional.attention import seen_keys
-from ..hooks import EVERYWHERE
-from ..module import Module
-from .container import ModuleList
-from .normalization import LayerNorm
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ShapeError
+from ....ops.creation.creation import full, triu
+from ....ops.elementwise.where_cast import where
+from ....ops.movement.movement import permute_dims, reshape
+from ....tensor.grad_mode import grad_enabled
+from ....tensor.tensor import Tensor
+from ... import init
+from ...functional.attention import seen_keys
+from ...hooks import EVERYWHERE
+from ...module import Module
+from ..container import ModuleList
+from ..normalization import LayerNorm
 from .packed_rows import PackedRows, can_read, encoder_mask
 from .transformer_layer import Activation, TransformerDecoderLayer, TransformerEncoderLayer
 

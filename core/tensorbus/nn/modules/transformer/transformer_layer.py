@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError
-from ...tensor.tensor import Tensor
-from .. import functional
-from ..module import Module
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError
+from ....tensor.tensor import Tensor
+from ... import functional
+from ...module import Module
+from ..dropout import Dropout
+from ..linear import Linear
+from ..normalization import LayerNorm
 from .attention import MultiheadAttention
-from .dropout import Dropout
-from .linear import Linear
-from .normalization import LayerNorm
 from .packed_rows import PackedRows
 
 Activation = str | Callable[[Tensor], Tensor]

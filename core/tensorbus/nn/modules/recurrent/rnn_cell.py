@@ -8,19 +8,19 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any, ClassVar
 
-from ...devices.device import Device
-from ...dtypes.definition import DType
-from ...errors import ArgumentError, ShapeError
-from ...ops.creation.creation import empty, zeros
-from ...ops.elementwise.activation import relu, sigmoid
-from ...ops.elementwise.transcendental import tanh
-from ...ops.matmul.linear import linear
-from ...ops.movement.movement import reshape
-from ...tensor.tensor import Tensor
-from .. import init
-from ..module import Module
-from ..parameter import Parameter
-from .linear import positive
+from ....devices.device import Device
+from ....dtypes.definition import DType
+from ....errors import ArgumentError, ShapeError
+from ....ops.creation.creation import empty, zeros
+from ....ops.elementwise.activation import relu, sigmoid
+from ....ops.elementwise.transcendental import tanh
+from ....ops.matmul.linear import linear
+from ....ops.movement.movement import reshape
+from ....tensor.tensor import Tensor
+from ... import init
+from ...module import Module
+from ...parameter import Parameter
+from ..linear import positive
 
 
 def lstm_step(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,4 @@
+"""Layers that multiply windows by weights, and the transposed ones.
+
+Signals or images come in, with channels; other channels leave. In order: ``conv``, ``conv_transpose``.
+"""
