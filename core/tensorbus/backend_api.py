@@ -45,6 +45,11 @@ from .backend_interface.graph import Node as Node
 from .backend_interface.graph import SubGraph as SubGraph
 from .backend_interface.handle_counter import HandleCounter as HandleCounter
 from .backend_interface.handle_counter import Life as Life
+from .backend_interface.launching import Launcher as Launcher
+from .backend_interface.launching import LauncherFactory as LauncherFactory
+from .backend_interface.launching import LaunchRequest as LaunchRequest
+from .backend_interface.launching import Ranks as Ranks
+from .backend_interface.launching import Show as Show
 from .backend_interface.protocols import Call as Call
 from .backend_interface.protocols import DeviceProperties as DeviceProperties
 from .backend_interface.protocols import Kernel as Kernel
@@ -103,6 +108,8 @@ if TYPE_CHECKING:
     from .devices.device import Device as Device
     from .distributed.collectives.combination import combined as combined
     from .distributed.collectives.combination import copied as copied
+    from .distributed.launch.supervisor import Failed as Failed
+    from .distributed.launch.supervisor import supervise as supervise
     from .executors.kernel_interpreter import Interpreting as Interpreting
     from .executors.legalize import is_generated as is_generated
     from .executors.legalize import prepared as prepared
@@ -249,6 +256,8 @@ _LATER: Final = {
     "Layout": "lowering.ir.layout",
     "combined": "distributed.collectives.combination",
     "copied": "distributed.collectives.combination",
+    "Failed": "distributed.launch.supervisor",
+    "supervise": "distributed.launch.supervisor",
     "plan_memory": "lowering.program.memory_planner",
     "PlanEnv": "tracing.plan_env",
     "SymInt": "tracing.sym_int",

@@ -247,16 +247,36 @@ def run(
         str | None, typer.Option(help="Where the ranks meet; one of their own by default.")
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
+    launcher: Annotated[
+        str, typer.Option(help="What starts the ranks: local, or a plugin's, such as ray.")
+    ] = "local",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-o", help="name=value for the launcher; may be repeated.")
+    ] = None,
 ) -> None:
-    """Run a program on several ranks of this machine: processes that communicate by tensorbus.distributed."""
-    from ..distributed.launch import launcher
+    """Run a program on several ranks: processes that communicate by tensorbus.distributed.
+
+    They are processes of this machine, or of those that a launcher chooses.
+    """
+    from ..distributed.launch import launcher as launchers
+    from ..errors import TensorbusError
 
     if not module and not Path(script).exists():
         typer.echo(f"tensorbus run: there is no script {script!r}; a module is run by -m.", err=True)
         raise typer.Exit(2)
     command = [sys.executable, *(["-m"] if module else []), script, *(arguments or ())]
+    pairs = [text.partition("=") for text in option or ()]
+    unreadable = [name for name, equals, _ in pairs if not (name and equals)]
+    if unreadable:
+        raise typer.BadParameter(f"an option of a launcher is name=value, got {unreadable[0]!r}.")
     try:
-        code = launcher.run(command, ranks, max_restarts=max_restarts, store=store)
+        code = launchers.run(
+            command, ranks, max_restarts=max_restarts, store=store, launcher=launcher,
+            options={name: value for name, _, value in pairs},
+        )  # fmt: skip
+    except TensorbusError as error:
+        typer.echo(f"tensorbus run: {error}", err=True)
+        code = 2
     except KeyboardInterrupt:
         typer.echo("tensorbus run: interrupted; the ranks were ended.", err=True)
         code = 130

@@ -1,4 +1,4 @@
-"""Plugins that connect ranks: communicators, and the stores by which ranks find each other."""
+"""Plugins for ranks: communicators, the stores by which ranks find each other, and what starts them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import PluginError
 from . import allow_block
 from .addon import Addon, announce
-from .discovery import COMMUNICATORS, STORES, EntryPoint
-from .extension import COMMUNICATOR, STORE, Extension, extension_of
+from .discovery import COMMUNICATORS, LAUNCHERS, STORES, EntryPoint
+from .extension import COMMUNICATOR, LAUNCHER, STORE, Extension, extension_of
 from .manifest import Manifest
 
 if TYPE_CHECKING:
     from ..backend_interface.communication import CommunicatorFactory, StoreFactory
+    from ..backend_interface.launching import LauncherFactory
 
 
 class Connectors:
-    """The communicators and stores of a registry. ``installed`` returns the entry points of a group."""
+    """A registry's communicators, stores and launchers. ``installed`` returns a group's entry points."""
 
     def __init__(self, installed: Callable[[str], Sequence[EntryPoint]]) -> None:
         self._installed = installed
@@ -57,6 +58,26 @@ class Connectors:
         """Return the URL schemes that packages open stores of; imports none of them."""
         return sorted({addon.extension.name for addon in self._of(STORES)})
 
+    def launcher(self, name: str) -> LauncherFactory | None:
+        """Return what starts ranks under a name; None where no package does.
+
+        Raises ``PluginError`` where the package that does cannot be used.
+        """
+        for addon in self._of(LAUNCHERS):
+            if addon.extension.name == name:
+                offered: list[LauncherFactory] = addon.attempt(LAUNCHER, partial(_launcher_of, addon))
+                if offered:
+                    return offered[0]
+                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
+                raise PluginError(
+                    f"the launcher {name!r} of {addon.extension.owner} cannot be used: {reason}"
+                )
+        return None
+
+    def launchers(self) -> list[str]:
+        """Return the names of what starts ranks; imports none of them."""
+        return sorted({addon.extension.name for addon in self._of(LAUNCHERS)})
+
     def _of(self, group: str) -> list[Addon]:
         """Return the plugins of a group that connects ranks, and what was registered to connect them."""
         with self._lock:
@@ -87,10 +108,14 @@ class Connectors:
             if self._addons.pop(name, None) is None:
                 raise PluginError(f"no communicator {name!r} was registered.")
 
-    def listed(self) -> list[tuple[Literal["communicator", "store"], Addon]]:
+    def listed(self) -> list[tuple[Literal["communicator", "store", "launcher"], Addon]]:
         """Return every one with its kind; imports none of them."""
-        communicators, stores = self._of(COMMUNICATORS), self._of(STORES)
-        return [*(("communicator", x) for x in communicators), *(("store", x) for x in stores)]
+        communicators, stores, launchers = map(self._of, (COMMUNICATORS, STORES, LAUNCHERS))
+        return [
+            *(("communicator", x) for x in communicators),
+            *(("store", x) for x in stores),
+            *(("launcher", x) for x in launchers),
+        ]
 
     def renew_after_fork(self) -> None:
         """In a forked child: renew the locks, which another thread of the parent may have held."""
@@ -105,6 +130,10 @@ def _communicator_of(addon: Addon) -> list[CommunicatorFactory]:
 
 def _store_of(addon: Addon) -> list[StoreFactory]:
     return [addon.extension.store()]
+
+
+def _launcher_of(addon: Addon) -> list[LauncherFactory]:
+    return [addon.extension.launcher()]
 
 
 def _group_of(addon: Addon) -> str:

@@ -20,7 +20,8 @@ DEVICES: Final = "tensorbus.devices"
 PLUGINS: Final = "tensorbus.plugins"
 COMMUNICATORS: Final = "tensorbus.communicators"
 STORES: Final = "tensorbus.stores"
-_GROUPS: Final = (DEVICES, PLUGINS, COMMUNICATORS, STORES)
+LAUNCHERS: Final = "tensorbus.launchers"
+_GROUPS: Final = (DEVICES, PLUGINS, COMMUNICATORS, STORES, LAUNCHERS)
 # A folder written to this shortly before a scan may be written to again without a newer time stamp.
 _UNSTABLE_SECONDS: Final = 2.0
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..backend_interface.communication import CommunicatorFactory, StoreFactory
     from ..backend_interface.compilation import Lowering
+    from ..backend_interface.launching import LauncherFactory
     from ..backend_interface.protocols import Runtime
 
 
@@ -36,6 +37,7 @@ KERNELS: Final = "handing over its kernels"
 OPS: Final = "handing over its ops"
 COMMUNICATOR: Final = "handing over its communicator"
 STORE: Final = "handing over its store"
+LAUNCHER: Final = "handing over its launcher"
 REQUESTS: Final = {
     "tensorbus_device": PROBE,
     "tensorbus_kernels": KERNELS,
@@ -43,6 +45,7 @@ REQUESTS: Final = {
     "tensorbus_ops": OPS,
     "tensorbus_communicator": COMMUNICATOR,
     "tensorbus_store": STORE,
+    "tensorbus_launcher": LAUNCHER,
 }
 """What a plugin is asked for by each hook, as errors and notes name it."""
 
@@ -203,6 +206,18 @@ class Extension:
             raise PluginError(
                 f"tensorbus_store of {self.owner} returned {type(factory).__qualname__!r} for {self.name!r};"
                 f" it must return an object with a method open(url, serve, timeout)."
+            )
+        return factory
+
+    def launcher(self) -> LauncherFactory:
+        """Call ``tensorbus_launcher``. Raises ``PluginError`` where the result opens no launchers."""
+        factory: LauncherFactory = self._call("tensorbus_launcher", name=self.name)
+        if not callable(getattr(factory, "open", None)) or not isinstance(
+            getattr(factory, "options", None), Mapping
+        ):
+            raise PluginError(
+                f"tensorbus_launcher of {self.owner} returned {type(factory).__qualname__!r} for"
+                f" {self.name!r}; it must return an object with a method open(options) and a table options."
             )
         return factory
 

@@ -14,6 +14,7 @@ from pluggy import HookimplMarker, HookspecMarker
 if TYPE_CHECKING:
     from ..backend_interface.communication import CommunicatorFactory, StoreFactory
     from ..backend_interface.compilation import Lowering
+    from ..backend_interface.launching import LauncherFactory
     from ..backend_interface.protocols import KernelTable, Runtime
 
 PROJECT = "tensorbus"
@@ -143,4 +144,13 @@ def tensorbus_store(scheme: str) -> StoreFactory | None:
 
     Called once, when such a store is first opened. ``scheme`` is the entry point's name, in the group
     ``tensorbus.stores``.
+    """
+
+
+@hookspec(firstresult=True)
+def tensorbus_launcher(name: str) -> LauncherFactory | None:
+    """Return what starts ranks: an object with ``open`` and a table ``options``.
+
+    Called once, when ``tensorbus run --launcher`` names it. ``name`` is the entry point's, in the group
+    ``tensorbus.launchers``.
     """

@@ -9,7 +9,7 @@ from ..errors import PluginError
 from .backend import Failure, State
 from .extension import Extension
 
-Kind = Literal["device", "plugin", "communicator", "store"]
+Kind = Literal["device", "plugin", "communicator", "store", "launcher"]
 Stopped = Literal["blocked", "conflict"]
 
 

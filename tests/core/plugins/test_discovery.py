@@ -232,7 +232,13 @@ def test_scan_agrees_with_importlib_metadata() -> None:
 
     expected = {
         (e.name, e.value, e.group, normalized(e.dist.name), e.dist.version)
-        for group in ("tensorbus.devices", "tensorbus.plugins", "tensorbus.communicators", "tensorbus.stores")
+        for group in (
+            "tensorbus.devices",
+            "tensorbus.plugins",
+            "tensorbus.communicators",
+            "tensorbus.stores",
+            "tensorbus.launchers",
+        )
         for e in entry_points(group=group)
         if e.dist is not None
     }

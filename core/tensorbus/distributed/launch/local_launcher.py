@@ -1,0 +1,133 @@
+"""Starts ranks as processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from ... import plugins
+from ...backend_interface.launching import LaunchRequest, Show
+from ..stores.urls import open_store
+
+_GRACE: Final = 5.0
+"""Seconds between asking a rank to end and ending it."""
+
+
+class LocalLauncher:
+    """Starts ranks here. They meet at ``tcp://`` where tensorbus-tcp is installed, else at a file."""
+
+    def start(self, request: LaunchRequest, show: Show) -> LocalRanks:
+        """Start the ranks."""
+        return LocalRanks(request, show)
+
+    def close(self) -> None:
+        """Nothing is held between starts."""
+
+
+class _Rank:
+    """A process, and what it says, line by line."""
+
+    def __init__(self, number: int, process: subprocess.Popen[str], show: Show) -> None:
+        self.number, self.process = number, process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._readers = [
+            threading.Thread(target=self._read, args=(stream, wrong, show), daemon=True)
+            for stream, wrong in ((process.stdout, False), (process.stderr, True))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, stream: IO[str], wrong: bool, show: Show) -> None:
+        for line in stream:
+            show(self.number, line, wrong)
+
+    def drain(self) -> None:
+        """Wait for what it said last."""
+        for reader in self._readers:
+            reader.join(_GRACE)
+
+
+class LocalRanks:
+    """Processes of this machine, and the store that is served for them."""
+
+    def __init__(self, request: LaunchRequest, show: Show) -> None:
+        self._ranks: list[_Rank] = []
+        self._resources = contextlib.ExitStack()
+        try:
+            self._start(request, show)
+        except BaseException:
+            self.end()
+            raise
+
+    def _start(self, request: LaunchRequest, show: Show) -> None:
+        secret = os.environ.get("TENSORBUS_STORE_SECRET") or secrets.token_hex(16)
+        store = {"TENSORBUS_STORE": request.store or ""}
+        if request.store is None:  # else the first rank serves it, where it needs a server
+            url = self._resources.enter_context(_served_store(secret))
+            store = {"TENSORBUS_STORE": url, "TENSORBUS_STORE_SERVED": "1"}
+        for number in range(request.size):
+            environment = {
+                **os.environ, "RANK": str(number), "WORLD_SIZE": str(request.size), "LOCAL_RANK": str(number),
+                "LOCAL_WORLD_SIZE": str(request.size), "TENSORBUS_STORE_SECRET": secret,
+                "PYTHONUNBUFFERED": "1", **store, **request.environment,
+            }  # fmt: skip
+            process = subprocess.Popen(
+                request.command, env=environment, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
+            self._ranks.append(_Rank(number, process, show))
+
+    def codes(self) -> Sequence[int | None]:
+        """Return the exit code of each rank, None where it runs."""
+        return [rank.process.poll() for rank in self._ranks]
+
+    def drain(self, number: int) -> None:
+        """Wait for what a rank said last."""
+        self._ranks[number].drain()
+
+    def end(self) -> None:
+        """End the ranks that still run: asked first, then not."""
+        with self._resources:
+            for rank in self._ranks:
+                if rank.process.poll() is None:
+                    rank.process.terminate()
+            end = time.monotonic() + _GRACE
+            for rank in self._ranks:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    rank.process.wait(max(end - time.monotonic(), 0.01))
+                if rank.process.poll() is None:
+                    rank.process.kill()
+                    rank.process.wait()
+                rank.drain()
+                for stream in (rank.process.stdout, rank.process.stderr):
+                    if stream is not None:
+                        stream.close()
+
+
+@contextlib.contextmanager
+def _served_store(secret: str) -> Iterator[str]:
+    """Serve a store while the block runs; yield its URL."""
+    if "tcp" in plugins.store_schemes():
+        before = os.environ.get("TENSORBUS_STORE_SECRET")
+        os.environ["TENSORBUS_STORE_SECRET"] = secret
+        try:
+            served = open_store("tcp://127.0.0.1:0", serve=True)
+        finally:
+            if before is None:
+                del os.environ["TENSORBUS_STORE_SECRET"]
+            else:
+                os.environ["TENSORBUS_STORE_SECRET"] = before
+        with contextlib.closing(served):  # type: ignore[type-var]
+            yield served.url  # type: ignore[attr-defined]
+    else:
+        with tempfile.TemporaryDirectory(prefix="tensorbus-run-") as folder:
+            yield f"file://{Path(folder) / 'store'}"

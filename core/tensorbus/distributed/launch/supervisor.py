@@ -1,0 +1,154 @@
+"""Runs ranks to their end: shows what they say, finds the one that failed first, ends and restarts all.
+
+What starts them is a launcher, of this machine or a plugin's; this is the same for each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TextIO
+
+from ...backend_interface.launching import Launcher, LaunchRequest, Ranks
+from ...errors import ArgumentError
+
+_TAIL: Final = 40
+"""How many of the last lines of a rank that failed are shown again."""
+_POLL: Final = 0.02
+_PATIENCE: Final = 2.0
+"""Seconds that a rank which lost another one leaves to that one to be seen."""
+_CONSEQUENCES: Final = ("tensorbus.errors.DistributedError", "tensorbus.errors.DistributedTimeoutError")
+"""How the last line begins of a rank that lost another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The rank that failed by itself; ``code`` is its exit code, -n where signal n ended it."""
+
+    rank: int
+    size: int
+    code: int
+    last_lines: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that a shell would show."""
+        return self.code if self.code > 0 else 128 - self.code
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.size} {_ending(self.code)}"
+
+
+def supervise(
+    launcher: Launcher, request: LaunchRequest, *, max_restarts: int = 0, report: bool = True,
+    out: TextIO | None = None, err: TextIO | None = None,
+) -> Failed | None:  # fmt: skip
+    """Run the ranks to their end; return the one that failed first in the last attempt, None where none did.
+
+    Each line is shown with its rank. When a rank fails the others are ended, and, where ``report`` is True,
+    its last lines are shown once more; up to ``max_restarts`` times all are started again.
+
+    Raises ``ArgumentError`` for numbers that make no sense, and what the launcher raises.
+    """
+    if request.size < 1:
+        raise ArgumentError(f"run: at least 1 rank is needed, got {request.size}.")
+    if max_restarts < 0:
+        raise ArgumentError(f"run: max-restarts must be >= 0, got {max_restarts}.")
+    out, err = out or sys.stdout, err or sys.stderr
+    failed = None
+    with _interrupted_by(signal.SIGTERM), contextlib.closing(launcher):
+        for attempt in range(max_restarts + 1):
+            variables = {**request.environment, "TENSORBUS_RESTART": str(attempt)}
+            failed = _run_once(launcher, replace(request, environment=variables), out, err)
+            if failed is None:
+                break
+            if report:
+                print(f"\ntensorbus run: {failed}.", file=err)
+                if failed.last_lines and request.size > 1:
+                    lines = "".join(f"  {line}" for line in failed.last_lines)
+                    print(f"Its last lines:\n{lines}", file=err, end="")
+            if attempt < max_restarts:
+                print(f"Starting all again ({attempt + 1} of {max_restarts} restarts).", file=err)
+    return failed
+
+
+def _run_once(launcher: Launcher, request: LaunchRequest, out: TextIO, err: TextIO) -> Failed | None:
+    size, width = request.size, len(str(request.size - 1))
+    lock, over = threading.Lock(), threading.Event()
+    tails: list[deque[str]] = [deque(maxlen=_TAIL) for _ in range(size)]
+
+    def show(number: int, line: str, wrong: bool) -> None:
+        if wrong:
+            if over.is_set():
+                return  # ranks that are ended because of another's failure
+            tails[number].append(line)
+        if size > 1 and not line.endswith("\n"):
+            line += "\n"  # another rank's line may be next
+        with lock:
+            stream = err if wrong else out
+            stream.write(line if size == 1 else f"[{number:{width}}] {line}")
+            stream.flush()
+
+    ranks = launcher.start(request, show)
+    try:
+        while True:
+            codes = ranks.codes()
+            if any(codes):
+                number = _cause(ranks, tails)
+                code = ranks.codes()[number]
+                assert code is not None, "a rank that has ended runs again"
+                return Failed(number, size, code, tuple(tails[number]))
+            if all(code == 0 for code in codes):
+                for number in range(size):
+                    ranks.drain(number)
+                return None
+            time.sleep(_POLL)
+    finally:
+        over.set()
+        ranks.end()
+
+
+def _cause(ranks: Ranks, tails: Sequence[deque[str]]) -> int:
+    """Return the rank that failed by itself: one that says that another is gone may be seen first."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        failed = [number for number, code in enumerate(ranks.codes()) if code]
+        for number in failed:
+            ranks.drain(number)
+            if not any(line.startswith(_CONSEQUENCES) for line in tails[number]):
+                return number
+        if time.monotonic() > end:
+            return failed[0]
+        time.sleep(_POLL)
+
+
+@contextlib.contextmanager
+def _interrupted_by(number: signal.Signals) -> Iterator[None]:
+    """Let a signal end the block as an exit does, so that no rank outlives it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
