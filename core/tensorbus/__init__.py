@@ -306,7 +306,10 @@ if TYPE_CHECKING:
     from .ops.movement.combining import block_diag as block_diag
     from .ops.movement.combining import cartesian_prod as cartesian_prod
     from .ops.movement.combining import combinations as combinations
+    from .ops.movement.combining import dsplit as dsplit
+    from .ops.movement.combining import hsplit as hsplit
     from .ops.movement.combining import tensor_split as tensor_split
+    from .ops.movement.combining import vsplit as vsplit
     from .ops.matmul.added_products import addbmm as addbmm
     from .ops.matmul.added_products import addmm as addmm
     from .ops.matmul.added_products import addmv as addmv
@@ -439,7 +442,7 @@ _LATER: Final = {
     "ops.movement.view_scatter": "diagonal_scatter narrow select select_scatter slice_scatter",
     "ops.reduction.nan_reductions": "aminmax nanmean nanmedian nanquantile nansum std_mean var_mean",
     "ops.reduction.trapezoid": "cumulative_trapezoid trapezoid",
-    "ops.movement.combining": "block_diag cartesian_prod combinations tensor_split",
+    "ops.movement.combining": "block_diag cartesian_prod combinations dsplit hsplit tensor_split vsplit",
     "ops.matmul.added_products": "addbmm addmm addmv addr baddbmm inner",
     "ops.ordering.unique_along": "unique unique_consecutive",
     "ops.creation.index_grids": "tril_indices triu_indices vander",

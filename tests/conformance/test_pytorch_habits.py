@@ -89,3 +89,27 @@ def test_complex_results_need_a_gradient_to_start_from(device: str) -> None:
         (z * 2).backward()
     (z * 2).backward(tb.asarray(1 + 0j, device=device))
     assert z.grad.item() == 2
+
+
+def test_parts_by_their_axis_say_what_is_wrong(device: str) -> None:
+    x = tb.ones((2, 3), device=device)
+    for call, error, message in (
+        (lambda: x.hsplit(2), tb.ShapeError, r"hsplit: 2 equal parts are not possible along axis 1 of shape"),
+        (lambda: x.vsplit(0), tb.ArgumentError, "vsplit: "),
+        (lambda: tb.dsplit(x, 1), tb.ShapeError, r"dsplit: at least 3 dimension\(s\) are needed, got shape"),
+        (lambda: tb.hsplit(tb.ones((), device=device), 1), tb.ShapeError, "hsplit: at least 1 dimension"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    left, _ = x.vsplit(2)
+    left.zero_()  # the parts are views
+    assert x.tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_source_too_short_for_its_mask(compiled: bool, device: str) -> None:
+    function = tb.compile(tb.masked_scatter) if compiled else tb.masked_scatter
+    x, mask = tb.zeros(4, device=device), tb.asarray([True, False, True, True], device=device)
+    function(x, mask, tb.ones(3, device=device)).tolist()
+    with pytest.raises(tb.IndexingError, match=r"source has 2 elements, the mask picks|index 2 is out of"):
+        function(x, mask, tb.ones(2, device=device)).tolist()

@@ -66,7 +66,7 @@ _LAZY_FUNCTIONS: Final = {
     "ops.ordering.search": "bincount histogram searchsorted",
     "ops.movement.view_scatter": "diagonal_scatter narrow select select_scatter slice_scatter",
     "ops.reduction.nan_reductions": "aminmax nanmean nanmedian nanquantile nansum",
-    "ops.movement.combining": "tensor_split",
+    "ops.movement.combining": "dsplit hsplit tensor_split vsplit",
     "ops.matmul.added_products": "addbmm addmm addmv addr baddbmm inner",
     "ops.ordering.unique_along": "unique unique_consecutive",
     "ops.matmul.distance": "dist renorm",
@@ -299,6 +299,7 @@ def attach() -> None:
     dynamic.__imatmul__ = _in_place(_product)
     dynamic.reshape = _with_unpacked_sizes(table.function("reshape"))
     dynamic.permute_dims = _with_unpacked_sizes(table.function("permute_dims"))
+    dynamic.flip = _with_unpacked_sizes(table.function("flip"))
     dynamic.where = where
     dynamic.view = _with_unpacked_sizes(view)
     for function in _FUNCTIONS:

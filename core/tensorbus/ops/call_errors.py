@@ -74,9 +74,12 @@ SECOND_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
     "dim": ("axis", "axes"), "dims": ("axes", "axis"), "axis": ("dim", "dims"), "axes": ("dims", "dim"),
     "keepdim": ("keepdims",), "keepdims": ("keepdim",), "dim0": ("axis0",), "dim1": ("axis1",),
     "dim2": ("axis2",), "start_dim": ("start_axis",), "end_dim": ("end_axis",), "shifts": ("shift",),
-    "diagonal": ("offset", "k"), "end": ("stop",), "steps": ("num",),
+    "diagonal": ("offset", "k"), "end": ("stop",), "steps": ("num",), "ddof": ("correction",),
+    "unbiased": ("correction",),
 }  # fmt: skip
 """What an argument may be called as well: names of PyTorch's where ours are the standard's, and back."""
+_UNASKED: Final = frozenset(("out", "dtype"))
+"""What NumPy's functions pass on to methods, as None where the caller gave none: it asks for nothing."""
 
 
 def second_keywords(
@@ -87,20 +90,21 @@ def second_keywords(
     Asked for a call that the function did not take, so that a call by its own names costs nothing. Raises
     ``TypeError`` for one argument under two names.
 
-    >>> second_keywords("sum", lambda x, axis=None: x, {"dim": 1})
+    >>> second_keywords("sum", lambda x, axis=None: x, {"dim": 1, "out": None})
     {'axis': 1}
     """
-    if SECOND_KEYWORDS.keys().isdisjoint(kwargs):
+    if SECOND_KEYWORDS.keys().isdisjoint(kwargs) and _UNASKED.isdisjoint(kwargs):
         return None
     code = unwrap(function).__code__
     known = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    renamed = dict(kwargs)
+    renamed = {key: v for key, v in kwargs.items() if key in known or v is not None or key not in _UNASKED}
     for key in kwargs:
         own = next((n for n in SECOND_KEYWORDS.get(key, ()) if n in known and key not in known), None)
         if own is not None:
             if own in renamed:
                 raise TypeError(f"{name}() got both {own!r} and {key!r}, which name one argument; give one.")
-            renamed[own] = renamed.pop(key)
+            value = renamed.pop(key)
+            renamed[own] = int(flags(name, unbiased=value)["unbiased"]) if key == "unbiased" else value
     return None if renamed.keys() == kwargs.keys() else renamed
 
 

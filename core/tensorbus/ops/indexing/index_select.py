@@ -9,7 +9,8 @@ from typing import Any
 
 from ...dtypes import definition as dt
 from ...dtypes.definition import Scalar, check_scalar
-from ...errors import DtypeError, ShapeError
+from ...errors import DtypeError, IndexingError, ShapeError
+from ...tracing.active_modes import active_modes
 from ...tracing.sym_number import SymNumber
 from ..call_errors import with_form
 from ..creation.creation import full, iota
@@ -152,8 +153,8 @@ def masked_scatter(x: Any, mask: Any, source: Any, /) -> Any:
     """Return ``x`` with the elements of ``source``, in C order, one for each place where ``mask`` is true.
 
     ``x`` and the mask broadcast together. ``source`` has the dtype of ``x`` and at least as many elements
-    as the mask has true ones; that is seen on the device, so that a source too short raises
-    ``IndexingError`` where it is read.
+    as the mask has true ones. That is seen on the device: a source too short raises ``IndexingError``, on a
+    device that computes later where the result is read, as an index out of the source's range.
 
     >>> import tensorbus as tb
     >>> mask = tb.asarray([True, False, True])
@@ -173,7 +174,15 @@ def masked_scatter(x: Any, mask: Any, source: Any, /) -> Any:
     line = reshape(source, (source.size,))
     if source.size == 0:  # nothing to read, not even at place 0: right where the mask is false everywhere
         line, places = pad(line, (0,), (1,), False if x.dtype is dt.bool_ else 0), sum_scan(flat)
-    return where(reshape(flat, x.shape), reshape(gather(line, places), x.shape), x)
+    try:
+        taken = gather(line, places)
+    except IndexingError as error:
+        picked = "more" if active_modes else int(sum_scan(flat)[-1])  # within a transform no value is read
+        raise IndexingError(
+            f"masked_scatter: the source has {source.size} elements, the mask picks {picked}; a source of at"
+            f" least as many is needed."
+        ) from error
+    return where(reshape(flat, x.shape), reshape(taken, x.shape), x)
 
 
 @with_form

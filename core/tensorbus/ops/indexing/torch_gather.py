@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...dtypes import definition as dt
 from ...errors import ArgumentError
 from ..call_errors import with_form
 from ..movement.family import normalize_axis
@@ -72,6 +73,12 @@ def scatter(
             )
         mode = reduce
     places = (*places, *(argument for argument in (axis, index, src, value) if argument is not None))
+    if getattr(x, "dtype", None) is dt.bool_ and mode in ("multiply", "min", "max"):
+        if mode == "max":
+            return scatter(x, *places, mode="add")
+        at = 2 if len(places) == 3 and _is_axis(places[0]) else 0  # true where no element is false
+        source = ~places[at] if hasattr(places[at], "shape") else not places[at]
+        return ~scatter(~x, *places[:at], source, *places[at + 1 :], mode="add")
     if len(places) != 3 or not _is_axis(places[0]):
         return gather_scatter.scatter(x, *places, mode=mode)
     check_mode("scatter", mode, x.dtype)

@@ -1,6 +1,7 @@
 """Products that are added to a tensor, under PyTorch's names: ``beta * x + alpha * (y @ z)``.
 
-With ``beta`` 0 the elements of ``x`` do not count, not even NaN; its shape and dtype do.
+With ``beta`` 0 the elements of ``x`` do not count, not even NaN, and its gradient is 0; its shape and dtype
+count.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..call_errors import with_form
+from ..creation.creation import full
 from ..elementwise.family import Operand, broadcast_in
-from ..elementwise.where_cast import cast
+from ..elementwise.where_cast import cast, where
 from ..movement.movement import permute_dims, reshape
 from .matmul import matmul, product
 
@@ -24,6 +26,8 @@ def _added(name: str, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
         )
     scaled = product if _is(alpha, 1) else product * alpha
     if _is(beta, 0):
+        if x.requires_grad:
+            return where(full((), False, device=x.device), x, scaled)
         dtype = common_dtype((x.dtype, scaled.dtype))
         return scaled if scaled.dtype is dtype else cast(scaled, dtype)
     return (x if _is(beta, 1) else x * beta) + scaled

@@ -10,7 +10,7 @@ from ...dtypes.promotion import promote
 from ...errors import ArgumentError, ShapeError
 from ...tracing.sym_int import index
 from ..call_errors import with_form
-from ..creation.creation import meshgrid
+from ..creation.creation import full, meshgrid
 from ..elementwise.where_cast import cast
 from ..indexing.gather_scatter import gather
 from ..reduction.scan import cut
@@ -52,22 +52,59 @@ def tensor_split(x: Any, indices_or_sections: int | Sequence[int], /, axis: int 
     return tuple(cut(x, place, start, end) for start, end in zip(starts, ends, strict=True))
 
 
+def _split_method(name: str, axis: int, least: int) -> Any:
+    def function(x: Any, indices_or_sections: int | Sequence[int], /) -> tuple[Any, ...]:
+        rank = len(x.shape)
+        if rank < least:
+            raise ShapeError(f"{name}: at least {least} dimension(s) are needed, got shape {x.shape}.")
+        place = min(axis, rank - 1)
+        sections: Any = indices_or_sections
+        if hasattr(sections, "__index__"):
+            count = index(sections)
+            check_parts(name, count)
+            if x.shape[place] % count:
+                raise ShapeError(
+                    f"{name}: {count} equal parts are not possible along axis {place} of shape {x.shape};"
+                    f" tensor_split makes some one longer."
+                )
+        return tensor_split(x, sections, axis=place)
+
+    function.__name__ = function.__qualname__ = name
+    return with_form(function)
+
+
+hsplit = _split_method("hsplit", 1, 1)
+hsplit.__doc__ = """Return the parts of ``x`` along axis 1: so many equal ones, or cut before each index.
+
+    What has one axis is cut along that. Raises ``ShapeError`` where the parts would not be equal, or for a
+    single number, ``ArgumentError`` for a number of parts below 1. See ``tensor_split``.
+
+    >>> import tensorbus as tb
+    >>> [part.tolist() for part in tb.hsplit(tb.asarray([[1, 2], [3, 4]]), 2)]
+    [[[1], [3]], [[2], [4]]]
+    """
+vsplit = _split_method("vsplit", 0, 2)
+vsplit.__doc__ = """Return the parts of ``x``, of 2 axes or more, along axis 0: see ``hsplit``."""
+dsplit = _split_method("dsplit", 2, 3)
+dsplit.__doc__ = """Return the parts of ``x``, of 3 axes or more, along axis 2: see ``hsplit``."""
+
+
 @with_form
 def block_diag(*xs: Any) -> Any:
     """Return the matrix that has the given ones along its diagonal, and zeros elsewhere.
 
-    Vectors and single numbers count as matrices of one row. The matrices may come in one sequence. Raises
-    ``ShapeError`` for more than 2 dimensions, or none.
+    Vectors and single numbers count as matrices of one row; of none there is one row of no elements. The
+    matrices may come in one sequence. Raises ``ShapeError`` for more than 2 dimensions.
 
     >>> import tensorbus as tb
     >>> tb.block_diag(tb.asarray([[1, 2]]), tb.asarray(3)).tolist()
     [[1, 2, 0], [0, 0, 3]]
     """
     matrices = tuple(xs[0]) if len(xs) == 1 and isinstance(xs[0], (list, tuple)) else xs
-    if not matrices or any(len(x.shape) > 2 for x in matrices):
-        raise ShapeError(
-            f"block_diag: matrices are needed, at least one, got shapes {[x.shape for x in matrices]}."
-        )
+    if not matrices:
+        return full((1, 0), 0.0)
+    if any(len(x.shape) > 2 for x in matrices):
+        raise ShapeError(f"block_diag: matrices are needed, got shapes {[x.shape for x in matrices]}.")
     blocks = [x if len(x.shape) == 2 else reshape(x, (1, x.size)) for x in matrices]
     width, before, rows = sum(x.shape[1] for x in blocks), 0, []
     for x in blocks:

@@ -180,15 +180,21 @@ def cumulative_prod(
 
 
 @with_form
-def cumsum(x: Any, /, axis: int, *, dtype: DType | str | None = None) -> Any:
-    """Return the running sum along ``axis``: ``cumulative_sum`` under PyTorch's name."""
-    return sum_scan(x, axis=axis, dtype=dtype)
+def cumsum(x: Any, /, axis: int | None, *, dtype: DType | str | None = None) -> Any:
+    """Return the running sum along ``axis``: ``cumulative_sum`` under PyTorch's name.
+
+    None takes all elements in C order, as NumPy's function does.
+    """
+    return sum_scan(reshape(x, (-1,)) if axis is None else x, axis=0 if axis is None else axis, dtype=dtype)
 
 
 @with_form
-def cumprod(x: Any, /, axis: int, *, dtype: DType | str | None = None) -> Any:
-    """Return the running product along ``axis``: ``cumulative_prod`` under PyTorch's name."""
-    return prod_scan(x, axis=axis, dtype=dtype)
+def cumprod(x: Any, /, axis: int | None, *, dtype: DType | str | None = None) -> Any:
+    """Return the running product along ``axis``: ``cumulative_prod`` under PyTorch's name.
+
+    None takes all elements in C order, as NumPy's function does.
+    """
+    return prod_scan(reshape(x, (-1,)) if axis is None else x, axis=0 if axis is None else axis, dtype=dtype)
 
 
 @with_form

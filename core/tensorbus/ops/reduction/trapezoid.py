@@ -48,8 +48,9 @@ def trapezoid(y: Any, x: Any = None, /, *, dx: float | None = None, axis: int = 
     """Return the integral of ``y`` along ``axis`` by the trapezoidal rule.
 
     ``x`` are the places of the values, a tensor of one axis or one that broadcasts with ``y``; without it
-    they are ``dx`` apart, 1 by default. Of fewer than two values the integral is 0. Raises ``ShapeError``
-    where places and values do not fit, ``ArgumentError`` where both ``x`` and ``dx`` are given.
+    they are ``dx`` apart, 1 by default. Of fewer than two values the integral is 0; of integers it is a
+    float, however many there are. Raises ``ShapeError`` where places and values do not fit,
+    ``ArgumentError`` where both ``x`` and ``dx`` are given.
 
     >>> import tensorbus as tb
     >>> tb.trapezoid(tb.asarray([1.0, 2.0, 3.0]), dx=2.0).item()
