@@ -16,6 +16,7 @@ from ..tensor.tensor import Leaf, Tensor
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
+from ..tracing.mutation_counter import CountedDict
 from .fused_update import UpdateBatch
 from .step_hooks import StepHook, around
 
@@ -142,7 +143,7 @@ class Optimizer:
 
     def _no_state(self) -> dict[Tensor, State]:
         """Return the state before the first step: a subclass without ``update`` finds empty dicts in it."""
-        return defaultdict(dict) if type(self).update is Optimizer.update else {}
+        return defaultdict(dict) if type(self).update is Optimizer.update else CountedDict()
 
     def check(self, group: Group) -> None:
         """Raise ``ArgumentError`` for settings that are out of range. Subclasses supply it."""
@@ -251,7 +252,10 @@ class Optimizer:
     def _rebind(self, changes: Sequence[tuple[Tensor, Tensor, State]]) -> None:
         for parameter, value, state in changes:
             parameter.rebind(value)
-            _store(self.state.setdefault(parameter, {}), state)
+            known = self.state.get(parameter)
+            if known is None:
+                known = self.state[parameter] = CountedDict()
+            _store(known, state)
 
     def _updated(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return what ``update`` does; complex numbers go through it as two reals each."""
@@ -326,7 +330,7 @@ class Optimizer:
         shapes = {k: v.shape for k, v in entries.items() if isinstance(v, Tensor) and k != "step"}
         if any(shape != parameter.shape for shape in shapes.values()):
             self._check_shapes(number, shapes, parameter, group)
-        return {k: _fitted(k, v, parameter) for k, v in entries.items()}
+        return CountedDict({k: _fitted(k, v, parameter) for k, v in entries.items()})
 
     def _check_shapes(
         self, number: Any, shapes: Mapping[str, tuple[int, ...]], parameter: Tensor, group: Group

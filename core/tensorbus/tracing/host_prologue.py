@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from .active_tracer import active_tracer
+from .mutation_counter import NUMBERS, CountedDict
 from .sym_int import FUNCTIONS, ShapeEnv, SymInt, hints
 from .sym_number import OPERATORS, SymNumber
 
@@ -267,6 +268,7 @@ class HostPrologue:
     def write(self, container: Any, key: Any, value: SymNumber) -> None:
         """Make ``container[key]`` the number, now and at each run."""
         slot = self.slots.get((id(container), ("item", (type(key), repr(key)))))
+        silent = type(container) is CountedDict and type(container.get(key)) in NUMBERS
         if slot is not None:
             slot.now = value
             container[key] = value
@@ -274,7 +276,9 @@ class HostPrologue:
             container[key] = value.plain
         self._written[id(container), key] = value
         self.reads[id(container), key] = container
-        self.writes.append(f"{self.name(container)}[{key!r}] = {value.name}")
+        at = self.name(container)
+        put = f"{self.name(dict.__setitem__)}({at}, {key!r}, {value.name})" if silent else None
+        self.writes.append(put or f"{at}[{key!r}] = {value.name}")
 
     def call(
         self, owner: Any, function: Callable[..., T], touched: Iterable[tuple[Any, Any]] = (),

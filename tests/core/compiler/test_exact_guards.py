@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.compiler.replay.cache_entry import GUARD_MISS
 
 
 class Side(enum.Enum):
@@ -208,38 +209,120 @@ def test_a_string_like_generated_code() -> None:
         assert words == ["return None"]
 
 
+def _training(compiled: bool) -> tuple[Any, Any, Any]:
+    """Return a step of a model with so many parameters that their guards are merged, it and its optimizer."""
+    tb.manual_seed(0)
+    model = tb.nn.Sequential(*[tb.nn.Linear(2, 2) for _ in range(12)])
+    optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x: tb.Tensor) -> list[tb.Tensor]:
+        optimizer.zero_grad()
+        (model(x) ** 2).sum().backward()
+        optimizer.step()
+        return [p.detach() for p in model.parameters()]
+
+    return tb.compile(step, compare_eager=False) if compiled else step, model, optimizer
+
+
 def test_the_state_of_many_parameters_is_guarded_by_few_conditions() -> None:
     """Another tensor, key or history in the state of one parameter of many is noticed all the same."""
 
-    def build(compiled: bool) -> tuple[Any, Any, Any]:
-        tb.manual_seed(0)
-        model = tb.nn.Sequential(*[tb.nn.Linear(2, 2) for _ in range(12)])
-        optimizer = tb.optim.Adam(model.parameters(), lr=0.1)
-
-        def step(x):
-            optimizer.zero_grad()
-            (model(x) ** 2).sum().backward()
-            optimizer.step()
-            return [p.detach() for p in model.parameters()]
-
-        return tb.compile(step) if compiled else step, model, optimizer
-
-    def changed_average(model, optimizer):
+    def changed_average(model: Any, optimizer: Any) -> None:
         optimizer.state[model[7].weight]["exp_avg"] = tb.ones((2, 2))
 
-    def cleared_state(model, optimizer):
+    def cleared_state(model: Any, optimizer: Any) -> None:
         optimizer.state.pop(model[5].bias)
 
-    def replaced_state(model, optimizer):
+    def replaced_state(model: Any, optimizer: Any) -> None:
         optimizer.state[model[3].bias] = dict(reversed(optimizer.state[model[3].bias].items()))
 
+    def another_count(model: Any, optimizer: Any) -> None:
+        optimizer.state[model[3].weight]["step"] = 1
+        optimizer.param_groups[0]["lr"] = 0.05
+
     x = tb.asarray([[1.0, 2.0]])
-    (fn, *mine), (compiled, *its) = build(False), build(True)
-    for change in (None, None, changed_average, None, cleared_state, None, replaced_state, None):
+    (step, *mine), (compiled, *its) = _training(False), _training(True)
+    checked: list[Any] = []
+    changes = (None, changed_average, None, cleared_state, None, replaced_state, None, another_count, None)
+    for change in (None, *changes):
         if change is not None:
             change(*mine)
             change(*its)
-        pairs = zip(fn(x), compiled(x), strict=True)
+        pairs = zip(step(x), compiled(x), strict=True)
         assert all(bool((abs(a - b) < 1e-4).all()) for a, b in pairs)
-    checked = [g for g in compiled.replays[0].guards if not g.on_mutation_only and not g.binds]
+        checked = checked or [g for g in compiled.replays[0].guards if not g.on_mutation_only and not g.binds]
     assert any("of the kind" in g.text for g in checked)
+    assert not any("exp_avg" in g.code for g in checked)
+
+
+def _state_changes() -> dict[str, Callable[[Any, Any], Any]]:
+    """Return changes of an optimizer that a captured step has to notice; each gets the model too."""
+
+    def merge(model: Any, optimizer: Any) -> None:
+        entries = optimizer.state[model[3].bias]
+        entries |= {"exp_avg": tb.ones((2,))}
+
+    def fail(model: Any, optimizer: Any) -> None:
+        with pytest.raises(TypeError):
+            optimizer.state[model[3].bias].update([("exp_avg", tb.ones((2,))), 1])
+
+    return {
+        "an average": lambda m, o: o.state[m[7].weight].__setitem__("exp_avg", tb.ones((2, 2))),
+        "a number for an average": lambda m, o: o.state[m[7].weight].__setitem__("exp_avg", 1),
+        "a tensor for a number": lambda m, o: o.state[m[7].weight].__setitem__("step", tb.asarray(1.0)),
+        "an entry more": lambda m, o: o.state[m[1].bias].update(more=0),
+        "no entry": lambda m, o: o.state[m[1].bias].pop("exp_avg"),
+        "the order": lambda m, o: o.state[m[1].bias].update(step=o.state[m[1].bias].pop("step")),
+        "merged": merge,
+        "a failing update": fail,
+        "all entries of one": lambda m, o: o.state[m[3].bias].clear(),
+        "a plain dict": lambda m, o: o.state.update({m[3].bias: dict(o.state[m[3].bias])}),
+        "no state of one": lambda m, o: o.state.pop(m[5].bias),
+        "no state of another": lambda m, o: o.state.__delitem__(m[6].bias),
+        "no state of the last": lambda m, o: o.state.popitem(),
+        "state of another": lambda m, o: o.state.setdefault(tb.ones(2), {}),
+        "another table": lambda m, o: setattr(o, "state", dict(o.state)),
+        "loaded": lambda m, o: o.load_state_dict(o.state_dict()),
+        "cleared": lambda m, o: o.state.clear(),
+        "a setting": lambda m, o: o.param_groups[0].__setitem__("eps", 0.5),
+        "a group without one": lambda m, o: o.param_groups[0]["params"].pop(),
+        "a group more": lambda m, o: o.add_param_group({"params": [tb.nn.Parameter(tb.ones(2))]}),
+        "a parameter that requires none": lambda m, o: m[4].weight.requires_grad_(False),
+        # the last one: what has a history keeps it
+        "a history": lambda m, o: o.state[m[4].bias]["exp_avg"].add_(m[4].bias * 2),
+    }
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["counted", "plain"])
+def test_each_change_of_the_state_of_an_optimizer_is_noticed(plain: bool) -> None:
+    """Its dicts count their changes; of plain dicts, which a user may put there, everything is compared."""
+    x = tb.asarray([[1.0, 2.0]])
+    compiled, model, optimizer = _training(True)
+    for _ in range(2):
+        compiled(x)
+    if plain:
+        optimizer.state = {p: dict(entries) for p, entries in optimizer.state.items()}
+        compiled(x)
+    entry = compiled.replays[0]
+
+    def misses() -> bool:
+        return entry.run((x,), {}) is GUARD_MISS
+
+    state, groups = optimizer.state, optimizer.param_groups
+    (group,) = groups
+    settings, params = {**group}, group["params"]
+    listed = [*params]
+    for name, change in _state_changes().items():
+        assert not misses(), f"before {name}: {entry.first_failing_guard((x,), {})}"
+        before = [(p, entries, [*entries.items()]) for p, entries in state.items()]
+        change(model, optimizer)
+        assert misses(), name
+        state.clear()
+        for p, entries, items in before:
+            entries.clear()
+            entries.update(items)
+            state[p] = entries
+        optimizer.state, optimizer.param_groups = state, groups
+        groups[:], params[:] = [group], listed
+        group.update(settings)
+        model[4].weight.requires_grad_()

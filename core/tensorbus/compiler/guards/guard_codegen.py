@@ -24,6 +24,7 @@ from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.autocast_state import autocast_dtype
 from ...tracing.host_prologue import ARGUMENT, HostPrologue
+from ...tracing.mutation_counter import NUMBERS, CountedDict
 from ...tracing.sym_int import FUNCTIONS, ShapeEnv, integer
 from ..state.mutations import describe_object, describe_ref, is_prologue_number
 from ..state.object_view import KeyAccess, TensorState
@@ -310,7 +311,10 @@ class GuardCodegen:
             access = self.reach.access(tracked, ref)
             if child is None or type(ref.value) is tuple:
                 self._locations = number_locations(tracked, (ref,))
-            self._child(access, ref.value, child, f"{describe_ref(ref)} of {text}", on_mutation_only)
+            uncounted = type(tracked.obj) is CountedDict and type(ref.value) in NUMBERS
+            self._child(
+                access, ref.value, child, f"{describe_ref(ref)} of {text}", on_mutation_only and not uncounted
+            )
             self._locations = ()
 
     def _keys(self, at: str, keys: list[Any], text: str, on_mutation_only: bool) -> None:
@@ -365,7 +369,8 @@ class GuardCodegen:
 
     def _is_on_mutation_only(self, tracked: TrackedObject) -> bool:
         """Return whether an object changes only with the mutation counter."""
-        return tracked.fixed and (tracked.before.kind == "counted" or id(tracked.obj) in self._counted_tables)
+        counted = tracked.before.kind == "counted" or type(tracked.obj) is CountedDict
+        return tracked.fixed and (counted or id(tracked.obj) in self._counted_tables)
 
     def _tensor(self, tracked: TrackedObject, state: TensorState, text: str) -> None:
         at, name = tracked.expr, self.reach.name

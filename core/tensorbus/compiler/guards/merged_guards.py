@@ -12,6 +12,7 @@ from itertools import chain
 from operator import attrgetter, is_, itemgetter
 from typing import Any, Final
 
+from ...tracing.mutation_counter import CountedDict
 from .guard import Guard
 
 MERGED_GLOBALS: Final = {
@@ -31,19 +32,22 @@ def merge_guards(
     """Return the guards with those merged that have a form in common; ``name`` makes something a constant."""
     forms: dict[Any, list[tuple[Guard, re.Match[str]]]] = {}
     for guard in guards:
-        if guard.on_mutation_only or guard.binds or guard.locations or guard.text.startswith("attribute "):
+        if guard.binds or guard.locations or guard.text.startswith("attribute "):
             continue
         for pattern in (_NO_HISTORY, _ITEM, _KEYS):
             match = pattern.fullmatch(guard.code)
-            if match is not None and (pattern is not _KEYS or type(constants[match[1]]) is dict):
-                forms.setdefault(pattern, []).append((guard, match))
+            if match is None or (pattern is _KEYS and type(constants[match[1]]) not in (dict, CountedDict)):
+                continue
+            if not guard.on_mutation_only or type(constants[match[1]]) is CountedDict:
+                forms.setdefault((pattern, guard.on_mutation_only), []).append((guard, match))
     replaced: dict[int, Guard | None] = {}
-    for pattern, matches in forms.items():
+    for (pattern, on_mutation_only), matches in forms.items():
         if len(matches) < MIN_MERGED:
             continue
         code = _merged(pattern, [match for _, match in matches], constants, name)
         first, *rest = [guard for guard, _ in matches]
-        replaced[id(first)] = Guard(code=code, text=f"{first.text}, and {len(rest)} of the kind")
+        text = f"{first.text}, and {len(rest)} of the kind"
+        replaced[id(first)] = Guard(code=code, text=text, on_mutation_only=on_mutation_only)
         replaced.update((id(guard), None) for guard in rest)
     merged = [replaced.get(id(guard), guard) for guard in guards]
     return [guard for guard in merged if guard is not None]

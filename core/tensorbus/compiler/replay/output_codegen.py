@@ -16,6 +16,7 @@ from ...nn.module import Module
 from ...ops.indexing import indexing
 from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
+from ...tracing.mutation_counter import CountedDict
 from ...tracing.sym_int import SymInt, is_open
 from ...tracing.sym_number import SymNumber
 from ..state.class_layout import has_c_state, slot_names
@@ -166,7 +167,7 @@ class OutputCodegen:
             return f"{name(kind)}._make(({self._emit_all(x)}))"
         if kind in (set, frozenset) and all(is_scalar(v) for v in x):
             return f"{kind.__name__}({name(frozenset(x))})"
-        if kind in (dict, OrderedDict):
+        if kind in (dict, OrderedDict, CountedDict):
             return f"{name(kind)}(({self._pairs(x)}))"
         if kind is Counter:
             return f"{name(kind)}(dict(({self._pairs(x)})))"

@@ -6,6 +6,7 @@ import types
 from typing import Any, Final
 
 from ...system.weak_tables import WeakTable
+from ...tracing.mutation_counter import CountedDict
 
 HEAP_TYPE: Final = 1 << 9
 """The flag of classes that are created at run time, as those written in Python are."""
@@ -23,7 +24,8 @@ def slot_names(base: type) -> tuple[str, ...]:
 
 def overrides_setitem(x: Any) -> bool:
     """Return whether assigning an item of ``x`` runs code of the user's."""
-    return any("__setitem__" in vars(base) for base in type(x).__mro__ if base.__flags__ & HEAP_TYPE)
+    bases = [base for base in type(x).__mro__ if base.__flags__ & HEAP_TYPE and base is not CountedDict]
+    return any("__setitem__" in vars(base) for base in bases)
 
 
 def has_c_state(base: type) -> bool:

@@ -30,7 +30,7 @@ from ...random.generator import Generator
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.known_by_identity import KnownByIdentity
-from ...tracing.mutation_counter import bump_mutation_counter
+from ...tracing.mutation_counter import CountedDict, bump_mutation_counter
 from .class_layout import HEAP_TYPE, has_c_state, slot_names
 from .code_origin import is_own, is_pure, is_standard
 from .object_view import AllAttributes, ChildRef, ExtraGuard, KeyAccess, ObjectView, TensorState
@@ -69,7 +69,7 @@ _STATELESS: Final = frozenset({object, abc.ABC, typing.Generic, typing.Protocol,
 
 _CONTAINERS: Final = frozenset(
     {list, tuple, dict, set, frozenset, collections.deque, collections.OrderedDict, collections.defaultdict,
-     collections.Counter, types.MappingProxyType}
+     collections.Counter, types.MappingProxyType, CountedDict}
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from ...tensor.leaf import detached_in
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.host_prologue import HostPrologue
+from ...tracing.mutation_counter import CountedDict
 from .class_layout import overrides_setitem
 from .inspection import inspect_object
 from .object_view import ChildRef, KeyAccess, ObjectView, StateNotSettled, TensorState, Uncapturable
@@ -21,6 +22,7 @@ REFILL_CODE: Final[dict[type, str]] = {
     list: "{at}[:] = ({all})", deque: "{at}.clear(); {at}.extend(({all}))",
     dict: "{at}.clear(); {at}.update(({pairs}))", OrderedDict: "{at}.clear(); {at}.update(({pairs}))",
     defaultdict: "{at}.clear(); {at}.update(({pairs}))",
+    CountedDict: "{at}.clear(); {at}.update(({pairs}))",
     Counter: "{at}.clear(); {at}.update(dict(({pairs})))", set: "{at}.clear(); {at}.update({set})",
 }  # fmt: skip
 """Code that gives a container of each type other contents."""
@@ -213,7 +215,7 @@ def _is_tensor_tree(x: Any) -> bool:
     """Return whether ``x`` is a tensor, or a tuple, list or dict of nothing but such."""
     if type(x) is Tensor:
         return True
-    children = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
+    children = x.values() if type(x) in (dict, CountedDict) else x if type(x) in (tuple, list) else ()
     return bool(children) and all(map(_is_tensor_tree, children))
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...autograd.engine import no_grad
 from ...optim.optimizer import Optimizer, State
 from ...tensor.tensor import Leaf, Tensor
+from ...tracing.mutation_counter import CountedDict
 from .reachable import ReachableState
 
 _STATE_READERS: Final = frozenset({"state", "state_dict", "first_state", "deepcopy", "dumps"})
@@ -39,9 +40,9 @@ class OptimizerInit:
                     continue
                 with no_grad():
                     first_state = optimizer.begin(parameter, group)
-                state: State = {
-                    k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in first_state.items()
-                }
+                state: State = CountedDict(
+                    {k: v.detach().clone() if isinstance(v, Tensor) else v for k, v in first_state.items()}
+                )
                 optimizer.state[parameter] = state
                 self._initialized.append((optimizer, parameter, {k: _identity(v) for k, v in state.items()}))
 

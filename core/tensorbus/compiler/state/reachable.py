@@ -20,7 +20,7 @@ from ...nn.hooks import EVERYWHERE
 from ...tensor.tensor import Tensor, materialize
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.lazy_value import LazyValue
-from ...tracing.mutation_counter import mutation_counter
+from ...tracing.mutation_counter import CountedDict, mutation_counter
 from .code_names import Code, names_looked_up, package_chain, strings
 from .code_origin import is_own, is_standard
 from .global_modes import GlobalModes
@@ -459,7 +459,7 @@ class ReachableState:
             for ref, child in owner.children:
                 if child is None or not child.fixed or id(child) in named:
                     continue
-                if type(child.obj) in (tuple, list, dict):
+                if type(child.obj) in (tuple, list, dict, CountedDict):
                     containers.setdefault(id(child), []).append((owner, ref))
         return containers
 
