@@ -21,6 +21,8 @@ from shards import Shard
 from tiers import fast_cases, kit_is_fast, most_cases
 
 os.environ.setdefault("TENSORBUS_COMPARE_EAGER", "0")  # which way a call goes must not depend on the time
+# It was read. What tests run pytest on is no part of this run: a plugin would count its failures too.
+os.environ.pop("PYTEST_ADDOPTS", None)
 
 _QUIET = (
     HealthCheck.too_slow,

@@ -195,6 +195,8 @@ def _problem(name: str, args: list[Any], error: Exception) -> str | None:
             return "comes from a kernel"
         others = [op for op in _spoken_of(text) if op != name and not text.startswith(f"{op}(")]
         return "names another function" if others and not any(map(callable, args)) else None
-    if isinstance(error, (BufferError, MemoryError)) or (type(error) is TypeError and f"{name}()" in text):
+    called = [name, *(f.__qualname__ for f in args if isinstance(f, FunctionType))]
+    refused = type(error) is TypeError and any(f"{one}()" in text for one in called)
+    if isinstance(error, (BufferError, MemoryError)) or refused:
         return None
     return "is not tensorbus's own"

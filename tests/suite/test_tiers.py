@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +66,9 @@ def test_the_choice_depends_on_nothing_else() -> None:
     assert fast_cases("test", cases) == fast_cases("test", [dict(case) for case in cases])
     assert fast_cases("test", []) == []
     assert fast_cases("test", [{}]) == [0]
+
+
+def test_runs_of_pytest_within_tests_take_no_options_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no_such_plugin")
+    runpy.run_path(str(Path(__file__).parents[1] / "conftest.py"))
+    assert "PYTEST_ADDOPTS" not in os.environ

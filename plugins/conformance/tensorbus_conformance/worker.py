@@ -1,12 +1,15 @@
 """A process that examines one case after another, so that what a kernel does to it ends nothing else.
 
 It says which check of which call it is at before it begins one: where a kernel takes the process down, that
-is what the finding names.
+is what the finding names, and the Python functions that it was in.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
+import os
+import re
 import signal
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -16,6 +19,9 @@ from .examination import Options, examine, raised
 from .outcome import Case, Finding, Outcome
 
 _AT = "at"
+_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_FRAMES = 8
+"""How many functions a finding names, the innermost first."""
 
 
 class Worker:
@@ -25,9 +31,11 @@ class Worker:
         self.options = options
         context = multiprocessing.get_context("spawn")
         self.connection, inner = context.Pipe()
-        self._process = context.Process(target=_work, args=(inner, options), daemon=True)
+        self._last_words, dying = context.Pipe(duplex=False)
+        self._process = context.Process(target=_work, args=(inner, dying, options), daemon=True)
         self._process.start()
         inner.close()
+        dying.close()
         self.case: Case | None = None
         self._check, self._call = "value", ""
 
@@ -55,9 +63,21 @@ class Worker:
 
     def _crashed(self) -> Outcome:
         assert self.case is not None
-        problem = f"the process crashed: {_end(self._process.exitcode)}"
+        problem = f"the process crashed: {_end(self._process.exitcode)}{self._stack()}"
         found = Finding(check=self._check, call=self._call, problem=problem)
         return Outcome(case=self.case, route="missing", findings=(found,))
+
+    def _stack(self) -> str:
+        """Return where Python was as a signal ended the process; nothing where none did."""
+        if os.name != "posix":
+            return ""
+        os.set_blocking(self._last_words.fileno(), False)  # a process of the kernel's may have its end still
+        with open(self._last_words.fileno(), "rb", closefd=False) as pipe:
+            threads = (pipe.read() or b"").decode(errors="replace").split("\n\n")
+        thread = next((t for t in threads if t.startswith("Current thread") and _FRAME.search(t)), None)
+        frames = _FRAME.findall(thread or "\n".join(threads))[:_FRAMES]
+        shown = ", ".join(f"{name} ({os.path.basename(file)}:{line})" for file, line, name in frames)
+        return f" in {shown}" if shown else ""
 
     @property
     def is_alive(self) -> bool:
@@ -67,6 +87,7 @@ class Worker:
     def stop(self) -> None:
         """End the process, whatever it is at."""
         self.connection.close()
+        self._last_words.close()
         self._process.terminate()
         self._process.join()
 
@@ -80,8 +101,11 @@ def _end(code: int | None) -> str:
         return f"signal {-code}"
 
 
-def _work(connection: Connection, options: Options) -> None:
-    """Examine what comes until nothing more does."""
+def _work(connection: Connection, dying: Connection, options: Options) -> None:
+    """Examine what comes until nothing more does; ``dying`` takes the stack where a signal ends it."""
+    if os.name == "posix":
+        os.set_blocking(dying.fileno(), False)  # of many threads' stacks, what does not fit is left out
+        faulthandler.enable(dying.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes the report
 
     def at(check: str, call: str) -> None:
