@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor
+from tensorbus.autograd.views import chain_of, view_of
 from tensorbus.backend_api import SupportsLending
 from tensorbus.nn import functional as F  # noqa: N812 - what everybody calls it
 from tensorbus.plugins import backend
@@ -359,6 +360,13 @@ def test_rows_in_a_loop(device: str) -> None:
         flat[k] = 100
     a.reshape(-1)[:5] = 100
     _agree([(x, a), (flat, a.reshape(-1))])
+
+
+def test_rows_are_views_of_the_tensor_itself(device: str) -> None:
+    """Not of halves of halves of it, of which each would be planned, and walked through, by itself."""
+    x = tb.zeros((9, 2), device=device)
+    for rows in ([*x], tb.unstack(x), x.split(1)):
+        assert max(len([*chain_of(view_of(row))]) for row in rows) <= 2
 
 
 def test_parameters(device: str) -> None:

@@ -23,7 +23,7 @@ from ..definition import InPlaceCall, Shape, table
 from ..elementwise.family import broadcast_shapes
 from ..elementwise.where_cast import cast, where
 from ..movement.family import normalize_axis
-from ..movement.movement import broadcast_to, permute_dims, reshape, slice, slice_update
+from ..movement.movement import broadcast_to, permute_dims, reshape, slice_update
 from .gather_scatter import from_front
 from .gather_scatter import gather as gather
 from .gather_scatter import scatter as scatter
@@ -358,18 +358,11 @@ def getitem(x: Tensor, item: Any) -> Tensor:
 
 
 def parts(x: Tensor) -> Iterator[Tensor]:
-    """Yield ``x[0]``, ``x[1]`` ...
-
-    By halving: the halves have few different shapes, so that their plans are known, while each new index
-    would be planned anew.
-    """
+    """Yield ``x[0]``, ``x[1]`` ..., each taken from ``x`` itself: one plan serves all places."""
     length, rest = x.shape[0], x.shape[1:]
-    if length == 1:
-        yield reshape(x, rest)
-    elif length:
-        half, still, steps = length // 2, (0,) * len(rest), (1,) * len(x.shape)
-        yield from parts(slice(x, (0, *still), (half, *rest), steps))
-        yield from parts(slice(x, (half, *still), (length - half, *rest), steps))
+    still, steps = (0,) * len(rest), (1,) * len(x.shape)
+    for k in range(length):
+        yield reshape(table.dynamic_slice(x, (k, *still), (1, *rest), steps), rest)
 
 
 def assignment(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:

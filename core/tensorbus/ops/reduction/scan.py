@@ -23,7 +23,7 @@ from ..elementwise.comparison import equal, isnan, logical_or, not_equal
 from ..elementwise.family import Operand, fit
 from ..elementwise.where_cast import narrowed, where, widened
 from ..movement.family import is_single, normalize_axis
-from ..movement.movement import broadcast_to, concat, flip, reshape, slice
+from ..movement.movement import broadcast_to, concat, flip, reshape
 from .reduction import check_dtype, sum_dtype
 
 
@@ -77,7 +77,7 @@ def cut(x: Any, axis: int, start: int, stop: int) -> Any:
     """Return the elements ``start`` to ``stop`` of ``x`` along ``axis``."""
     rank = len(x.shape)
     size = tuple(max(stop - start, 0) if k == axis else n for k, n in enumerate(x.shape))
-    return slice(x, tuple(start if k == axis else 0 for k in range(rank)), size, (1,) * rank)
+    return table.dynamic_slice(x, tuple([start if k == axis else 0 for k in range(rank)]), size, (1,) * rank)
 
 
 def _doubling(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
