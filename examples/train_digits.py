@@ -116,9 +116,9 @@ def training_step(
 def predict(model: nn.Module, images: tb.Tensor) -> tb.Tensor:
     """Return the digit that the model sees in each image."""
     model.eval()
-    found: tb.Tensor = model(images).argmax(axis=1)
+    digits: tb.Tensor = model(images).argmax(axis=1)
     model.train()
-    return found
+    return digits
 
 
 def train(
@@ -151,10 +151,10 @@ def train(
             device.synchronize()
             run.seconds.append(time.perf_counter() - started)
             run.losses += [loss.item() for loss in losses]  # type: ignore[misc]
-            found = predict(model, test_images)
-            run.accuracies.append(float(tb.mean((found == test_labels).to(tb.float32))))
+            digits = predict(model, test_images)
+            run.accuracies.append(float(tb.mean((digits == test_labels).to(tb.float32))))
             tick(statistics.mean(run.losses[-len(losses) :]), run.accuracies[-1])
-        run.predictions = found.tolist()
+        run.predictions = digits.tolist()
         memory = device.memory_stats()
         run.memory = memory
 

@@ -38,11 +38,11 @@ class Import:
 
 def modules() -> dict[str, Path]:
     """Return every module of core by name."""
-    found = {}
+    paths = {}
     for path in sorted((CORE / PACKAGE).rglob("*.py")):
         parts = path.relative_to(CORE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 def imports_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
@@ -108,10 +108,10 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
-def upward(found: list[Import], order: dict[str, tuple[int, int]]) -> list[str]:
+def upward(imports: list[Import], order: dict[str, tuple[int, int]]) -> list[str]:
     """Return what is wrong with imports by the layers."""
     wrong = []
-    for each in found:
+    for each in imports:
         here, there = part_of(each.importer), part_of(each.imported)
         if here == there or not here:  # the root stands above all but the command line
             continue
@@ -127,10 +127,10 @@ def upward(found: list[Import], order: dict[str, tuple[int, int]]) -> list[str]:
     return wrong
 
 
-def circles(found: list[Import]) -> list[list[str]]:
+def circles(imports: list[Import]) -> list[list[str]]:
     """Return the strongly connected sets of modules that lie in more than one package (Tarjan, 1972)."""
     edges: dict[str, set[str]] = {}
-    for each in found:
+    for each in imports:
         edges.setdefault(each.importer, set()).add(each.imported)
         edges.setdefault(each.imported, set())
     index: dict[str, int] = {}
@@ -169,12 +169,12 @@ def circles(found: list[Import]) -> list[list[str]]:
 def main() -> int:
     """Print what is wrong; return 1 if anything is."""
     known = modules()
-    found = [each for name, path in known.items() for each in imports_of(name, path, known)]
-    wrong = upward(found, layers())
-    wrong += [f"modules of several packages import each other: {', '.join(c)}" for c in circles(found)]
+    imports = [each for name, path in known.items() for each in imports_of(name, path, known)]
+    wrong = upward(imports, layers())
+    wrong += [f"modules of several packages import each other: {', '.join(c)}" for c in circles(imports)]
     for text in wrong:
         print(text)
-    kinds = {kind: sum(e.kind == kind for e in found) for kind in ("", "deferred", "for types")}
+    kinds = {kind: sum(e.kind == kind for e in imports) for kind in ("", "deferred", "for types")}
     print(
         f"{len(known)} modules, {kinds['']} imports at the top, {kinds['deferred']} deferred,"
         f" {kinds['for types']} for types: {len(wrong) or 'nothing'} wrong."

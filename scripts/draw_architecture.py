@@ -125,8 +125,8 @@ def layers() -> list[str]:
     """Return the packages of core, top to bottom."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
-    (found,) = [c for c in contracts if c["type"] == "layers" and c["containers"] == ["tensorbus"]]
-    return [name.strip(" ()") for layer in found["layers"] for name in re.split(r"[|:]", layer)]
+    (contract,) = [c for c in contracts if c["type"] == "layers" and c["containers"] == ["tensorbus"]]
+    return [name.strip(" ()") for layer in contract["layers"] for name in re.split(r"[|:]", layer)]
 
 
 def bands() -> list[Band]:
@@ -235,17 +235,17 @@ def cell_height(shown: Package, width: float) -> float:
 
 def rows(packages: list[Package]) -> list[list[Package]]:
     """Return the packages of a band in rows that fit, as evenly as they can be shared out."""
-    found: list[list[Package]] = []
+    rows: list[list[Package]] = []
     left = 0
     together = sum(map(span, packages))
     most = math.ceil(together / math.ceil(together / COLUMNS))
     for shown in packages:
         if span(shown) > left:
-            found.append([])
+            rows.append([])
             left = max(most, span(shown))
-        found[-1].append(shown)
+        rows[-1].append(shown)
         left -= span(shown)
-    return found
+    return rows
 
 
 def draw() -> str:
@@ -274,10 +274,10 @@ def draw() -> str:
     content = "\n".join(drawing.parts)
     style = f"{STYLE}  @media (prefers-color-scheme: dark) {{{DARK}  }}\n"
     size = f'viewBox="0 0 {WIDTH} {y:.0f}" width="{WIDTH}" height="{y:.0f}"'
-    said = "The packages of tensorbus, top to bottom, and the devices that plug into it"
+    label = "The packages of tensorbus, top to bottom, and the devices that plug into it"
     page = f'<rect class="page" x="0.5" y="0.5" width="{WIDTH - 1}" height="{y - 1:.0f}" rx="10"/>'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{said}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">\n'
         f"<style>{style}</style>\n{page}\n{content}\n</svg>\n"
     )
 
@@ -308,8 +308,8 @@ def table(text: str) -> str:
     rows = [f"| `{shown.name}` | {shown.sentence} |" for shown in packages]
     head, _, rest = text.partition("<!-- packages -->\n")
     _, _, tail = rest.partition("<!-- end -->\n")
-    made = "\n".join(["| package | what |", "|---|---|", *rows])
-    return f"{head}<!-- packages -->\n{made}\n<!-- end -->\n{tail}"
+    lines = "\n".join(["| package | what |", "|---|---|", *rows])
+    return f"{head}<!-- packages -->\n{lines}\n<!-- end -->\n{tail}"
 
 
 def main() -> int:

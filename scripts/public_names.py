@@ -23,20 +23,20 @@ _ABSENT = object()
 
 def _is_defined(module: ModuleType) -> set[str]:
     """Return the names that a module defines, or re-exports as ``from x import name as name``."""
-    found: set[str] = {*getattr(module, "__all__", ()), *getattr(module, "_FORMER", ())}
+    defined: set[str] = {*getattr(module, "__all__", ()), *getattr(module, "_FORMER", ())}
     for node in ast.walk(ast.parse(Path(module.__file__ or "").read_text())):
         if isinstance(node, ast.ImportFrom):
-            found |= {a.asname or "" for a in node.names if a.asname in (a.name, "bool")}
+            defined |= {a.asname or "" for a in node.names if a.asname in (a.name, "bool")}
     for node in ast.parse(Path(module.__file__ or "").read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            defined.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)}
-    found |= set(getattr(module, "_FORMER", ()))
+            defined |= {x.id for t in targets for x in ast.walk(t) if isinstance(x, ast.Name)}
+    defined |= set(getattr(module, "_FORMER", ()))
     if module.__name__ == "tensorbus.dtypes":
-        found |= {"default_int", "default_float", "default_complex"}
-    return {name for name in found if name and not name.startswith("_")}
+        defined |= {"default_int", "default_float", "default_complex"}
+    return {name for name in defined if name and not name.startswith("_")}
 
 
 def _signature(x: Any) -> str:

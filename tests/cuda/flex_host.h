@@ -8,7 +8,7 @@ static inline int min(int a, int b) { return a < b ? a : b; }
 static inline bool __any_sync(unsigned int, bool) { return true; }
 alignas(1024) static unsigned char tb_of_block[232448];
 
-static inline unsigned int tb_place(const void *p) { return (unsigned int)((const unsigned char *)p - tb_of_block); }
+static inline unsigned int tb_shared_address(const void *p) { return (unsigned int)((const unsigned char *)p - tb_of_block); }
 static inline void tb_copy16(unsigned int to, const void *from, bool there) {
   if (to % 16 || (there && (size_t)from % 16)) tb_wrong = "16 bytes begin where no card could copy them";
   if (there) memcpy(tb_of_block + to, from, 16); else memset(tb_of_block + to, 0, 16);
@@ -24,7 +24,7 @@ static inline unsigned short tb_narrowed(float x) {
   const unsigned int bits = __float_as_uint(x);
   return x != x ? 0x7fff : (unsigned short)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
-static inline float tb_wide(unsigned short x) {
+static inline float tb_to_float(unsigned short x) {
   return sizeof TB_KIND == 4 ? (float)tb_bits<_Float16>(x) : __uint_as_float((unsigned int)x << 16);
 }
 static inline unsigned int tb_pair(float low, float high) {

@@ -8,7 +8,7 @@ from pathlib import Path
 from tensorbus_cuda.attention import flex_kernels
 
 _HERE = Path(__file__).parent
-_INSTRUCTIONS = ("place", "copy16", "copy4", "commit", "arrived", "exp2", "pair", "wide")
+_INSTRUCTIONS = ("shared_address", "copy16", "copy4", "commit", "arrived", "exp2", "pair", "to_float")
 """The functions of ``flex_tiles.cuh`` that are written in PTX: ``flex_host.h`` has them."""
 
 

@@ -57,7 +57,10 @@ def _count(driver: ctypes.CDLL) -> tuple[int, str]:
     if code == _NO_DEVICE:
         return 0, none
     if code:
-        return 0, f"the NVIDIA driver does not start: cuInit returned error {code}{_said(driver, code)}"
+        return (
+            0,
+            f"the NVIDIA driver does not start: cuInit returned error {code}{_driver_message(driver, code)}",
+        )
     count = ctypes.c_int()
     code = driver.cuDeviceGetCount(ctypes.byref(count))
     if code:
@@ -65,7 +68,7 @@ def _count(driver: ctypes.CDLL) -> tuple[int, str]:
     return count.value, "" if count.value else none
 
 
-def _said(driver: ctypes.CDLL, code: int) -> str:
+def _driver_message(driver: ctypes.CDLL, code: int) -> str:
     """Return what the driver calls an error, in brackets; empty where it has no words for it."""
     text = ctypes.c_char_p()
     driver.cuGetErrorString(code, ctypes.byref(text))

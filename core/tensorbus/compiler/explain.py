@@ -94,7 +94,7 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
         if divided:
             return explanation(
                 graphs=tuple(graph for s in divided for graph in s.graphs),
-                breaks=(*compiled.breaks, *(found for s in divided for found in s.breaks)),
+                breaks=(*compiled.breaks, *(each for s in divided for each in s.breaks)),
                 guards=tuple(guard for s in divided for r in s.replays[:1] for guard in _shown(r.guards)),
                 notes=(*dict.fromkeys(note for s in divided for note in s.notes), *compiled.losses),
                 reason=compiled.reasons[0], segments=len(divided),

@@ -29,8 +29,8 @@ def run(op: str, operands: Sequence[Any], **attrs: Any) -> tuple[Tensor, ...]:
     """Run one of the ops; a scan keeps its carries where a derivative may need them."""
     if op == "scan":
         attrs["keep"] = bool(grad_enabled.get()) and any(map(has_history, operands))
-        kept = table.run(op, operands, attrs)
-        results: tuple[Tensor, ...] = tuple(kept[: len(attrs["body"].outputs)])
+        outputs = table.run(op, operands, attrs)
+        results: tuple[Tensor, ...] = tuple(outputs[: len(attrs["body"].outputs)])
         return results
     return tuple(table.run(op, operands, attrs))
 

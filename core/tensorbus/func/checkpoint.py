@@ -50,7 +50,7 @@ class _Block(engine.Node):
         before, _thread.recomputing = _thread.recomputing, True
         try:
             with GradMode(True), active.recomputed() if active is not None else nullcontext():
-                results = _made(self.run(), start)
+                results = _recorded_since(self.run(), start)
         finally:
             _thread.recomputing = before
         seeds = [g] if len(self.plan.outs) == 1 else list(g)
@@ -86,7 +86,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     arguments = tree_map(_same, (args, kwargs))
     with tape:
         result = function(*arguments[0], **arguments[1])
-    results = _made(result, start)
+    results = _recorded_since(result, start)
     outer = _outer([x._node for x in results], start)
     if not outer:
         return result
@@ -105,7 +105,7 @@ def _same(x: Any) -> Any:
     return x._alias() if isinstance(x, Tensor) else x
 
 
-def _made(result: Any, start: int) -> list[Tensor]:
+def _recorded_since(result: Any, start: int) -> list[Tensor]:
     """Return the tensors of a result with a history from number ``start`` on.
 
     Arguments and parameters that a block returns keep their own.

@@ -180,7 +180,7 @@ def _operand_names(case: _Case) -> list[str]:
 
 
 def _fake(case: _Case) -> Iterator[str]:
-    yield from _told(case, case.operands, "")
+    yield from _rule_differences(case, case.operands, "")
     longer = [concat([x, x], axis=0) if x.shape else x for x in case.operands]
     try:  # other lengths, where the kernel takes them
         with no_grad():
@@ -192,13 +192,13 @@ def _fake(case: _Case) -> Iterator[str]:
             f" {type(error).__name__}: {error}"
         )
     if longer:
-        yield from _told(case, longer, " where axis 0 of all arguments is twice as long")
+        yield from _rule_differences(case, longer, " where axis 0 of all arguments is twice as long")
     if any(x.shape for x in case.operands):
         runs = [case.operands, longer] if longer else [case.operands]
         yield from _compared(case, "with symbolic lengths", runs, dynamic=True)
 
 
-def _told(case: _Case, operands: Sequence[Tensor], where: str) -> Iterator[str]:
+def _rule_differences(case: _Case, operands: Sequence[Tensor], where: str) -> Iterator[str]:
     """Compare what the shape rule says of a call with its results."""
     specs = infer(case.definition, [Spec(x.shape, x.dtype) for x in operands], case.attrs)
     with no_grad():

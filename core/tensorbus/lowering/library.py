@@ -35,9 +35,9 @@ class Library:
     ops: frozenset[str]
     dtypes: Collection[DType]
     in_place: Callable[[Node], bool] = field(default=lambda node: False)
-    row_stride: Callable[[Node, Sequence[Layout | None]], int] = field(default=lambda node, given: 0)
+    row_stride: Callable[[Node, Sequence[Layout | None]], int] = field(default=lambda node, layouts: 0)
     axis_orders: Callable[[Node, Sequence[Layout | None]], Sequence[tuple[int, ...]] | None] = field(
-        default=lambda node, given: None
+        default=lambda node, layouts: None
     )
     side_output: Callable[[Node, Node], int] = field(default=lambda node, reader: 0)
     prefers_generated: Callable[[Node], bool] = field(default=lambda node: False)

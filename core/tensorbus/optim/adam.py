@@ -111,11 +111,11 @@ def adam(
 @fused_update("parameter", "average", "square")
 def adamw(
     parameter: Tensor, gradient: Tensor, average: Tensor, square: Tensor, beta1: Any, rest1: Any, beta2: Any,
-    rest2: Any, floor: Any, rate: Any, kept: Any,
+    rest2: Any, floor: Any, rate: Any, decay: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return what ``adam`` does for a parameter that weight decay leaves ``kept`` of."""
+    """Return what ``adam`` does for a parameter that weight decay leaves ``decay`` of."""
     average, square = moments(gradient, average, square, beta1, rest1, beta2, rest2)
-    return parameter * kept - average / (sqrt(square) + floor) * rate, average, square
+    return parameter * decay - average / (sqrt(square) + floor) * rate, average, square
 
 
 @fused_update("parameter", "average", "square", "largest")

@@ -60,12 +60,12 @@ def identity(key: bytes) -> bytes:
 def _key(place: Path) -> bytes | None:
     try:
         with PrivateFolder(place, make=True, readable=True) as folder:
-            return _read(folder) or _made(folder)
+            return _read(folder) or _new_key(folder)
     except OSError:
         return None
 
 
-def _made(folder: PrivateFolder) -> bytes | None:
+def _new_key(folder: PrivateFolder) -> bytes | None:
     """Write a new key; return it, or that of a process that was faster."""
     try:
         folder.write_whole(NAME, os.urandom(_BYTES), anew=True)

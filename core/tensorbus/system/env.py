@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 MAX_THREADS: Final = 1 << 16
 _ON: Final = ("1", "true", "on", "yes")
 _OFF: Final = ("0", "false", "off", "no")
-_told: Final[set[tuple[str, str]]] = set()
+_warned: Final[set[tuple[str, str]]] = set()
 
 
 def _refuse(variable: str, got: str, needed: str) -> None:
     """Warn, once, of a value that makes no sense."""
     import warnings
 
-    if (variable, got) not in _told:
-        _told.add((variable, got))
+    if (variable, got) not in _warned:
+        _warned.add((variable, got))
         warnings.warn(f"{variable}={got!r} is ignored: it must be {needed}.", RuntimeWarning, stacklevel=4)
 
 

@@ -131,13 +131,13 @@ class _Tensors:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._made: dict[Any, Tensor] = {}
+        self._tensors: dict[Any, Tensor] = {}
 
     def __call__(self, fill: Fill, dtype: DType) -> Tensor:
         key = (fill.shape, fill.dtype or dtype)
-        tensor = self._made.get(key)
+        tensor = self._tensors.get(key)
         if tensor is None:
-            tensor = self._made[key] = table.function("full")(key[0], 0, dtype=key[1], device=self.device)
+            tensor = self._tensors[key] = table.function("full")(key[0], 0, dtype=key[1], device=self.device)
         return tensor
 
 

@@ -22,8 +22,8 @@ def make(fill: Fill, dtype: DType, seed: str) -> Array:
         if fill.values:
             return _repeated(fill, kind)
         if fill.matrix:
-            made = _matrix(fill, rng)
-            return (made if kind.is_complex else made.real).astype(native(kind))
+            matrix = _matrix(fill, rng)
+            return (matrix if kind.is_complex else matrix.real).astype(native(kind))
         if kind is dt.bool_:
             return np.asarray(rng.integers(0, 2, fill.shape)).astype(bool)
         if kind.is_integer:
@@ -33,9 +33,9 @@ def make(fill: Fill, dtype: DType, seed: str) -> Array:
 
 
 def _repeated(fill: Fill, dtype: DType) -> Array:
-    found = [v for v in fill.values if _has(dtype, v)] or [0, 1]
+    values = [v for v in fill.values if _has(dtype, v)] or [0, 1]
     plain: Any = (
-        [float(v.real) for v in found] if dtype.is_floating else found
+        [float(v.real) for v in values] if dtype.is_floating else values
     )  # ml_dtypes takes no Python integers
     return np.resize(np.array(plain, None if dtype.is_floating else native(dtype)), fill.shape).astype(
         native(dtype)

@@ -65,30 +65,32 @@ def cases(
     all_ops()
     chosen = [table[name] for name in ops] or [op for op in table if op.family != TRANSFER]
     wanted = {dt.dtype(name) for name in dtypes} or set(dt.ALL)
-    found = []
+    listed = []
     for device in devices:
         if not tuple(ops):
-            found.append(Case(device=device, op=MANIFEST, dtype="-"))
+            listed.append(Case(device=device, op=MANIFEST, dtype="-"))
         here = Device(device).properties.dtypes
         for op in chosen:
             kinds = [d for d in op.dtypes if d in wanted and d in here]
-            found += [Case(device=device, op=op.name, dtype=d.name) for d in (few(kinds) if quick else kinds)]
-    return found
+            listed += [
+                Case(device=device, op=op.name, dtype=d.name) for d in (few(kinds) if quick else kinds)
+            ]
+    return listed
 
 
-def shard(found: Sequence[Case], which: str) -> list[Case]:
+def shard(listed: Sequence[Case], which: str) -> list[Case]:
     """Return the cases of one run of several: ``"2/3"`` is for every third op, from the second on.
 
     Raises ``ValueError`` for what is not of this form.
     """
     if not which:
-        return list(found)
+        return list(listed)
     number, _, count = which.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ValueError(f"--shard {which}: a number and how many there are is needed, such as 1/2.")
-    ops = list(dict.fromkeys(case.op for case in found))
+    ops = list(dict.fromkeys(case.op for case in listed))
     own = set(ops[int(number) - 1 :: int(count)])
-    return [case for case in found if case.op in own]
+    return [case for case in listed if case.op in own]
 
 
 def few(dtypes: list[DType]) -> list[DType]:
@@ -114,9 +116,9 @@ def examine(case: Case, options: Options, at: Callable[[str, str], object] | Non
     all_ops()
     started = time.perf_counter()
     if case.op == MANIFEST:
-        found = [Finding(check="manifest", call=case.device, problem=p) for p in claims(case.device)]
+        findings = [Finding(check="manifest", call=case.device, problem=p) for p in claims(case.device)]
         return Outcome(
-            case=case, route="native", seconds=time.perf_counter() - started, findings=tuple(found)
+            case=case, route="native", seconds=time.perf_counter() - started, findings=tuple(findings)
         )
     return _Examination(case, options, at).outcome(started)
 
@@ -138,7 +140,7 @@ class _Examination:
     def outcome(self, started: float) -> Outcome:
         samples = samples_of(self.op)
         if not samples:
-            self._found(
+            self._report(
                 "samples", self.op.name, "the op has no samples: define it in a family, or with samples="
             )
         trials = [
@@ -160,17 +162,17 @@ class _Examination:
             if trial.sample.raises is not None:
                 self._refused(trial)
         if not self.calls and samples:
-            self._found("samples", self.op.name, f"none of the op's sample calls is one in {self.dtype}")
+            self._report("samples", self.op.name, f"none of the op's sample calls is one in {self.dtype}")
         worst = next((r for r in ("missing", "host", "decomposed", "native") if r in self.routes), "missing")
         if "route" in self.options.checks and self.routes:
             for problem in self._promises(worst):
-                self._found("route", self.op.name, problem)
+                self._report("route", self.op.name, problem)
         return Outcome(
             case=self.case, route=worst, calls=self.calls, seconds=time.perf_counter() - started,
             microseconds=None if self.best is None else 1e6 * self.best, findings=tuple(self.findings),
         )  # fmt: skip
 
-    def _found(self, check: str, call: str, problem: str) -> None:
+    def _report(self, check: str, call: str, problem: str) -> None:
         self.findings.append(Finding(check=check, call=call, problem=problem))
 
     def _refused(self, trial: Trial) -> None:
@@ -186,7 +188,7 @@ class _Examination:
         except UnsupportedDtypeError:
             return  # the op needs a dtype that the device does not have
         except TensorbusError as error:
-            self._found("value", trial.title, f"raised {type(error).__name__}: {error}")
+            self._report("value", trial.title, f"raised {type(error).__name__}: {error}")
             return
         if how == "decomposed" and self._is_beyond(trial):
             how = "missing"
@@ -248,9 +250,9 @@ class _Examination:
         self.at(name, trial.title)
         try:
             for problem in run():
-                self._found(name, trial.title, problem)
+                self._report(name, trial.title, problem)
         except Exception as error:
-            self._found(name, trial.title, raised(error))
+            self._report(name, trial.title, raised(error))
 
     def _compiled(self) -> None:
         """Compile the calls that ran as one function, and the gradient of one of them."""
@@ -267,9 +269,9 @@ class _Examination:
         self.at("compiled", f"{self.op.name}: all its sample calls in one function")
         try:
             for trial, problem in compiled(chosen):
-                self._found("compiled", trial.title, problem)
+                self._report("compiled", trial.title, problem)
         except Exception as error:
-            self._found("compiled", self.op.name, raised(error))
+            self._report("compiled", self.op.name, raised(error))
         if plain and self.dtype in DERIVATIVE_DTYPES and smooth:
             self._check("compiled", smooth[0], lambda: compiled_gradient(smooth[0]))
 
@@ -279,9 +281,9 @@ class _Examination:
         self.at("views", f"{self.op.name}: writes to views of all its sample calls in one function")
         try:
             for trial, problem in compiled_views(chosen):
-                self._found("views", trial.title, problem)
+                self._report("views", trial.title, problem)
         except Exception as error:
-            self._found("views", self.op.name, raised(error))
+            self._report("views", self.op.name, raised(error))
 
     def _time(self, trial: Trial) -> None:
         tensors = trial.tensors()

@@ -19,8 +19,8 @@ _SMALL: Final = {
 
 def native(dtype: DType) -> np.dtype[Any]:
     """Return NumPy's name of a dtype; the small floats are those of ml_dtypes."""
-    found: np.dtype[Any] = np.dtype(_SMALL.get(dtype, dtype.name))
-    return found
+    kind: np.dtype[Any] = np.dtype(_SMALL.get(dtype, dtype.name))
+    return kind
 
 
 def wide(x: Any) -> Array:

@@ -56,7 +56,7 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, given: dict[str, Any]) -> Outcome:
+    def from_dict(cls, fields: dict[str, Any]) -> Outcome:
         """Return what ``as_dict`` was given."""
-        findings = tuple(Finding(**f) for f in given["findings"])
-        return cls(**{**given, "case": Case(**given["case"]), "findings": findings})
+        findings = tuple(Finding(**f) for f in fields["findings"])
+        return cls(**{**fields, "case": Case(**fields["case"]), "findings": findings})

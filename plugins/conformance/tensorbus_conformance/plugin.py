@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def names(config: pytest.Config, option: str) -> list[str]:
     """Return what an option lists."""
-    return [name for given in config.getoption(option) or () for name in given.split(",") if name]
+    return [name for listed in config.getoption(option) or () for name in listed.split(",") if name]
 
 
 def options(config: pytest.Config) -> Options:
@@ -64,9 +64,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     marker = metafunc.definition.get_closest_marker("conformance")
     quick = bool(config.getoption("--quick")) or bool(marker and marker.kwargs.get("quick"))
-    found = cases(chosen(config), names(config, "--ops"), names(config, "--dtypes"), quick)
+    listed = cases(chosen(config), names(config, "--ops"), names(config, "--dtypes"), quick)
     try:
-        metafunc.parametrize("conformance_case", shard(found, config.getoption("--shard")), ids=str)
+        metafunc.parametrize("conformance_case", shard(listed, config.getoption("--shard")), ids=str)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -80,10 +80,10 @@ def _generate_communication(metafunc: pytest.Metafunc) -> None:
     devices, dtypes = names(config, "--device"), names(config, "--dtypes")
     name, ranks = config.getoption("--communicator"), config.getoption("--ranks")
     try:
-        found = settings(name, devices, dtypes, ranks, bool(config.getoption("--quick")))
+        listed = settings(name, devices, dtypes, ranks, bool(config.getoption("--quick")))
     except (TensorbusError, ValueError) as error:
         raise pytest.UsageError(str(error)) from None
-    metafunc.parametrize("communication_setting", found, ids=str)
+    metafunc.parametrize("communication_setting", listed, ids=str)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -99,7 +99,7 @@ def chosen(config: pytest.Config) -> list[str]:
     from tensorbus import plugins
     from tensorbus.errors import TensorbusError
 
-    asked, found = names(config, "--device"), []
+    asked, devices = names(config, "--device"), []
     for name in asked or plugins.known_types():
         try:
             plugins.backend(name)
@@ -107,8 +107,8 @@ def chosen(config: pytest.Config) -> list[str]:
             if asked:
                 raise pytest.UsageError(f"--device {name}: {error}") from None
         else:
-            found.append(name)
-    return found
+            devices.append(name)
+    return devices
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -179,8 +179,8 @@ class _Collector:
 
         path = self.config.getoption("--report")
         if path:
-            given = names(self.config, "--ops"), names(self.config, "--dtypes")
-            limits = report.limits(*given, quick=self.quick, shard=self.config.getoption("--shard"))
+            selection = names(self.config, "--ops"), names(self.config, "--dtypes")
+            limits = report.limits(*selection, quick=self.quick, shard=self.config.getoption("--shard"))
             session = terminalreporter._session
             if session is not None and (session.shouldstop or session.shouldfail or exitstatus > 1):
                 limits.append(f"stopped after {len(self.outcomes)} cases")

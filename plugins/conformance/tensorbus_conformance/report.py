@@ -61,10 +61,10 @@ def limits(
 def _about(device: str) -> dict[str, str]:
     """Return what was examined: the first unit's name and driver."""
     try:
-        found = Device(device).properties
+        properties = Device(device).properties
     except TensorbusError:
         return {}
-    return {"name": found.name, "driver": found.driver}
+    return {"name": properties.name, "driver": properties.driver}
 
 
 def write(outcomes: Sequence[Outcome], path: str | Path, limits: Sequence[str] = ()) -> None:
@@ -94,18 +94,18 @@ def tables(outcomes: Sequence[Outcome]) -> Iterator[Table]:
 
 
 def _those(row: Sequence[Outcome], status: str) -> str:
-    found = [o.case.dtype for o in row if o.status == status]
-    return f"all {len(row)}" if len(found) == len(row) else " ".join(found)
+    dtypes = [o.case.dtype for o in row if o.status == status]
+    return f"all {len(row)}" if len(dtypes) == len(row) else " ".join(dtypes)
 
 
 def show(outcomes: Sequence[Outcome], console: Console, limit: int = 100) -> None:
     """Print tables, what was found (at most ``limit`` lines of it), and how many of each there are."""
     for table in tables(outcomes):
         console.print(table)
-    found = [(o, f) for o in outcomes for f in o.findings]
-    for outcome, finding in found[:limit]:
+    findings = [(o, f) for o in outcomes for f in o.findings]
+    for outcome, finding in findings[:limit]:
         console.print(Text(f"{outcome.case}: {finding}", style="red"))
-    if len(found) > limit:
-        console.print(Text(f"... and {len(found) - limit} more; --report writes all of them", style="red"))
+    if len(findings) > limit:
+        console.print(Text(f"... and {len(findings) - limit} more; --report writes all of them", style="red"))
     counts = Counter(o.status for o in outcomes)
     console.print(Text(", ".join(f"{counts[s]} {s}" for s in STATUSES if counts[s]) or "nothing to examine"))

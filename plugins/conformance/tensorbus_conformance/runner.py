@@ -84,15 +84,15 @@ def with_progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    found: list[Outcome] = []
+    listed: list[Outcome] = []
     progress = Progress(*columns, console=Console(stderr=True))
     with suppress(KeyboardInterrupt), _terminated_as_interrupted(), progress, closing(outcomes):
         task = progress.add_task("conformance", total=total)
         for outcome in outcomes:
-            found.append(outcome)
+            listed.append(outcome)
             note(outcome)
             progress.update(task, advance=1, description=outcome.case.op)
-    return found
+    return listed
 
 
 @contextmanager

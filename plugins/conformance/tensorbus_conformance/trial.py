@@ -96,9 +96,9 @@ class Trial:
 
     def filled(self, tensors: Sequence[Any], device: str | None = None) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with ``tensors`` where they belong."""
-        given = iter(tensors)
-        args = [_filled(a, given) for a in self.sample.args]
-        kwargs = {k: self.dtype if v is ... else _filled(v, given) for k, v in self.sample.kwargs.items()}
+        leaves = iter(tensors)
+        args = [_filled(a, leaves) for a in self.sample.args]
+        kwargs = {k: self.dtype if v is ... else _filled(v, leaves) for k, v in self.sample.kwargs.items()}
         if self.op.family == "creation":
             kwargs["device"] = device or self.device
         return args, kwargs
@@ -114,8 +114,8 @@ class Trial:
         operands, attrs = self.operands_of(tensors, device)
         kinds = [x._vtype if isinstance(x, Tensor) else type(x) for x in operands]
         shapes = None if self.op.broadcasts else [x.shape for x in operands]
-        found = plan(self.op, kinds, shapes, attrs)
-        return Bound(operands=operands, attrs=found.attrs, plan=found)
+        planned = plan(self.op, kinds, shapes, attrs)
+        return Bound(operands=operands, attrs=planned.attrs, plan=planned)
 
     def operands_of(
         self, tensors: Sequence[Any], device: str | None = None
@@ -142,11 +142,11 @@ def _other(a: Array, fill: Fill) -> Array:
     return 2 * a if fill.matrix else np.array(np.flip(a), order="C")
 
 
-def _filled(tree: Any, given: Iterator[Any]) -> Any:
+def _filled(tree: Any, leaves: Iterator[Any]) -> Any:
     if isinstance(tree, Fill):
-        return next(given)
+        return next(leaves)
     if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
-        return type(tree)(_filled(part, given) for part in tree)
+        return type(tree)(_filled(part, leaves) for part in tree)
     return tree
 
 

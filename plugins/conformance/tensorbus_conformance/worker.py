@@ -64,8 +64,8 @@ class Worker:
     def _crashed(self) -> Outcome:
         assert self.case is not None
         problem = f"the process crashed: {_end(self._process.exitcode)}{self._stack()}"
-        found = Finding(check=self._check, call=self._call, problem=problem)
-        return Outcome(case=self.case, route="missing", findings=(found,))
+        finding = Finding(check=self._check, call=self._call, problem=problem)
+        return Outcome(case=self.case, route="missing", findings=(finding,))
 
     def _stack(self) -> str:
         """Return where Python was as a signal ended the process; nothing where none did."""
@@ -119,6 +119,6 @@ def _work(connection: Connection, dying: Connection, options: Options) -> None:
         try:
             outcome = examine(case, options, at)
         except Exception as error:  # not a device's fault that a check foresaw
-            found = Finding(check="value", call=case.op, problem=raised(error))
-            outcome = Outcome(case=case, route="missing", findings=(found,))
+            finding = Finding(check="value", call=case.op, problem=raised(error))
+            outcome = Outcome(case=case, route="missing", findings=(finding,))
         connection.send(("outcome", outcome.as_dict()))

@@ -161,10 +161,10 @@ class Communicator:
         comm.Set_errhandler(self._mpi.ERRORS_RETURN)
         return comm
 
-    def _agree(self, what: str, shape: Shape | None = None, told: Shape | None = None) -> None:
+    def _agree(self, what: str, shape: Shape | None = None, expected: Shape | None = None) -> None:
         """Wait for all ranks, and refuse where they ask for different things."""
         asked = what
-        if shape is not None and tuple(shape) != tuple(told or ()):
+        if shape is not None and tuple(shape) != tuple(expected or ()):
             asked = f"{what}, though its own has shape {shape}"
         stamp = blake2b(asked.encode(), digest_size=_STAMP).digest()
         stamps = bytearray(_STAMP * self._size)

@@ -111,33 +111,35 @@ def connect(rendezvous: Rendezvous) -> dict[int, Peer]:
     with socket.create_server(("", 0), backlog=size) as listener:
         port = listener.getsockname()[1]
         store.set(f"{rendezvous.name}/peer/{here}", f"{_address()} {port}".encode())
-        found: dict[int, socket.socket] = {}
+        connections: dict[int, socket.socket] = {}
         try:
             for place in range(here):  # the lower ones are called, the higher ones call
                 host, text = (
                     store.get(f"{rendezvous.name}/peer/{place}", rendezvous.timeout).decode().split(" ")
                 )
-                found[place] = _call(host, int(text), here, rendezvous)
-            while len(found) < size - 1:
+                connections[place] = _call(host, int(text), here, rendezvous)
+            while len(connections) < size - 1:
                 listener.settimeout(max(end - time.monotonic(), 0.001))
                 try:
                     connection, _ = listener.accept()
                 except TimeoutError:
-                    missing = [r for k, r in enumerate(rendezvous.ranks) if k != here and k not in found]
+                    missing = [
+                        r for k, r in enumerate(rendezvous.ranks) if k != here and k not in connections
+                    ]
                     raise DistributedTimeoutError(
                         f"distributed: rank {missing} did not connect within {rendezvous.timeout:g} seconds."
                     ) from None
                 place_of = _answer(connection, rendezvous)
                 if place_of is not None:
-                    found[place_of] = connection
+                    connections[place_of] = connection
         except BaseException:
-            for connection in found.values():
+            for connection in connections.values():
                 connection.close()
             raise
-    for connection in found.values():
+    for connection in connections.values():
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return {place: Peer(connection, rendezvous.ranks[place]) for place, connection in found.items()}
+    return {place: Peer(connection, rendezvous.ranks[place]) for place, connection in connections.items()}
 
 
 def _address() -> str:

@@ -36,11 +36,11 @@ class Table:
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under a key."""
-        found = self.look(key)
+        current = self.look(key)
         try:
-            total = int(found or b"0") + amount
+            total = int(current or b"0") + amount
         except ValueError:
-            raise ValueError(f"add: {key!r} holds {found!r}, which is no number") from None
+            raise ValueError(f"add: {key!r} holds {current!r}, which is no number") from None
         self.set(key, str(total).encode())
         return total
 
@@ -50,9 +50,9 @@ class Table:
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put a value where the expected one is there."""
-        found = self.look(key) or b""
-        if found != expected:
-            return found
+        current = self.look(key) or b""
+        if current != expected:
+            return current
         self.set(key, value)
         return value
 

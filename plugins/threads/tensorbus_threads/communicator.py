@@ -121,6 +121,6 @@ def _gathered(contributed: list[tuple[tb.Tensor, Sequence[Shape]]]) -> list[list
 
 
 def _check_shapes(rank: int, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> None:
-    found = [x.shape for x in xs]
-    if found != [*map(tuple, shapes)]:
-        raise DistributedError(f"the ranks bring shapes {found}, but place {rank} was told {[*shapes]}.")
+    all_shapes = [x.shape for x in xs]
+    if all_shapes != [*map(tuple, shapes)]:
+        raise DistributedError(f"the ranks bring shapes {all_shapes}, but place {rank} was told {[*shapes]}.")

@@ -130,14 +130,14 @@ def test_whole_numbers_are_bounded_by_facts() -> None:
     known = Knowledge()
     i, j = known.unknown(0, 9), known.unknown(0, 9)
     assert known.most(i.plus(j, 3)) == 36
-    with known.given((i.plus(j).plus(Sum((), -4)),)) as possible:  # i + j <= 4
+    with known.assuming((i.plus(j).plus(Sum((), -4)),)) as possible:  # i + j <= 4
         assert possible
         assert known.most(i.plus(j, 3)) == 12
         assert known.least(i.plus(j)) == 0
     assert known.most(i.plus(j)) == 18
-    with known.given((Sum((), 1),)) as possible:
+    with known.assuming((Sum((), 1),)) as possible:
         assert not possible
-    with known.given((Sum((), 1).plus(i, -1), i)) as possible:  # 1 <= i <= 0
+    with known.assuming((Sum((), 1).plus(i, -1), i)) as possible:  # 1 <= i <= 0
         assert not possible
     low = known.smaller(i.plus(Sum((), 5)), j.times(2))
     assert known.most(low) == 14
@@ -152,7 +152,7 @@ def test_many_unknowns_are_bounded_one_by_one() -> None:
     index = Sum()
     for axis in axes:
         index = index.times(5).plus(axis)
-    with known.given([axis.plus(Sum((), -4)) for axis in axes]):
+    with known.assuming([axis.plus(Sum((), -4)) for axis in axes]):
         assert known.most(index, 5**8 - 1) == 5**8 - 1
     assert known.most(index, 5**8 - 1) > 5**8 - 1
 
@@ -176,10 +176,10 @@ def test_what_is_below_the_smaller_of_two_is_below_both() -> None:
     known = Knowledge()
     start = known.unknown(0, 99).times(4)
     stop = known.smaller(start.plus(Sum((), 2048)), Sum((), 300))
-    with known.given((start.plus(stop, -1).plus(Sum((), 1)),)):
+    with known.assuming((start.plus(stop, -1).plus(Sum((), 1)),)):
         assert known.most(start) == 296
     begin = known.larger(start.plus(Sum((), -7)), Sum((), 30))
-    with known.given((begin.plus(start, -1).plus(Sum((), 1)),)):
+    with known.assuming((begin.plus(start, -1).plus(Sum((), 1)),)):
         assert known.least(start) == 32
 
 

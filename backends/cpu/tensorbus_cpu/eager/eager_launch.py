@@ -72,13 +72,13 @@ class Launches:
 
         ``otherwise`` is called instead where not all of them are packed.
         """
-        return self._made(otherwise, False)
+        return self._launcher(otherwise, False)
 
     def repacking(self, pack: Callable[[Any], Any]) -> Callable[..., Any]:
         """Return the same, which has each array that is not packed copied by ``pack``."""
-        return self._made(pack, True)
+        return self._launcher(pack, True)
 
-    def _made(self, other: Callable[..., Any], repacks: bool) -> Callable[..., Any]:
+    def _launcher(self, other: Callable[..., Any], repacks: bool) -> Callable[..., Any]:
         routine = _routine()
         if routine is None:
             return self._in_python(other, repacks)

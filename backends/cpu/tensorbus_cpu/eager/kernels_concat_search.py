@@ -27,10 +27,10 @@ _MOST_SORTED: Final = 1 << 31
 def concat_search_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
     """Return the candidates of ``concat`` and ``searchsorted``."""
     joined = Kernel(name="native", prepare=_concat, supports=_joins)
-    found = Kernel(name="native", prepare=_search, supports=_searches)
+    search = Kernel(name="native", prepare=_search, supports=_searches)
     return {
         "concat": (joined, replace(numpy["concat"], name="numpy")),
-        "searchsorted": (found, replace(numpy["searchsorted"], name="numpy")),
+        "searchsorted": (search, replace(numpy["searchsorted"], name="numpy")),
     }
 
 

@@ -52,7 +52,7 @@ def _block(
 class Shares:
     """How threads share a reduction: rows or columns, each in ``chunks`` that are put together later.
 
-    ``axes`` are those of the array in the order of memory. ``shape`` is that of the parts; ``kept`` that of
+    ``axes`` are those of the array in the order of memory. ``shape`` is that of the parts; ``outer`` that of
     the result in the order of memory, and ``order`` the one that the op wants.
     """
 
@@ -62,7 +62,7 @@ class Shares:
     grid: tuple[int, ...]
     piece: tuple[int, ...]
     shape: tuple[int, ...]
-    kept: tuple[int, ...]
+    outer: tuple[int, ...]
     order: tuple[int, ...]
 
     def filling(self, name: str, count: int, *types_and_macros: Any) -> Callable[..., None]:
@@ -73,9 +73,9 @@ class Shares:
 
     def finish(self, out: Any, call: Call) -> Any:
         """Return a result over the axes that are kept in the shape that the op gives it."""
-        if len(self.kept) < 2:
+        if len(self.outer) < 2:
             return out.reshape(call.out_shape)
-        return out.reshape(self.kept).transpose(self.order).reshape(call.out_shape)
+        return out.reshape(self.outer).transpose(self.order).reshape(call.out_shape)
 
 
 def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Sequence[int]) -> Shares | None:
@@ -102,7 +102,7 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
     left = [k for k in order if k not in axes]
     return Shares(
         name=name, axes=tuple(order), params=(n, inner, chunks), grid=grid, piece=piece,
-        shape=(outer, chunks, inner), kept=tuple(shape[k] for k in left),
+        shape=(outer, chunks, inner), outer=tuple(shape[k] for k in left),
         order=tuple(left.index(k) for k in sorted(left)),
     )  # fmt: skip
 
@@ -135,7 +135,7 @@ def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         how = shares(shape, strides, DTYPES[dtype].itemsize, axes)
         if how is None:
             return None
-        return how, _folding(call, how, how.kept).function(_refuse)
+        return how, _folding(call, how, how.outer).function(_refuse)
 
     def turned(x: Any) -> Any:
         prepared = ready(x.shape, x.strides) if x.flags.aligned else None

@@ -53,7 +53,7 @@ class ReductionLayout:
     """
 
     added: tuple[tuple[int, int], ...]
-    kept: tuple[tuple[int, int], ...]
+    outer: tuple[tuple[int, int], ...]
     columns: int
     left: tuple[int, ...]
 
@@ -65,12 +65,12 @@ class ReductionLayout:
     @property
     def rows(self) -> int:
         """How many rows, or rows of columns, there are."""
-        return prod(n for n, _ in self.kept)
+        return prod(n for n, _ in self.outer)
 
     def params(self, parts: int) -> tuple[int, ...]:
         """Return the parameters of ``csource/row_stable_sum.c``."""
         (_, m, n), across = _padded_axes(self.added)
-        (_, k, r), down = _padded_axes(self.kept)
+        (_, k, r), down = _padded_axes(self.outer)
         return (self.count, parts, m, n, *across, k, r, *down, self.rows, max(self.columns, 1))
 
     def finish(self, out: Any, shape: Sequence[int], call: Call) -> Any:
@@ -107,7 +107,7 @@ def reduction_layout(
     if max(len(added), len(outer)) > _MAX_AXES:
         return None
     left = tuple(k for k in order if k not in axes)
-    return ReductionLayout(added=tuple(added), kept=tuple(outer), columns=columns, left=left)
+    return ReductionLayout(added=tuple(added), outer=tuple(outer), columns=columns, left=left)
 
 
 def row_stable(numpy: Kernel) -> Kernel:
@@ -255,7 +255,7 @@ def _native(call: Call) -> Callable[..., Any]:
             assert apart is not None
             whole = _prepared(*_steps(call, apart), DTYPES[call.out_dtype])(transposed)
             left = tuple(order[k] for k in apart.left)
-            return ReductionLayout(added=(), kept=(), columns=0, left=left).finish(whole, shape, call)
+            return ReductionLayout(added=(), outer=(), columns=0, left=left).finish(whole, shape, call)
         how, launch = prepared
         return how.finish(launch(x), shape, call)
 
@@ -311,7 +311,7 @@ def _steps(call: Call, how: ReductionLayout) -> tuple[list[Launch], int]:
         name, grid = "sum_parts", (columns, how.rows)
     else:
         rest = ReductionLayout(
-            added=((parts, columns),), kept=((how.rows, parts * columns),), columns=how.columns, left=()
+            added=((parts, columns),), outer=((how.rows, parts * columns),), columns=how.columns, left=()
         )
         params, grid = rest.params(1), (columns, 1, how.rows) if how.columns else (1, how.rows)
     piece = _combine_piece(grid, parts)

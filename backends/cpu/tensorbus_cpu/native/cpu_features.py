@@ -40,9 +40,9 @@ def ask(command: Sequence[str]) -> str:
     raise DeviceError(f"cpu: the C compiler fails.\n{shlex.join(command)}\n{done.stderr}")
 
 
-def _has(lanes: int, command: Sequence[str], said: str) -> bool:
+def _has(lanes: int, command: Sequence[str], macros: str) -> bool:
     """Return whether there are the instructions, and the names that gcc has had for them so far."""
-    if not all(f" __{name}__ " in said for name in WIDER[lanes].split()):
+    if not all(f" __{name}__ " in macros for name in WIDER[lanes].split()):
         return False
     from .simd_helpers import probe
 

@@ -46,8 +46,8 @@ def _is_right(python: ctypes.PyDLL) -> bool:
         look(a, seen)
         flags = (a.flags.c_contiguous, a.flags.owndata, a.flags.aligned, a.flags.writeable)
         seen_flags = tuple(bool(seen[5] & bit) for bit in (1, 4, 256, 1024))
-        said = [a.ctypes.data, a.ndim, *((a.shape[0], a.strides[0]) if a.ndim else (0, 0))]
-        said.append(0 if a.base is None else id(a.base))
-        if list(seen[:5]) != said or seen_flags != flags or seen[6] != id(a.dtype) or seen[7] != 1:
+        expected = [a.ctypes.data, a.ndim, *((a.shape[0], a.strides[0]) if a.ndim else (0, 0))]
+        expected.append(0 if a.base is None else id(a.base))
+        if list(seen[:5]) != expected or seen_flags != flags or seen[6] != id(a.dtype) or seen[7] != 1:
             return False
     return True

@@ -123,7 +123,7 @@ class RelocatableProgram:
         known: dict[Any, int | None] = {}
         references: list[Any] = [fail, *runs]
 
-        def found(address: Address) -> int | None:
+        def resolve(address: Address) -> int | None:
             kind, name, number = address
             if kind == "kernel":
                 return units.address(name)
@@ -139,7 +139,7 @@ class RelocatableProgram:
         for k in _addresses(words):
             word = words[k]
             if word not in known:
-                known[word] = found(word)
+                known[word] = resolve(word)
             words[k] = known[word]
         return None if None in known.values() else BoundProgram(words, references, self.products)
 

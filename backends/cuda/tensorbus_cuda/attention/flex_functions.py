@@ -52,8 +52,8 @@ def _function(name: str, problem: AttentionProblem, dialect: Dialect, *, derivat
     b = KernelBuilder(f"tb_of_{name}")
     lengths = (problem.batch, problem.heads, problem.queries, problem.keys)
     code = ScoreCode(b, problem.attrs, problem.captured, derivative, lengths)
-    gradient, score = (b.param(given, dt.float32, 0.0) for given in _GIVEN[:2])
-    numbers = ScoreNumbers(*(b.param(given, dt.int32, 0) for given in _GIVEN[2:]))
+    gradient, score = (b.param(argument, dt.float32, 0.0) for argument in _GIVEN[:2])
+    numbers = ScoreNumbers(*(b.param(argument, dt.int32, 0) for argument in _GIVEN[2:]))
     if name == "score":
         value = code.score(score, numbers)
     elif name == "slope":
@@ -64,7 +64,7 @@ def _function(name: str, problem: AttentionProblem, dialect: Dialect, *, derivat
     b.store(_MADE, index_expr.ZERO, value)
     kernel = b.finish([]).kernel
     helpers, text = kernel_parts(kernel, _as_function(dialect))
-    own = {given: value for given, (_, value) in b.params.items() if given not in _GIVEN}
+    own = {argument: value for argument, (_, value) in b.params.items() if argument not in _GIVEN}
     params = tuple([
         (f"{name}_{p.name}", p.dtype, own[p.name]) for p in kernel.params if p.name not in _GIVEN
     ])  # fmt: skip
@@ -78,11 +78,11 @@ def _macro(name: str, kernel: LoopKernel) -> str:
     """Return the macro by which the function is called, with the arguments that its kernel has for it."""
     own = ", ".join(f"tb_{k}" for k in ("b", "h", "i", "j"))
     lead = {"score": "tb_s, ", "slope": "tb_g, tb_s, ", "counts": ""}[name]
-    given = dict(zip(_GIVEN, ("tb_g", "tb_s", "tb_b", "tb_h", "tb_i", "tb_j"), strict=True))
-    given |= {"tb_gradient": "0.0f"} if name != "slope" else {}
-    given |= {"tb_score": "0.0f"} if name == "counts" else {}
+    values = dict(zip(_GIVEN, ("tb_g", "tb_s", "tb_b", "tb_h", "tb_i", "tb_j"), strict=True))
+    values |= {"tb_gradient": "0.0f"} if name != "slope" else {}
+    values |= {"tb_score": "0.0f"} if name == "counts" else {}
     passed = ["&tb_made" if x.name == _MADE else x.name for x in kernel.buffers]
-    passed += [f"({given[p.name]})" if p.name in given else f"{name}_{p.name}" for p in kernel.params]
+    passed += [f"({values[p.name]})" if p.name in values else f"{name}_{p.name}" for p in kernel.params]
     kind = "unsigned char" if name == "counts" else "float"
     end = " != 0" if name == "counts" else ""
     return (
@@ -97,16 +97,16 @@ def _as_function(dialect: Dialect) -> Dialect:
     return replace(dialect, kernel=head, task=head)
 
 
-def macros(found: list[Function]) -> str:
+def macros(functions: list[Function]) -> str:
     """Return what kernels call: the functions, and what stands for those that there is no need for."""
-    names = {x.name for x in found}
-    text = "".join(x.macro for x in found)
+    names = {x.name for x in functions}
+    text = "".join(x.macro for x in functions)
     if "score" not in names:
         text += "#define TB_SCORE(tb_s, tb_b, tb_h, tb_i, tb_j) (tb_s)\n"
     if "slope" not in names:
         text += "#define TB_SLOPE(tb_g, tb_s, tb_b, tb_h, tb_i, tb_j) (tb_g)\n"
     if "counts" not in names:
         text += "#define TB_COUNTS(tb_b, tb_h, tb_i, tb_j) true\n"
-    reads = any(x.buffers for x in found)
+    reads = any(x.buffers for x in functions)
     inside = "min((int)(i), (int)(n) - 1)" if reads else "(int)(i)"
     return text + f"#define TB_INSIDE(i, n) {inside}\n"

@@ -358,7 +358,7 @@ def _of_rows(
     p: AttentionProblem,
     launches: LaunchList,
     nodes: Mapping[str, Node],
-    made: tuple[int, int],
+    results: tuple[int, int],
     packed: Layout | None,
 ) -> None:
     tile = Tile(m=1, n=8, warps=4, stages=1, wgmma=False, nbytes=0)
@@ -368,8 +368,8 @@ def _of_rows(
         t.node(name, node, inner=1 if name.endswith("lse") else 2)
     rows = p.batch * p.heads * p.queries
     t.sizes(rows=rows, queries=p.queries, heads=p.heads)
-    t.result("minus", dt.float32, made[0])
-    t.result("behind", dt.float32, made[1])
+    t.result("minus", dt.float32, results[0])
+    t.result("behind", dt.float32, results[1])
     if packed is not None:
         t.result("packed", nodes["grad"].spec.dtype, packed.slot)
     t.add(launches, -(-rows // tile.warps))

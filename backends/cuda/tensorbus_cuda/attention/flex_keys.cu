@@ -5,7 +5,7 @@
   constexpr int ROWS = TB_M * 16, THREADS = TB_WARPS * 32, TALL = TB_WARPS * ROWS;
   constexpr int QUERIES = tb_size(TB_N, TB_WIDTH), GRADS = tb_size(TB_N, TB_DEEP);
   extern __shared__ uint4 tb_memory[];
-  tb_half_t *const keys_ = tb_first(tb_memory), *const values_ = keys_ + tb_size(TALL, TB_WIDTH);
+  tb_half_t *const keys_ = tb_first_tile(tb_memory), *const values_ = keys_ + tb_size(TALL, TB_WIDTH);
   tb_half_t *const queries_ = values_ + tb_size(TALL, TB_DEEP), *const grads_ = queries_ + 2 * QUERIES;
   float *const logs_ = (float *)(grads_ + 2 * GRADS), *const less_ = logs_ + 2 * TB_N;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
@@ -30,21 +30,21 @@
   tb_clear(of_keys);
   tb_clear(of_values);
   const float factor = scale * TB_LOG2E;
-  tb_walk walk;
-  walk.length = (int)queries;
-  walk.states = nullptr;
+  tb_runs runs;
+  runs.length = (int)queries;
+  runs.states = nullptr;
   const int batches = (int)each_batch;
   for (int number = 0; number < batches * (int)share; ++number) {
     const int batch = own_batch + number / (int)share, head = own * (int)share + number % (int)share;
 #if TB_STATES
-    walk.states = states + states_o + batch * states_b0 + head * states_b1 + block * states_s1;
-    walk.step = states_s0, walk.blocks = (int)query_blocks, walk.size = (int)query_block;
+    runs.states = states + states_o + batch * states_b0 + head * states_b1 + block * states_s1;
+    runs.step = states_s0, runs.blocks = (int)query_blocks, runs.size = (int)query_block;
 #endif
     const tb_rows q(query + query_o + batch * query_b0 + head * query_b1, query_s0, query_s1, TB_WIDTH);
     const tb_rows g(grad + grad_o + batch * grad_b0 + head * grad_b1, grad_s0, grad_s1, TB_DEEP);
     const long long begin = ((long long)batch * heads + head) * queries;
     const auto copy = [&](int into) {
-      const int from = walk.at, count = walk.stop - walk.at;
+      const int from = runs.at, count = runs.stop - runs.at;
       q.copy<TB_N, TB_WIDTH, THREADS>(queries_ + into * QUERIES, from, count);
       g.copy<TB_N, TB_DEEP, THREADS>(grads_ + into * GRADS, from, count);
       for (int i = threadIdx.x; i < TB_N; i += THREADS) {
@@ -53,7 +53,7 @@
         tb_copy4(less_ + into * TB_N + i, behind + begin + (there ? from + i : 0), there);
       }
     };
-    bool more = walk.begin();
+    bool more = runs.begin();
     int now = 0;
     if (more) {
       __syncthreads();  // the last tile of the head before may still be read
@@ -61,10 +61,10 @@
     }
     tb_commit();
     while (more) {
-      const int at = walk.at, end = walk.stop;
-      const bool partial = walk.partial;
+      const int at = runs.at, end = runs.stop;
+      const bool partial = runs.partial;
       tb_arrived();
-      more = walk.advance(TB_N);
+      more = runs.advance(TB_N);
       if (more) copy(now ^ 1);
       tb_commit();
       float scores[TB_M][TB_N / 8][4], slopes[TB_M][TB_N / 8][4];
@@ -75,7 +75,7 @@
 #endif
       tb_wait<TB_OF_KEYS>();
       tb_pass();
-      tb_settle(scores);
+      tb_results_fence(scores);
       // Scores become shares while the gradients of shares are still made.
       const int column = at + lane % 4 * 2;
       const bool some = at + TB_N > end || (TB_MASKED && partial);
@@ -93,32 +93,26 @@
 #if TB_CHANGES
             const int i = TB_INSIDE(column + n * 8 + e % 2, queries), j = TB_INSIDE(row + m * 16 + e / 2 * 8, keys);
             before[m][n][e] = scores[m][n][e] * scale;
-            const float made = TB_SCORE(before[m][n][e], batch, head, i, j);
-            scores[m][n][e] = tb_exp2(fmaf(made, TB_LOG2E, minus_log));
+            const float score = TB_SCORE(before[m][n][e], batch, head, i, j);
+            scores[m][n][e] = tb_exp2(fmaf(score, TB_LOG2E, minus_log));
 #else
             scores[m][n][e] = tb_exp2(fmaf(scores[m][n][e], factor, minus_log));
 #endif
           }
       }
-      if (some) {
-#pragma unroll
-        for (int m = 0; m < TB_M; ++m)
-#pragma unroll
-          for (int n = 0; n < TB_N / 8; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-              const int i = column + n * 8 + e % 2, j = TB_INSIDE(row + m * 16 + e / 2 * 8, keys);
-              bool counts = i < end;
-              if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, TB_INSIDE(i, queries), j);
-              scores[m][n][e] = counts ? scores[m][n][e] : 0.0f;
-            }
-      }
+      if (some)
+        tb_each<TB_M, TB_N / 8>([&](int m, int n, int e) {
+          const int i = column + n * 8 + e % 2, j = TB_INSIDE(row + m * 16 + e / 2 * 8, keys);
+          bool counts = i < end;
+          if (TB_MASKED && partial) counts &= TB_COUNTS(batch, head, TB_INSIDE(i, queries), j);
+          scores[m][n][e] = counts ? scores[m][n][e] : 0.0f;
+        });
 #if TB_OF_VALUES
       tb_weighted<TB_DEEP>(of_values, scores, grads_ + now * GRADS);
 #endif
 #if TB_OF_KEYS
       tb_wait<TB_OF_VALUES>();
-      tb_settle(slopes);
+      tb_results_fence(slopes);
 #pragma unroll
       for (int n = 0; n < TB_N / 8; ++n) {
         const float2 less = *(const float2 *)(less_ + now * TB_N + n * 8 + lane % 4 * 2);
@@ -140,8 +134,8 @@
       tb_weighted<TB_WIDTH>(of_keys, slopes, queries_ + now * QUERIES);
 #endif
       tb_wait<0>();
-      tb_settle(of_values);
-      tb_settle(of_keys);
+      tb_results_fence(of_values);
+      tb_results_fence(of_keys);
       now ^= 1;
     }
   }

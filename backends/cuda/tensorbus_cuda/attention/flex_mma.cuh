@@ -2,11 +2,11 @@
 
 static __device__ __forceinline__ void tb_matrices(unsigned int (&to)[4], const tb_half_t *from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(tb_place(from)) : "memory");
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(tb_shared_address(from)) : "memory");
 }
 static __device__ __forceinline__ void tb_transposed(unsigned int (&to)[4], const tb_half_t *from) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(tb_place(from)) : "memory");
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(tb_shared_address(from)) : "memory");
 }
 static __device__ __forceinline__ void tb_mma(float (&c)[4], const unsigned int (&a)[4], unsigned int b0,
                                               unsigned int b1) {
@@ -18,7 +18,7 @@ static __device__ __forceinline__ void tb_mma(float (&c)[4], const unsigned int 
 
 // Products are there at once: nothing has to be waited for.
 template <int LEFT> static __device__ __forceinline__ void tb_wait() {}
-template <int M, int N> static __device__ __forceinline__ void tb_settle(float (&)[M][N][4]) {}
+template <int M, int N> static __device__ __forceinline__ void tb_results_fence(float (&)[M][N][4]) {}
 static __device__ __forceinline__ void tb_take_turn() {}
 static __device__ __forceinline__ void tb_pass() {}
 

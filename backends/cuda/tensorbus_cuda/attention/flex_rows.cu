@@ -27,10 +27,10 @@
     } else {
       y = make_ushort4(o[d * out_s1], o[(d + 1) * out_s1], o[(d + 2) * out_s1], o[(d + 3) * out_s1]);
     }
-    sum = fmaf(tb_wide(x.x), tb_wide(y.x), sum);
-    sum = fmaf(tb_wide(x.y), tb_wide(y.y), sum);
-    sum = fmaf(tb_wide(x.z), tb_wide(y.z), sum);
-    sum = fmaf(tb_wide(x.w), tb_wide(y.w), sum);
+    sum = fmaf(tb_to_float(x.x), tb_to_float(y.x), sum);
+    sum = fmaf(tb_to_float(x.y), tb_to_float(y.y), sum);
+    sum = fmaf(tb_to_float(x.z), tb_to_float(y.z), sum);
+    sum = fmaf(tb_to_float(x.w), tb_to_float(y.w), sum);
 #if TB_PACKS
     *(ushort4 *)(packed + at * TB_DEEP + d) = x;
 #endif
@@ -38,7 +38,7 @@
 #else
   for (int d = lane; d < TB_DEEP; d += 32) {
     const tb_half_t bits = g[d * grad_s1];
-    sum = fmaf(tb_wide(bits), tb_wide(o[d * out_s1]), sum);
+    sum = fmaf(tb_to_float(bits), tb_to_float(o[d * out_s1]), sum);
 #if TB_PACKS
     packed[at * TB_DEEP + d] = bits;
 #endif

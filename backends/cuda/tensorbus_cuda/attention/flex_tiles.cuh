@@ -1,5 +1,5 @@
-// Tiles of half precision: rows from memory into shared memory, results into memory, and the walk over the blocks
-// of a mask. Written before it: TB_KIND, "bf16" or "f16", and TB_WGMMA, whether warpgroups compute products.
+// Tiles of half precision: rows from memory into shared memory, results into memory, and the blocks of a mask
+// that are not empty. Written before it: TB_KIND, "bf16" or "f16", and TB_WGMMA, whether warpgroups compute products.
 
 typedef unsigned short tb_half_t;
 
@@ -23,7 +23,7 @@ template <int ROWS, int WIDTH> static __device__ __forceinline__ constexpr int t
 }
 #endif
 
-static __device__ __forceinline__ unsigned int tb_place(const void *p) {
+static __device__ __forceinline__ unsigned int tb_shared_address(const void *p) {
   unsigned int place;
   asm("{\n .reg .u64 at;\n cvta.to.shared.u64 at, %1;\n cvt.u32.u64 %0, at;\n}" : "=r"(place) : "l"(p));
   return place;
@@ -34,7 +34,7 @@ static __device__ __forceinline__ void tb_copy16(unsigned int to, const void *fr
 }
 static __device__ __forceinline__ void tb_copy4(void *to, const void *from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-               : : "r"(tb_place(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
+               : : "r"(tb_shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
 static __device__ __forceinline__ void tb_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 // Wait until all that was copied is there, for all threads.
@@ -47,25 +47,25 @@ static __device__ __forceinline__ void tb_arrived() {
 }
 
 // Shared memory from where tiles may begin: the order of eighths goes by addresses.
-static __device__ __forceinline__ tb_half_t *tb_first(uint4 *memory) {
+static __device__ __forceinline__ tb_half_t *tb_first_tile(uint4 *memory) {
 #if TB_WGMMA
-  return (tb_half_t *)((char *)memory + (-tb_place(memory) & 1023u));
+  return (tb_half_t *)((char *)memory + (-tb_shared_address(memory) & 1023u));
 #else
   return (tb_half_t *)memory;
 #endif
 }
 
 static __device__ __forceinline__ float tb_exp2(float x) {
-  float made;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(made) : "f"(x));
-  return made;
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 }
 static __device__ __forceinline__ unsigned int tb_pair(float low, float high) {
   unsigned int both;
   asm("cvt.rn." TB_KIND "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
-static __device__ __forceinline__ float tb_wide(tb_half_t bits) {
+static __device__ __forceinline__ float tb_to_float(tb_half_t bits) {
   float x;
   asm("cvt.f32." TB_KIND " %0, %1;" : "=f"(x) : "h"(bits));
   return x;
@@ -90,7 +90,7 @@ struct tb_rows {
     constexpr bool ALIKE = LINES && THREADS % CHUNKS == 0 && ROWS % LINES == 0 && (!TB_WGMMA || LINES % 8 == 0);
     if (whole && ALIKE) {
       const int row = (int)threadIdx.x / CHUNKS, column = (int)threadIdx.x % CHUNKS * 8;
-      const unsigned int place = tb_place(to) + 2 * tb_at<ROWS, WIDTH>(row, column);
+      const unsigned int place = tb_shared_address(to) + 2 * tb_at<ROWS, WIDTH>(row, column);
       constexpr int APART = 2 * (tb_at<ROWS, WIDTH>(ALIKE ? LINES : 0, 0) - tb_at<ROWS, WIDTH>(0, 0));
       const tb_half_t *from = at + (first + row) * stride + column;
       const long long jump = LINES * stride;
@@ -114,7 +114,7 @@ struct tb_rows {
         const int row = i / CHUNKS, column = i % CHUNKS * 8;
         const bool there = row < count && (PADDED == WIDTH || column < WIDTH);
         const tb_half_t *from = there ? at + (first + row) * stride + column : at;
-        tb_copy16(tb_place(to) + 2 * tb_at<ROWS, WIDTH>(row, column), from, there);
+        tb_copy16(tb_shared_address(to) + 2 * tb_at<ROWS, WIDTH>(row, column), from, there);
       }
     } else {
 #pragma unroll 1
@@ -127,13 +127,26 @@ struct tb_rows {
   }
 };
 
-template <int M, int N> static __device__ __forceinline__ void tb_clear(float (&c)[M][N][4]) {
+// A thread has of sums, of each 16 rows and each 8 columns, two neighbours of one row and two of the row 8 below:
+// call `use(m, n, e)` for each of these elements.
+template <int M, int N, class Use> static __device__ __forceinline__ void tb_each(const Use &use) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
     for (int n = 0; n < N; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) c[m][n][e] = 0.0f;
+      for (int e = 0; e < 4; ++e) use(m, n, e);
+}
+// Call `use(m, half, row)` for each row of which a thread has elements, those that are `2 * half` and one more.
+template <int M, class Use> static __device__ __forceinline__ void tb_each_row(const Use &use) {
+#pragma unroll
+  for (int m = 0; m < M; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) use(m, half, m * 16 + half * 8 + ((int)threadIdx.x & 31) / 4);
+}
+
+template <int M, int N> static __device__ __forceinline__ void tb_clear(float (&c)[M][N][4]) {
+  tb_each<M, N>([&](int m, int n, int e) { c[m][n][e] = 0.0f; });
 }
 
 // Store rows of a packed result, those below `count` of the warp's own; `factors` has one for each row.
@@ -141,51 +154,42 @@ template <int WIDTH, int M>
 static __device__ __forceinline__ void tb_store_rows(tb_half_t *to, const float (&c)[M][tb_padded(WIDTH) / 8][4],
                                                      const float (&factors)[M][2], int count) {
   const int lane = threadIdx.x & 31;
+  tb_each_row<M>([&](int m, int half, int row) {
+    if (row >= count) return;
+    tb_half_t *line = to + (long long)row * WIDTH;
 #pragma unroll
-  for (int m = 0; m < M; ++m)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = m * 16 + half * 8 + lane / 4;
-      if (row < count) {
-        tb_half_t *line = to + (long long)row * WIDTH;
-#pragma unroll
-        for (int d = 0; d < tb_padded(WIDTH) / 8; ++d) {
-          const int column = d * 8 + lane % 4 * 2;
-          const unsigned int both =
-              tb_pair(c[m][d][2 * half] * factors[m][half], c[m][d][2 * half + 1] * factors[m][half]);
-          if (WIDTH % 2 == 0) {
-            if (column < WIDTH) *(unsigned int *)(line + column) = both;
-          } else {
-            if (column < WIDTH) line[column] = (tb_half_t)both;
-            if (column + 1 < WIDTH) line[column + 1] = (tb_half_t)(both >> 16);
-          }
-        }
+    for (int d = 0; d < tb_padded(WIDTH) / 8; ++d) {
+      const int column = d * 8 + lane % 4 * 2;
+      const unsigned int both =
+          tb_pair(c[m][d][2 * half] * factors[m][half], c[m][d][2 * half + 1] * factors[m][half]);
+      if (WIDTH % 2 == 0) {
+        if (column < WIDTH) *(unsigned int *)(line + column) = both;
+      } else {
+        if (column < WIDTH) line[column] = (tb_half_t)both;
+        if (column + 1 < WIDTH) line[column + 1] = (tb_half_t)(both >> 16);
       }
     }
+  });
 }
 
 // Store rows of float32, those below `count` of the warp's own.
 template <int WIDTH, int M>
 static __device__ __forceinline__ void tb_store_sums(float *to, const float (&c)[M][tb_padded(WIDTH) / 8][4], int count) {
   const int lane = threadIdx.x & 31;
+  tb_each_row<M>([&](int m, int half, int row) {
+    if (row >= count) return;
 #pragma unroll
-  for (int m = 0; m < M; ++m)
+    for (int d = 0; d < tb_padded(WIDTH) / 8; ++d)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = m * 16 + half * 8 + lane / 4;
-      if (row < count)
-#pragma unroll
-        for (int d = 0; d < tb_padded(WIDTH) / 8; ++d)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int column = d * 8 + lane % 4 * 2 + e;
-            if (column < WIDTH) to[(long long)row * WIDTH + column] = c[m][d][2 * half + e];
-          }
-    }
+      for (int e = 0; e < 2; ++e) {
+        const int column = d * 8 + lane % 4 * 2 + e;
+        if (column < WIDTH) to[(long long)row * WIDTH + column] = c[m][d][2 * half + e];
+      }
+  });
 }
 
 // The runs of the other side that a tile has to do with: all of it, or the blocks that are not empty.
-struct tb_walk {
+struct tb_runs {
   const unsigned char *states;
   long long step;
   int number, blocks, size, length, at, stop;

@@ -3,14 +3,14 @@
 // 8 rows are. They run on until they are waited for. Written before it: tb_wgmma<N>.
 
 static __device__ __forceinline__ unsigned long long tb_tile(const tb_half_t *at, int apart) {
-  return (unsigned long long)((tb_place(at) & 0x3ffff) >> 4) | (unsigned long long)(apart / 8) << 16 |
+  return (unsigned long long)((tb_shared_address(at) & 0x3ffff) >> 4) | (unsigned long long)(apart / 8) << 16 |
          (unsigned long long)64 << 32 | 1ull << 62;
 }
 template <int LEFT> static __device__ __forceinline__ void tb_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(LEFT) : "memory");
 }
 // What products have made may be read from here on.
-template <int M, int N> static __device__ __forceinline__ void tb_settle(float (&c)[M][N][4]) {
+template <int M, int N> static __device__ __forceinline__ void tb_results_fence(float (&c)[M][N][4]) {
 #pragma unroll
   for (int n = 0; n < N; ++n)
 #pragma unroll
@@ -33,7 +33,7 @@ static __device__ __forceinline__ void tb_products(float (&c)[M][N][4], const tb
   static_assert(M == 1, "a warp of a warpgroup has 16 rows");
   const tb_half_t *own = a + (int)threadIdx.x / 128 * 64 * 64;
   const unsigned long long of_a = tb_tile(own, 8), of_b = tb_tile(b, 8);
-  tb_settle(c);
+  tb_results_fence(c);
   tb_begin();
 #pragma unroll
   for (int k = 0; k < tb_padded(WIDTH); k += 16)
@@ -53,7 +53,7 @@ static __device__ __forceinline__ void tb_weighted(float (&c)[M][tb_padded(WIDTH
     w[n / 2][n % 2 * 2 + 1] = tb_pair(weights[0][n][2], weights[0][n][3]);
   }
   const unsigned long long of_b = tb_tile(b, 8 * N * 64);
-  tb_settle(c);
+  tb_results_fence(c);
   tb_begin();
 #pragma unroll
   for (int n = 0; n < N / 2; ++n) tb_wgmma<tb_padded(WIDTH)>::of_weights(c[0], w[n], of_b + n * 16 * 64 / 8);

@@ -32,14 +32,14 @@ def products(widths: Iterable[int], kind: str) -> str:
     Both functions add: ``of_tiles`` the product of 64 rows and N rows, 16 elements of each, which tiles in
     shared memory have; ``of_weights`` that of weights in registers and 16 rows of N elements.
     """
-    found = ["template <int N> struct tb_wgmma;\n"]
+    lines = ["template <int N> struct tb_wgmma;\n"]
     for n in sorted(set(widths)):
         count = n // 2
         after = {f"after{k}": count + k for k in range(5)}
-        found.append(
+        lines.append(
             _STRUCT.format(
                 n=n, kind=kind, eighths=n // 8, sums=", ".join(f"%{k}" for k in range(count)),
                 outputs=", ".join(f'"+f"(c[{k // 4}][{k % 4}])' for k in range(count)), **after,
             )
         )  # fmt: skip
-    return "".join(found)
+    return "".join(lines)

@@ -43,11 +43,11 @@ def eager(generated: Prepare) -> Prepare:
         other: list[Any] = []
         wide = matrix_layout.lead_of(shape, dtype)
 
-        def made(lead: int) -> tuple[int, tuple[int, ...]]:
+        def layout(lead: int) -> tuple[int, tuple[int, ...]]:
             whole = StridedArray.contiguous(None, (*shape[:-1], lead), dtype)
             return whole.nbytes, whole.strides
 
-        leads = [(k, *made(k or shape[-1])) for k in ((wide, 0) if wide else (0,))]
+        leads = [(k, *layout(k or shape[-1])) for k in ((wide, 0) if wide else (0,))]
 
         def run(x: StridedArray, y: StridedArray) -> StridedArray:
             for lead, nbytes, strides in leads:

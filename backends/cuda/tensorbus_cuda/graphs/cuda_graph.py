@@ -57,9 +57,9 @@ SHARE: Final = 8
 """The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
 
 
-def _references(kept: Sequence[Any]) -> int:
+def _references(blocks: Sequence[Any]) -> int:
     """Return how many references there are to what is only kept in a list, as a loop over that sees it."""
-    for block in kept:
+    for block in blocks:
         return sys.getrefcount(block)
     return 0
 

@@ -56,13 +56,13 @@ class LongLoopFinder:
         """Return the outermost loop on the stack that repeats beyond the limit, and note it in ``sites``."""
         history = _History(sites, traces)
         whole: list[int] = []
-        found = self._dividable(sites, history, frame, whole)
-        if found is None and (count := max([self._undividable(history, frame), *whole])):
+        site = self._dividable(sites, history, frame, whole)
+        if site is None and (count := max([self._undividable(history, frame), *whole])):
             sites.note_break(frame)
             sites.repeats = True
             code, offset = _reached(frame, across=True)[0]
-            found = _shown(code, Position.of_instruction(code, offset), f"{count} ops, and cannot be divided")
-        return found
+            site = _shown(code, Position.of_instruction(code, offset), f"{count} ops, and cannot be divided")
+        return site
 
     def _dividable(
         self, sites: BreakSites, history: _History, frame: FrameType, whole: list[int]

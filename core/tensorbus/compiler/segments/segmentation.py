@@ -129,11 +129,11 @@ class Segmentation:
         if id(code) not in self._splits:
             self._splits[id(code)] = split(code, self._breaks[id(code)], self._ops.get(id(code), set()))
         parts = self._splits[id(code)]
-        new = function if parts is None else self._made(function, parts)
+        new = function if parts is None else self._with_segments(function, parts)
         known[key] = (function, owner, new)
         return new
 
-    def _made(self, function: FunctionType, parts: SplitCode) -> FunctionType:
+    def _with_segments(self, function: FunctionType, parts: SplitCode) -> FunctionType:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         cells[CALLEE] = CellType(self.callee)
         for name, code in parts.segments.items():

@@ -222,9 +222,9 @@ def scatter(
                 communicator.send(part, rank)
         return [x[root]]
 
-    given = [tensor] if scatter_list is None else scatter_list
+    inputs = [tensor] if scatter_list is None else scatter_list
     terms = f"of {tensor.dtype} from place {root}"
-    return _raw(ranks, "scatter", given, hand_out, [tensor], async_op, terms)
+    return _raw(ranks, "scatter", inputs, hand_out, [tensor], async_op, terms)
 
 
 def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> None:
@@ -377,16 +377,16 @@ def _raw(
     terms: str,
 ) -> Work | None:  # fmt: skip
     """Run a collective of lists of tensors by the communicator itself."""
-    given = [x.detach() for x in tensors]
+    inputs = [x.detach() for x in tensors]
 
     def finish(values: Sequence[Tensor]) -> None:
         for target, value in zip(targets, values, strict=True):
             _put(target, value)
 
     if group.size == 1:
-        finish(given if targets else [])
+        finish(inputs if targets else [])
         return group.queue(lambda: None) if async_op else None
     if async_op:
-        return group.submit(name, given, lambda c: call(c, given), finish, terms)
-    finish(group.run(name, given, lambda c: call(c, given), terms))
+        return group.submit(name, inputs, lambda c: call(c, inputs), finish, terms)
+    finish(group.run(name, inputs, lambda c: call(c, inputs), terms))
     return None

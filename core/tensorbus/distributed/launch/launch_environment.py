@@ -82,11 +82,14 @@ def init(
     (0, 1)
     >>> tb.distributed.shutdown()
     """
-    found = launched(os.environ) or Launched(0, 1, 0, _store_url(os.environ))
+    launched_as = launched(os.environ) or Launched(0, 1, 0, _store_url(os.environ))
     if (rank is None) != (world_size is None):
         raise ArgumentError("distributed: rank and world_size are given together, or neither.")
-    number, size = found.rank if rank is None else rank, found.size if world_size is None else world_size
-    where = found.store if store is None else store
+    number, size = (
+        launched_as.rank if rank is None else rank,
+        launched_as.size if world_size is None else world_size,
+    )
+    where = launched_as.store if store is None else store
     if not where and size > 1:
         where = default_store_url(os.environ)
     opened: Store
@@ -106,7 +109,7 @@ def init(
         attempt = os.environ.get("TENSORBUS_RESTART", "0")
         if attempt != "0":  # what ranks wrote before they were started again is in nobody's way
             opened = PrefixStore(f"restart {attempt}/", opened)
-    world = World(number, size, opened, timeout=timeout, local_rank=found.local_rank, prefer=prefer)
+    world = World(number, size, opened, timeout=timeout, local_rank=launched_as.local_rank, prefer=prefer)
     world.is_served = isinstance(where, str) and serve
     set_process_world(world)
     if size > 1:

@@ -113,24 +113,24 @@ def fully_shard(
     policy = mp_policy or MixedPrecisionPolicy()
     ignored = {id(p) for p in ignored_params or ()}
     ignored |= {id(p) for inner in _groups_in(module) for p in inner.parameters}
-    found: dict[int, tuple[str, Parameter, list[tuple[Module, str]]]] = {}
+    parameters: dict[int, tuple[str, Parameter, list[tuple[Module, str]]]] = {}
     for prefix, owner in module.named_modules():
         for name, p in owner._parameters.items():
             if p is not None and id(p) not in ignored:
                 full_name = f"{prefix}.{name}" if prefix else name
-                found.setdefault(id(p), (full_name, p, []))[2].append((owner, name))
-    for name, p, _ in found.values():
+                parameters.setdefault(id(p), (full_name, p, []))[2].append((owner, name))
+    for name, p, _ in parameters.values():
         _check(name, p, mesh)
-    if not found and not _groups_in(module):
+    if not parameters and not _groups_in(module):
         raise ArgumentError(f"fully_shard: {type(module).__name__} has no parameter to divide.")
-    devices = [part_of(p.detach()).device for _, p, _ in found.values()]
+    devices = [part_of(p.detach()).device for _, p, _ in parameters.values()]
     device: Any = next((device for device in devices if device.type != META), None)
     if mesh.device_type is not None and (device is None or device.type != mesh.device_type):
         device = mesh.device_type
-    parts = [_divided(p, mesh, offload_policy is not None) for _, p, _ in found.values()]
-    layouts = [p._value.layout if isinstance(p, DTensor) else None for _, p, _ in found.values()]
+    parts = [_divided(p, mesh, offload_policy is not None) for _, p, _ in parameters.values()]
+    layouts = [p._value.layout if isinstance(p, DTensor) else None for _, p, _ in parameters.values()]
     group = ParameterGroup(
-        parts, layouts, [homes for _, _, homes in found.values()], mesh.groups[-1],
+        parts, layouts, [homes for _, _, homes in parameters.values()], mesh.groups[-1],
         mesh.groups[0] if mesh.ndim == 2 else None, device, policy.param_dtype, policy.reduce_dtype,
         reshard_after_forward,
     )  # fmt: skip

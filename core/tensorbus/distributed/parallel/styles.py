@@ -264,8 +264,8 @@ Pair = tuple[Placement | None, Placement | None]
 def _pairs(name: str, what: str, before: Layouts, after: Layouts) -> tuple[Pair, ...]:
     """Return where each argument or result comes from and goes to."""
     sources, targets = (
-        () if given is None else (given,) if isinstance(given, Placement) else tuple(given)
-        for given in (before, after)
+        () if layout is None else (layout,) if isinstance(layout, Placement) else tuple(layout)
+        for layout in (before, after)
     )  # fmt: skip
     if len(sources) != len(targets):
         raise ArgumentError(

@@ -76,11 +76,11 @@ class FileStore:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
 
         def compare(db: sqlite3.Connection) -> bytes:
-            found = _look(db, key) or b""
-            if found == expected:
+            current = _look(db, key) or b""
+            if current == expected:
                 _put(db, key, value)
                 return bytes(value)
-            return found
+            return current
 
         return self._do(compare)
 

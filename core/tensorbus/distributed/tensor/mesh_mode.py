@@ -132,15 +132,15 @@ def whole(value: Distributed) -> Tensor:
 
 
 def _first(values: Any) -> Distributed:
-    found: Distributed = next(v for v in values if type(v) is Distributed)
-    return found
+    first: Distributed = next(v for v in values if type(v) is Distributed)
+    return first
 
 
 def _below() -> AbstractContextManager[None]:
     """Return a context for ops on parts: modes have seen the op already; a tracer records what runs."""
     stack = mode_stack.get()
-    kept = tuple([mode for mode in stack if mode.captures or isinstance(mode, Level)])
-    return nullcontext() if len(kept) == len(stack) else stack_of(kept)
+    remaining = tuple([mode for mode in stack if mode.captures or isinstance(mode, Level)])
+    return nullcontext() if len(remaining) == len(stack) else stack_of(remaining)
 
 
 def _decomposed(op: Op[...], call: Call, plan: ShardingPlan, values: Any) -> Any:

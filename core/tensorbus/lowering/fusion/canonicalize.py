@@ -94,7 +94,7 @@ class _Canonical:
             if before is None:
                 self.done[id(node), at] = self.non_aligned(node, at)
             elif ready or not before:
-                self.done[id(node), at] = self.made(node, at, [self.done[id(x), a] for x, a in before])
+                self.done[id(node), at] = self.over_domain(node, at, [self.done[id(x), a] for x, a in before])
             else:
                 stack.append((node, at, True))
                 stack.extend((x, a, False) for x, a in reversed(before))
@@ -151,7 +151,7 @@ class _Canonical:
             reached.append((x, below))
         return reached
 
-    def made(self, node: Node, at: Access, inputs: list[Node]) -> Node:
+    def over_domain(self, node: Node, at: Access, inputs: list[Node]) -> Node:
         """Return a node over the domain, of operands over the domain."""
         spec = Spec(self.shape(at), node.spec.dtype)
         if node.op in REDUCTIONS:

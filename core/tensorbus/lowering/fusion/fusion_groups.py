@@ -74,13 +74,13 @@ class FusionGroup:
 class GroupBuilder:
     """Puts the nodes that get a buffer into groups, in the order of the graph."""
 
-    def __init__(self, nodes: Sequence[Node], made: Collection[int], target: Target,
+    def __init__(self, nodes: Sequence[Node], stored: Collection[int], target: Target,
                  calls: Collection[Node]) -> None:  # fmt: skip
-        """Group the ``nodes`` of a graph whose ids are in ``made``; those of ``calls`` stay alone."""
+        """Group the ``nodes`` of a graph whose ids are in ``stored``; those of ``calls`` stay alone."""
         self.target = target
         self.calls = calls
-        self._made = made
-        self._stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
+        self._stored = stored
+        self._stop = {n for n in nodes if id(n) in stored or n.op in ("input", "constant")}
         self._live: dict[int, FusionGroup] = {}
         self._of: dict[int, int] = {}
         self._readers: dict[int, list[int]] = {}
@@ -91,7 +91,7 @@ class GroupBuilder:
         for place, node in enumerate(nodes):
             if node.op == "result" and id(node.inputs[0]) in self._of:  # who reads it waits for the call
                 self._of[id(node)] = self._of[id(node.inputs[0])]
-            elif id(node) in made and node.op != "result":
+            elif id(node) in stored and node.op != "result":
                 self._add(node, place)
 
     def ordered(self) -> Iterator[FusionGroup]:

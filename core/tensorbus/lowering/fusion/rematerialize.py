@@ -23,10 +23,10 @@ _NEVER: Final = 1 << 20
 
 
 def rematerialized(
-    groups: Sequence[FusionGroup], made: Collection[int], where: Mapping[int, Layout], nodes: Sequence[Node],
-    shown: Collection[int], target: Target,
+    groups: Sequence[FusionGroup], buffers: Collection[int], where: Mapping[int, Layout],
+    nodes: Sequence[Node], shown: Collection[int], target: Target,
 ) -> set[int]:  # fmt: skip
-    """Return the ids of the nodes among ``made`` that are better computed by each kernel that reads them.
+    """Return the ids of the nodes among ``buffers`` that are better computed by each kernel that reads them.
 
     ``groups`` are the kernels as they would be, ``shown`` the ids of what must have a buffer.
     """
@@ -42,8 +42,8 @@ def rematerialized(
                     elsewhere.add(id(node))
                 elif group not in (users := readers.setdefault(id(node), [])):
                     users.append(group)
-    viewed = {id(n.inputs[0]) for n in nodes if n.inputs and id(n) in where and id(n) not in made}
-    stop = {n for n in nodes if id(n) in made or n.op in ("input", "constant")}
+    viewed = {id(n.inputs[0]) for n in nodes if n.inputs and id(n) in where and id(n) not in buffers}
+    stop = {n for n in nodes if id(n) in buffers or n.op in ("input", "constant")}
     stored = elsewhere | viewed | {*shown}
     recomputed: set[int] = set()
     inside: dict[int, set[Node]] = {}

@@ -92,12 +92,12 @@ class Knowledge:
         maximum = self.unknown(low, high, ("larger", a, b), (a, b))
         return self._one_of(maximum, (a, b), -1)
 
-    def _one_of(self, made: Sum, choice: tuple[Sum, Sum], sign: int) -> Sum:
-        for k, _ in made.terms:
+    def _one_of(self, result: Sum, choice: tuple[Sum, Sum], sign: int) -> Sum:
+        for k, _ in result.terms:
             if k not in self._choices:
                 self._choices[k] = choice, sign
-                self.learn(*(made.plus(x, -1).times(sign) for x in choice))
-        return made
+                self.learn(*(result.plus(x, -1).times(sign) for x in choice))
+        return result
 
     def _of_both(self, fact: Sum) -> Iterator[Sum]:
         """Yield what a fact says of both sides of a choice: what is below the smaller is below each."""
@@ -114,7 +114,7 @@ class Knowledge:
                 self._facts.setdefault(k, []).append(fact)
 
     @contextmanager
-    def given(self, facts: Iterable[Sum]) -> Iterator[bool]:
+    def assuming(self, facts: Iterable[Sum]) -> Iterator[bool]:
         """Keep facts meanwhile; yields False where they cannot hold.
 
         Unknowns of a key that come meanwhile are forgotten: their ranges rest on the facts.
@@ -132,7 +132,7 @@ class Knowledge:
 
     def most(self, x: Sum, enough: float = -inf) -> float:
         """Return a number that ``x`` never exceeds, the least that is found: no smaller than ``enough``."""
-        best = self._found(x, enough)
+        best = self._most_by_facts(x, enough)
         if best > enough > -inf:
             best = min(best, self._apart(x))
         for k, factor in x.terms:
@@ -141,7 +141,7 @@ class Knowledge:
                 best = min(best, max(self.most(part, enough) for part in each))
         return best
 
-    def _found(self, x: Sum, enough: float) -> float:
+    def _most_by_facts(self, x: Sum, enough: float) -> float:
         """Return ``most`` by ranges and facts."""
         best = self._reach(x)
         seen = {x}
@@ -162,7 +162,7 @@ class Knowledge:
 
     def _apart(self, x: Sum) -> float:
         """Return ``most`` of each unknown by itself: those of many axes take more than ``_DEPTH`` facts."""
-        each = (abs(f) * self._found(Sum(((k, 1 if f > 0 else -1),)), -inf) for k, f in x.terms)
+        each = (abs(f) * self._most_by_facts(Sum(((k, 1 if f > 0 else -1),)), -inf) for k, f in x.terms)
         return sum(each, x.constant)
 
     def least(self, x: Sum, enough: float = inf) -> float:

@@ -193,7 +193,9 @@ class Inliner:
             return self.load(leaf, node, index)
         operand = self._scalars.get(id(node))
         if operand is not None:
-            return self.builder.param(self._given(operand), node.spec.dtype, RuntimeArg("scalar", operand))
+            return self.builder.param(
+                self._scalar_name(operand), node.spec.dtype, RuntimeArg("scalar", operand)
+            )
         if node.op == "constant":
             value, dtype = node.attrs["value"], node.spec.dtype
             if self._sized and dtype.is_floating and isfinite(value) and abs(value) not in (0, 1, 2):
@@ -206,7 +208,7 @@ class Inliner:
             raise TensorbusError(f"no rule reads {node.op!r} element by element")
         return rule(self, node, index)
 
-    def _given(self, operand: int) -> str:
+    def _scalar_name(self, operand: int) -> str:
         """Return the name of a Python scalar: its number among the kernel's, whichever operand it is."""
         lates = [(role, v) for role, (_, v) in self.builder.params.items() if isinstance(v, RuntimeArg)]
         roles = {v.operand: role for role, v in lates if v.what == "scalar"}

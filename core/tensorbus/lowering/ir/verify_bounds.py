@@ -43,22 +43,22 @@ NONE: Final[Range] = (inf, -inf)
 _CONDITIONS: Final = frozenset("less less_equal greater greater_equal equal".split())
 
 
-def verify_bounds(launch: Launch, extents: Sequence[Range], given: Collection[str]) -> None:
+def verify_bounds(launch: Launch, extents: Sequence[Range], inputs: Collection[str]) -> None:
     """Raise ``IRError`` naming an index that may lie outside of its buffer.
 
-    ``extents`` are the least and the largest index of each buffer; ``given`` names
+    ``extents`` are the least and the largest index of each buffer; ``inputs`` names
     those that the caller filled.
     """
-    _Checker(launch, extents, given).block(launch.kernel.body)
+    _Checker(launch, extents, inputs).block(launch.kernel.body)
 
 
 class _Checker:
-    def __init__(self, launch: Launch, extents: Sequence[Range], given: Collection[str]) -> None:
+    def __init__(self, launch: Launch, extents: Sequence[Range], inputs: Collection[str]) -> None:
         self.launch = launch
         names = [b.name for b in launch.kernel.buffers]
         self.known = Knowledge()
         self.extents: dict[str, Range] = dict(zip(names, extents, strict=True))
-        self.given = {b.name for b in launch.kernel.buffers if b.name in given and not b.writes}
+        self.read_only = {b.name for b in launch.kernel.buffers if b.name in inputs and not b.writes}
         self.values: dict[str, Sum] = {}
         self.facts: dict[str, tuple[Facts, Facts]] = {}
         """What holds where a local is true, and where it is not."""
@@ -90,7 +90,7 @@ class _Checker:
                 self.store(s)
             case If():
                 self.loads(s.condition)
-                with self.known.given(self.condition(s.condition)[0]) as holds:
+                with self.known.assuming(self.condition(s.condition)[0]) as holds:
                     if holds:
                         self.block(s.body)
                 self.forget(s.body)
@@ -119,7 +119,7 @@ class _Checker:
         at = start.plus(turn, s.step)
         self.values[s.var.name] = at
         inside = at.plus(stop, -1).plus(Sum((), 1))
-        with self.known.given((inside, start.plus(at, -1))) as turns:
+        with self.known.assuming((inside, start.plus(at, -1))) as turns:
             if turns:
                 self.block(s.body)
         self.forget(s.body)
@@ -150,7 +150,7 @@ class _Checker:
                 self.loads(e.condition)
                 holds, fails = self.condition(e.condition)
                 for part, facts in ((e.then, holds), (e.other, fails)):
-                    with self.known.given(facts) as chosen:
+                    with self.known.assuming(facts) as chosen:
                         if chosen:
                             self.loads(part)
             case Apply():
@@ -168,10 +168,10 @@ class _Checker:
         kernel = self.launch.kernel
         raise IRError(
             f"kernel {kernel.name!r}: {buffer}[{expr_text(index)}] goes from {first} to {last},"
-            f" and {buffer!r} has elements from {low} to {high}, with {self._given()}\n{kernel}"
+            f" and {buffer!r} has elements from {low} to {high}, with {self._lengths()}\n{kernel}"
         )
 
-    def _given(self) -> str:
+    def _lengths(self) -> str:
         pairs = zip(self.launch.kernel.params, self.launch.values, strict=True)
         return ", ".join(f"{p.name} {v}" for p, v in pairs if p.dtype is INDEX) or "no lengths"
 
@@ -188,7 +188,7 @@ class _Checker:
                     return self._unknown(e)
                 return self._fitting(self.value(e.arg), e)
             case Load():
-                if e.buffer in self.given:
+                if e.buffer in self.read_only:
                     return known.unknown(*_limits(e.dtype), (e.buffer, self.value(e.index)))
                 return known.of_data(*_limits(e.dtype))
             case Select():
@@ -235,7 +235,7 @@ class _Checker:
         """Return one of two numbers: an unknown from the least to the largest."""
         low, high, parts = inf, -inf, []
         for part, facts in zip((e.then, e.other), self.condition(e.condition), strict=True):
-            with self.known.given(facts) as chosen:
+            with self.known.assuming(facts) as chosen:
                 if chosen:
                     parts.append(self.value(part))
                     low = min(low, self.known.least(parts[-1]))

@@ -16,13 +16,15 @@ from .program import slots_of
 
 
 def early(
-    items: Sequence[KernelLaunch | LibraryCall], sizes: Mapping[int, tuple[int, DType]], kept: Collection[int]
+    items: Sequence[KernelLaunch | LibraryCall],
+    sizes: Mapping[int, tuple[int, DType]],
+    outputs: Collection[int],
 ) -> list[KernelLaunch | LibraryCall]:
     """Return the items in an order in which those come early that free more bytes than they fill.
 
-    ``sizes`` are of the slots that the program makes, of which ``kept`` stay to the end: these are there from
-    the beginning, and filling them takes nothing. A slot that has several writers stays where it is, and so
-    do its readers.
+    ``sizes`` are of the slots that the program makes, of which ``outputs`` stay to the end: these are there
+    from the beginning, and filling them takes nothing. A slot that has several writers stays where it is, and
+    so do its readers.
     """
     slots = [slots_of(item) for item in items]
     last: dict[int, int] = {}
@@ -42,7 +44,7 @@ def early(
     def is_own(b: int, k: int) -> bool:
         """Return whether a step makes something of the program's inputs for step ``k`` alone."""
         read, written = slots[b]
-        makes = all(s in sizes and last[s] == k and readers[s] == 1 and s not in kept for s in written)
+        makes = all(s in sizes and last[s] == k and readers[s] == 1 and s not in outputs for s in written)
         return makes and is_alone(b) and not any(s in writers for s in read)
 
     readers = Counter([s for read, _ in slots for s in read])
@@ -51,8 +53,8 @@ def early(
         before = [writers[s][0] for s in read - {ERROR_SLOT} if s in writers]
         own = [b for b in before if is_own(b, k)]  # its operands, packed: they come along
         before = [b for b in before if b not in own]
-        frees = nbytes([s for s in read - written if last[s] == k and s not in kept])
-        taken = nbytes(written - {*kept}) + 2 * nbytes([s for b in own for s in slots[b][1]])
+        frees = nbytes([s for s in read - written if last[s] == k and s not in outputs])
+        taken = nbytes(written - {*outputs}) + 2 * nbytes([s for b in own for s in slots[b][1]])
         places.append((k, 0))
         if is_alone(k) and before and near(frees) > near(taken):
             at, depth = max(places[b] for b in before)

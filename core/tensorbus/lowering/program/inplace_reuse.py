@@ -14,12 +14,12 @@ from .program import slots_of
 
 
 def in_place(
-    items: Sequence[KernelLaunch | LibraryCall], sizes: dict[int, tuple[int, DType]], kept: Collection[int],
-    limits: Heuristics,
+    items: Sequence[KernelLaunch | LibraryCall], sizes: dict[int, tuple[int, DType]],
+    outputs: Collection[int], limits: Heuristics,
 ) -> list[KernelLaunch | LibraryCall]:  # fmt: skip
     """Return the steps with such results in the slots of those operands; theirs leave ``sizes``.
 
-    The operand is one that the step reads only at the element that it writes. Slots in ``kept``, the
+    The operand is one that the step reads only at the element that it writes. Slots in ``outputs``, the
     program's results, stay what they are, and so do slots that several steps write.
     """
     slots = [slots_of(item) for item in items]
@@ -36,12 +36,12 @@ def in_place(
             read, written = slots[k]
             free = [
                 s for s in sorted(read & item.aligned_reads)
-                if _is_free(s, k, last, writers, sizes, kept)
+                if _is_free(s, k, last, writers, sizes, outputs)
                 and near(sizes[s][0]) * sizes[s][1].itemsize >= limits.in_place_min_bytes
             ]  # fmt: skip
             for out in sorted(written - {ERROR_SLOT}):
                 fits = [s for s in free if sizes.get(out) == sizes[s]]
-                if fits and out in sizes and out not in kept and writers[out] == 1 and out not in read:
+                if fits and out in sizes and out not in outputs and writers[out] == 1 and out not in read:
                     free.remove(fits[0])
                     moved[out] = moved.get(fits[0], fits[0])
         result.append(_renamed(item, moved))
@@ -52,9 +52,9 @@ def in_place(
 
 def _is_free(
     s: int, k: int, last: Mapping[int, int], writers: Mapping[int, int],
-    sizes: Mapping[int, tuple[int, DType]], kept: Collection[int],
+    sizes: Mapping[int, tuple[int, DType]], outputs: Collection[int],
 ) -> bool:  # fmt: skip
-    return s in sizes and s not in kept and last[s] == k and writers.get(s) == 1
+    return s in sizes and s not in outputs and last[s] == k and writers.get(s) == 1
 
 
 def _renamed(item: KernelLaunch | LibraryCall, moved: Mapping[int, int]) -> KernelLaunch | LibraryCall:

@@ -295,12 +295,12 @@ class _Left:
                 with b.loop(first, end) as k:
                     b.store(self.array, self._place(r, k, first), line(k))
             with b.loop(first, end) as k:
-                add(k, [partial(self._kept, r, first) for r in range(self.rows)])
+                add(k, [partial(self._read_ahead, r, first) for r in range(self.rows)])
 
     def _place(self, r: int, k: Expr, first: Expr) -> Expr:
         return ix.add(const(r * self.ahead), ix.subtract(k, first))
 
-    def _kept(self, r: int, first: Expr, k: Expr) -> Expr:
+    def _read_ahead(self, r: int, first: Expr, k: Expr) -> Expr:
         return Load(self.array, self._place(r, k, first), self.dtype)
 
     def _loaded(self, base: Expr, step: Expr, k: Expr) -> Expr:

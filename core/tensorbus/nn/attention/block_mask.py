@@ -294,8 +294,8 @@ def _listed(counts: Tensor, numbers: Tensor) -> Tensor:
     place = iota(columns, dtype=numbers.dtype, device=numbers.device)
     among = less(reshape(place, (columns, 1)), reshape(counts, (*counts.shape, 1, 1)))
     named = equal(reshape(numbers, (*numbers.shape, 1)), place)
-    found: Tensor = reduction.any(logical_and(among, named), axis=-2)
-    return found
+    named_at: Tensor = reduction.any(logical_and(among, named), axis=-2)
+    return named_at
 
 
 def _counts(blocks: Tensor) -> Tensor:

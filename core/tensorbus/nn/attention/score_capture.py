@@ -224,7 +224,7 @@ class _Scalars:
     """
 
     known: dict[tuple[int, tuple[int, ...]], Node] = field(default_factory=dict)
-    kept: list[Node] = field(default_factory=list)
+    alive: list[Node] = field(default_factory=list)
 
     def result(self, role: str, node: Node) -> Node:
         """Return a node of the user's function as a scalar."""
@@ -240,11 +240,11 @@ class _Scalars:
         key = id(node), tuple([id(i) for i in index])
         element = self.known.get(key)
         if element is None:
-            element = self.known[key] = self._made(role, node, index)
-            self.kept += [node, *index]  # whose ids are keys
+            element = self.known[key] = self._new_element(role, node, index)
+            self.alive += [node, *index]  # whose ids are keys
         return element
 
-    def _made(self, role: str, node: Node, index: tuple[Node, ...]) -> Node:
+    def _new_element(self, role: str, node: Node, index: tuple[Node, ...]) -> Node:
         op, attrs = node.op, node.attrs
         if op == "input":
             return node if not index else _node("gather", (node, *index))

@@ -150,7 +150,7 @@ def _program(
     """Return the program of a causal mask, or of one that is a tensor of four axes."""
     inputs = [_input(k, Spec((), wide if k == 0 else dt.int32)) for k in range(LEAD)]
     reads: tuple[CapturedRead, ...] = ()
-    found: tuple[Node, ...] = ()
+    additions: tuple[Node, ...] = ()
     score = inputs[0]
     outputs = [score]
     if shape is not None and dtype is not None:
@@ -165,7 +165,7 @@ def _program(
             if dtype is not wide:
                 element = Node(op="cast", inputs=(element,), attrs={"dtype": wide}, spec=Spec((), wide))
             outputs[0] = _node("add", score, element)
-            found = places
+            additions = places
             reads = (CapturedRead(captured=0, gradient=1, indices=(2, 3, 4, 5)),)
     if diagonal is not None:
         last = inputs[3]
@@ -174,7 +174,7 @@ def _program(
             last = _node("add", last, offset)
         outputs.append(_node("greater_equal", last, inputs[4]))
     seed = _input(0, Spec((), wide))
-    back = (seed, seed, *found) if reads else (seed,)
+    back = (seed, seed, *additions) if reads else (seed,)
     return ScoreProgram(
         graph=Graph(inputs=tuple(inputs), outputs=tuple(outputs)), masked=len(outputs) == 2,
         derivative=Graph(inputs=(seed, *inputs), outputs=back), reads=reads,

@@ -13,7 +13,7 @@ from ..call_errors import with_form
 from .movement import concat, expand_dims, flatten, reshape
 
 
-def _given(name: str, xs: Sequence[Any], deepen: Callable[[Any], Any]) -> list[Any]:
+def _deepened(name: str, xs: Sequence[Any], deepen: Callable[[Any], Any]) -> list[Any]:
     """Return the tensors with the axes that they need. Raises ``ShapeError`` where there are none."""
     if not len(xs):
         raise ShapeError(f"{name}: needs at least one tensor, got an empty sequence.")
@@ -67,7 +67,7 @@ def vstack(xs: Sequence[Any], /) -> Any:
     >>> tb.vstack([tb.asarray([1, 2]), tb.asarray([[3, 4], [5, 6]])]).tolist()
     [[1, 2], [3, 4], [5, 6]]
     """
-    return concat(_given("vstack", xs, atleast_2d), axis=0)
+    return concat(_deepened("vstack", xs, atleast_2d), axis=0)
 
 
 @with_form
@@ -82,7 +82,7 @@ def hstack(xs: Sequence[Any], /) -> Any:
     >>> tb.hstack([tb.ones((2, 1)), tb.zeros((2, 3))]).shape
     (2, 4)
     """
-    tensors = _given("hstack", xs, atleast_1d)
+    tensors = _deepened("hstack", xs, atleast_1d)
     return concat(tensors, axis=0 if len(tensors[0].shape) == 1 else 1)
 
 
@@ -96,7 +96,7 @@ def dstack(xs: Sequence[Any], /) -> Any:
     >>> tb.dstack([tb.asarray([1, 2]), tb.asarray([3, 4])]).tolist()
     [[[1, 3], [2, 4]]]
     """
-    return concat(_given("dstack", xs, atleast_3d), axis=2)
+    return concat(_deepened("dstack", xs, atleast_3d), axis=2)
 
 
 @with_form
@@ -109,4 +109,4 @@ def column_stack(xs: Sequence[Any], /) -> Any:
     >>> tb.column_stack([tb.asarray([1, 2]), tb.asarray([3, 4])]).tolist()
     [[1, 3], [2, 4]]
     """
-    return concat(_given("column_stack", xs, _columns), axis=1)
+    return concat(_deepened("column_stack", xs, _columns), axis=1)

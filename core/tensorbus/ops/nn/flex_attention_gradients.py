@@ -190,9 +190,9 @@ def _captured_decompose(*operands: Any, **named: Any) -> tuple[Any, ...]:
                 _add(sums, read.captured, _spread(captured[read.captured], gradient, at))
     learned = []
     for k in attrs.program.learned:
-        x, made = captured[k], sums.get(k)
-        none = made is None
-        learned.append(zeros(x.shape, dtype=x.dtype, device=x.device) if none else cast(made, x.dtype))
+        x, total = captured[k], sums.get(k)
+        none = total is None
+        learned.append(zeros(x.shape, dtype=x.dtype, device=x.device) if none else cast(total, x.dtype))
     return tuple(learned)
 
 

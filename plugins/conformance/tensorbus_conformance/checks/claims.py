@@ -40,13 +40,13 @@ def claims(device: str) -> Iterator[str]:
 def _works(device: Device, dtype: dt.DType) -> Iterator[str]:
     """A dtype that a unit has can be created, filled, read and cast to."""
     try:
-        found = zeros((2, 2), dtype=dtype, device=device).tolist()
+        numbers = zeros((2, 2), dtype=dtype, device=device).tolist()
         whole = asarray([0, 1], dtype=dtype, device=device).tolist()
     except Exception as error:
         yield f"{device} says that it has {dtype}, but using it raised {type(error).__name__}: {error}"
         return
-    if found != [[0, 0], [0, 0]] or whole != [0, 1]:
-        yield f"{device} says that it has {dtype}, but zeros are {found} and [0, 1] is {whole}"
+    if numbers != [[0, 0], [0, 0]] or whole != [0, 1]:
+        yield f"{device} says that it has {dtype}, but zeros are {numbers} and [0, 1] is {whole}"
 
 
 def _is_refused(device: Device, dtype: dt.DType) -> Iterator[str]:

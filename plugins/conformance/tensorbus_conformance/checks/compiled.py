@@ -46,7 +46,7 @@ def compiled(trials: Sequence[Trial]) -> Iterator[tuple[Trial, str]]:
     try:
         ran = _run(trials)
     except Exception as error:
-        alone = [found for trial in trials for found in _alone(trial)]
+        alone = [outcome for trial in trials for outcome in _alone(trial)]
         yield from alone or [(trials[0], f"{len(trials)} calls in one function raised {_shown(error)}")]
     else:
         yield from _problems(trials, ran)
@@ -68,8 +68,8 @@ def _shown(error: Exception) -> str:
 def _run(trials: Sequence[Trial]) -> Ran:
     """Run the compiled calls several times, then with operands that lie apart, then with other ones."""
     program = tb.compile(_together, compare_eager=False)
-    given = [trial.tensors() for trial in trials]
-    calls = [_call(trial, tensors) for trial, tensors in zip(trials, given, strict=True)]
+    operands = [trial.tensors() for trial in trials]
+    calls = [_call(trial, tensors) for trial, tensors in zip(trials, operands, strict=True)]
     outs = [program(calls) for _ in range(RUNS)]
     runs = [_arrays(out) for out in outs]
     apart = [[in_box(a, t.device) for a in t.arrays] for t in trials]
@@ -82,7 +82,7 @@ def _run(trials: Sequence[Trial]) -> Ran:
         spread=spread,
         changed=[
             not all(same_bits(a, array(t)) for a, t in zip(trial.arrays, tensors, strict=True))
-            for trial, tensors in zip(trials, given, strict=True)
+            for trial, tensors in zip(trials, operands, strict=True)
         ],
         overwritten=[
             not all(same_bits(a, b) for a, b in zip(x, y, strict=True))
@@ -114,8 +114,8 @@ def _problems(trials: Sequence[Trial], ran: Ran) -> Iterator[tuple[Trial, str]]:
         eager = [array(x) for x in trial.run(trial.tensors())]
         ways = [(f"run {n} of the compiled call", run[k]) for n, run in enumerate(ran.runs, 1)]
         ways.append(("the compiled call of operands in a box of larger tensors", ran.spread[k]))
-        for name, found in ways:
-            problem = _difference(trial, eager, found)
+        for name, differences in ways:
+            problem = _difference(trial, eager, differences)
             if problem is not None:
                 yield trial, f"{name}: {problem}"
                 break
@@ -187,6 +187,6 @@ def _apart(want: Tensor | None, got: Tensor | None) -> str | None:
         return None if want is got else f"{got!r}, eager it is {want!r}"
     if want.dtype is not got.dtype:
         return f"it is {got.dtype}; eager it is {want.dtype}"
-    eager, found = array(want), array(got)
+    eager, compiled = array(want), array(got)
     largest = float(np.max(np.abs(np.nan_to_num(wide(eager), posinf=0, neginf=0)), initial=0.0))
-    return difference(found, wide(eager), GRADIENT_ULPS, max(largest, 1.0))
+    return difference(compiled, wide(eager), GRADIENT_ULPS, max(largest, 1.0))

@@ -23,11 +23,11 @@ def copies(trial: Trial) -> Iterator[str]:
     counted = fallback_counts()
     with _heard(trial.device, _WAYS) as away, _heard(HOST, _INTO) as there:
         outs = trial.run(tensors)
-        found = [*away, *(there if trial.device != HOST else ())]
+        problems = [*away, *(there if trial.device != HOST else ())]
     for x in outs:
         array(x)  # queued work ends before the next check begins
-    if found and fallback_counts() == counted:
-        names = ", ".join(sorted(set(found)))
+    if problems and fallback_counts() == counted:
+        names = ", ".join(sorted(set(problems)))
         yield f"it counts as a kernel of {trial.device}, but copied between devices while it ran ({names})"
 
 

@@ -30,8 +30,8 @@ def derivative(trial: Trial, wide_device: str) -> Iterator[str]:
         return
     if not any(d.is_inexact for d in trial.bind(trial.tensors()).outs):
         return
-    given = [wide(a) if is_inexact(a) else a for a in trial.arrays]
-    outs = values_of(trial, given, wide_device)
+    wide_values = [wide(a) if is_inexact(a) else a for a in trial.arrays]
+    outs = values_of(trial, wide_values, wide_device)
     rng = np.random.default_rng(crc32(f"{trial.op.name} {trial.place} derivative".encode()))
     seeds = [direction(rng, o) if is_inexact(o) else None for o in outs]
 
@@ -39,18 +39,18 @@ def derivative(trial: Trial, wide_device: str) -> Iterator[str]:
         return gradients_of(trial, values, places, seeds, wide_device)[0]
 
     def total(values: Values) -> float:
-        found = values_of(trial, values, wide_device)
-        return sum(dot(s, o) for s, o in zip(seeds, found, strict=True) if s is not None)
+        results = values_of(trial, values, wide_device)
+        return sum(dot(s, o) for s, o in zip(seeds, results, strict=True) if s is not None)
 
-    gradients = first(given)
-    yield from _compare("gradient", given, places, gradients, total, rng)
-    weights = [direction(rng, given[k]) for k in places]
+    gradients = first(wide_values)
+    yield from _compare("gradient", wide_values, places, gradients, total, rng)
+    weights = [direction(rng, wide_values[k]) for k in places]
 
     def slope(values: Values) -> float:
         return sum(dot(w, g) for w, g in zip(weights, first(values), strict=True))
 
-    second = _second(trial, given, places, seeds, weights, wide_device)
-    yield from _compare("second derivative", given, places, second, slope, rng)
+    second = _second(trial, wide_values, places, seeds, weights, wide_device)
+    yield from _compare("second derivative", wide_values, places, second, slope, rng)
     yield from _own_gradient(trial, places, seeds, gradients)
 
 
@@ -58,8 +58,8 @@ def _own_gradient(
     trial: Trial, places: list[int], seeds: Sequence[Array | None], wanted: list[Array]
 ) -> Iterator[str]:
     """Compare the gradient in the dtype under test, on the device under test."""
-    found = gradients_of(trial, trial.arrays, places, seeds, trial.device)[0]
-    for place, got, want in zip(places, found, wanted, strict=True):
+    gradients = gradients_of(trial, trial.arrays, places, seeds, trial.device)[0]
+    for place, got, want in zip(places, gradients, wanted, strict=True):
         eps = float(np.finfo(trial.arrays[place].dtype).eps)
         limit = GRADIENT_ULPS * eps * max(float(np.max(np.abs(want), initial=0.0)), 1.0)
         error = float(np.max(np.abs(wide(got) - want), initial=0.0))
@@ -100,13 +100,13 @@ def gradients_of(
     tensors = [asarray(v, device=device) for v in values]
     leaves = [tensors[k].requires_grad_() for k in places]
     outs, starts = _cotangents(trial.run(tensors, device), seeds)
-    found: Sequence[Tensor | None] = (
+    gradients: Sequence[Tensor | None] = (
         grad(outs, leaves, starts, create_graph=True, allow_unused=True) if outs else [None] * len(leaves)
     )
     arrays = [
-        np.zeros(x.shape) if g is None else g.detach().numpy() for x, g in zip(leaves, found, strict=True)
+        np.zeros(x.shape) if g is None else g.detach().numpy() for x, g in zip(leaves, gradients, strict=True)
     ]
-    return arrays, list(found), leaves
+    return arrays, list(gradients), leaves
 
 
 def _second(
@@ -117,8 +117,8 @@ def _second(
     weights: Values,
     device: str,
 ) -> list[Array]:
-    _, found, leaves = gradients_of(trial, values, places, seeds, device)
-    chosen = [(g, w) for g, w in zip(found, weights, strict=True) if g is not None and g.requires_grad]
+    _, gradients, leaves = gradients_of(trial, values, places, seeds, device)
+    chosen = [(g, w) for g, w in zip(gradients, weights, strict=True) if g is not None and g.requires_grad]
     if not chosen:
         return [np.zeros(x.shape) for x in leaves]
     starts = [asarray(w, device=device, dtype=g.dtype) for g, w in chosen]
@@ -127,20 +127,20 @@ def _second(
 
 
 def _compare(
-    what: str, given: Values, places: list[int], found: list[Array], function: Callable[[Values], float],
+    what: str, values: Values, places: list[int], gradients: list[Array], function: Callable[[Values], float],
     rng: np.random.Generator,
 ) -> Iterator[str]:  # fmt: skip
     """Compare a gradient with differences along one random direction for each operand."""
-    for place, slope in zip(places, found, strict=True):
-        if not given[place].size:
+    for place, slope in zip(places, gradients, strict=True):
+        if not values[place].size:
             continue
-        if slope.shape != given[place].shape:
-            yield f"{what} of operand {place} has shape {slope.shape}, expected {given[place].shape}"
+        if slope.shape != values[place].shape:
+            yield f"{what} of operand {place} has shape {slope.shape}, expected {values[place].shape}"
             continue
-        towards = direction(rng, given[place])
+        towards = direction(rng, values[place])
 
         def at(t: float, k: int = place, d: Array = towards) -> float:
-            return function([np.asarray(v + t * d) if j == k else v for j, v in enumerate(given)])
+            return function([np.asarray(v + t * d) if j == k else v for j, v in enumerate(values)])
 
         near, far = at(STEP) - at(-STEP), at(2 * STEP) - at(-2 * STEP)
         measured = (8 * near - far) / (12 * STEP)

@@ -35,18 +35,20 @@ class Expected:
 
     def problem(self, got: Sequence[Array], slack: float = 1.0) -> str | None:
         """Return what is wrong with results, or None. ``slack`` multiplies the tolerance."""
-        for place, (found, dtype) in enumerate(zip(got, self.dtypes, strict=True)):
-            if found.dtype != native(dtype):
-                return f"result {place} is {found.dtype}, expected {dtype}"
+        for place, (result, dtype) in enumerate(zip(got, self.dtypes, strict=True)):
+            if result.dtype != native(dtype):
+                return f"result {place} is {result.dtype}, expected {dtype}"
         if self.judged is not None:
             return self._judge(self.judged, got, slack)
-        for place, (found, wanted) in enumerate(zip(got, self.results, strict=True)):
+        for place, (result, wanted) in enumerate(zip(got, self.results, strict=True)):
             with np.errstate(all="ignore"):
                 if self.exact:
-                    want = np.asarray(wanted).astype(found.dtype)
-                    text = None if same_bits(found, want) else (difference(found, wanted, 0) or "other zeros")
+                    want = np.asarray(wanted).astype(result.dtype)
+                    text = (
+                        None if same_bits(result, want) else (difference(result, wanted, 0) or "other zeros")
+                    )
                 else:
-                    text = difference(found, wanted, self.ulps * slack, self.scale, self.zeros)
+                    text = difference(result, wanted, self.ulps * slack, self.scale, self.zeros)
             if text is not None:
                 return text if len(got) == 1 else f"result {place}: {text}"
         return None
@@ -70,8 +72,8 @@ def expected(trial: Trial) -> Expected:
     """Return the results of a call, worked out once from the elements that the dtype under test holds."""
     if "expected" not in trial.worked_out:
         trial.worked_out["expected"] = _expected(trial)
-    found: Expected = trial.worked_out["expected"]
-    return found
+    known: Expected = trial.worked_out["expected"]
+    return known
 
 
 def _expected(trial: Trial) -> Expected:
@@ -87,13 +89,13 @@ def _expected(trial: Trial) -> Expected:
     if reference is None or reference.function is None:
         return _decomposed(trial, bound)
     with np.errstate(all="ignore"):
-        given = [_held(x, d) for x, d in zip(bound.operands, bound.plan.computed, strict=True)]
-        found = reference.function(*(given if reference.own else operands), **attrs)
+        as_held = [_held(x, d) for x, d in zip(bound.operands, bound.plan.computed, strict=True)]
+        outs = reference.function(*(as_held if reference.own else operands), **attrs)
         scale = 0.0 if reference.scale is None else reference.scale(*operands, **attrs)
         ulps = reference.ulps
         if reference.terms is not None and bound.outs[0].itemsize >= 4:
             ulps += reference.terms(*operands, **attrs) ** 0.5
-    results = tuple(found) if trial.op.results else (found,)
+    results = tuple(outs) if trial.op.results else (outs,)
     return Expected(
         results=results, ulps=ulps, scale=scale, exact=reference.exact, dtypes=bound.outs,
         zeros=reference.zeros,
@@ -126,6 +128,6 @@ def _decomposed(trial: Trial, bound: Bound) -> Expected:
             asarray(_elements(x, d), device=HOST)
             for x, d in zip(bound.operands, bound.plan.computed, strict=True)
         ]
-        found = trial.op.decompose(*operands, **bound.attrs)
-        results = tuple(x.numpy() for x in (found if trial.op.results else (found,)))
+        outs = trial.op.decompose(*operands, **bound.attrs)
+        results = tuple(x.numpy() for x in (outs if trial.op.results else (outs,)))
     return Expected(results=results, ulps=ULPS, scale=1.0, exact=False, dtypes=bound.outs)

@@ -41,15 +41,15 @@ def forward_derivative(trial: Trial, wide_device: str) -> Iterator[str]:
         return
     if not any(d.is_inexact for d in trial.bind(trial.tensors()).outs):
         return
-    given = [wide(a) if is_inexact(a) else a for a in trial.arrays]
+    wide_values = [wide(a) if is_inexact(a) else a for a in trial.arrays]
     rng = np.random.default_rng(crc32(f"{trial.op.name} {trial.place} jvp".encode()))
     for moved in [places] if len(places) == 1 else [places, places[:1]]:
         which = "all operands" if moved == places else "one operand"
-        along = [direction(rng, given[k]) for k in moved]
-        tangents = _tangents(trial, given, moved, along, wide_device)
-        yield from _differences(trial, given, moved, along, tangents, wide_device, which)
+        along = [direction(rng, wide_values[k]) for k in moved]
+        tangents = _tangents(trial, wide_values, moved, along, wide_device)
+        yield from _differences(trial, wide_values, moved, along, tangents, wide_device, which)
         seeds = [direction(rng, t) if t is not None else None for t in tangents]
-        yield from _transposes(trial, given, moved, along, seeds, tangents, wide_device, which)
+        yield from _transposes(trial, wide_values, moved, along, seeds, tangents, wide_device, which)
         yield from _own_tangents(trial, moved, along, tangents)
 
 
@@ -79,23 +79,23 @@ def _pushed(
 
 
 def _tangents(
-    trial: Trial, given: Values, moved: list[int], along: Values, device: str
+    trial: Trial, values: Values, moved: list[int], along: Values, device: str
 ) -> list[Array | None]:
     """Return the tangent of each result, None for one that has none."""
-    tensors = [asarray(v, device=device) for v in given]
+    tensors = [asarray(v, device=device) for v in values]
     inexact = [d.is_inexact for d in trial.bind(tensors, device).outs]
     pushed = iter(_pushed(trial, tensors, moved, along, device))
     return [next(pushed).numpy() if here else None for here in inexact]
 
 
 def _differences(
-    trial: Trial, given: Values, moved: list[int], along: Values, tangents: Sequence[Array | None],
+    trial: Trial, values: Values, moved: list[int], along: Values, tangents: Sequence[Array | None],
     device: str, which: str,
 ) -> Iterator[str]:  # fmt: skip
     def at(t: float) -> list[Array]:
         steps = dict(zip(moved, along, strict=True))
         return values_of(
-            trial, [np.asarray(v + t * steps[k]) if k in steps else v for k, v in enumerate(given)], device
+            trial, [np.asarray(v + t * steps[k]) if k in steps else v for k, v in enumerate(values)], device
         )
 
     samples = [at(STEP), at(-STEP), at(2 * STEP), at(-2 * STEP), at(0.0)]
@@ -114,19 +114,19 @@ def _differences(
 
 
 def _transposes(
-    trial: Trial, given: Values, moved: list[int], along: Values, seeds: Sequence[Array | None],
+    trial: Trial, values: Values, moved: list[int], along: Values, seeds: Sequence[Array | None],
     tangents: Sequence[Array | None], device: str, which: str,
 ) -> Iterator[str]:  # fmt: skip
     pairs = [(s, t) for s, t in zip(seeds, tangents, strict=True) if s is not None and t is not None]
     forward = sum(dot(s, t) for s, t in pairs)
     size = sum(float(np.sum(np.abs(s * t))) for s, t in pairs)
-    backs = gradients_of(trial, given, moved, seeds, device)[0]
+    backs = gradients_of(trial, values, moved, seeds, device)[0]
     reverse = sum(dot(b, v) for b, v in zip(backs, along, strict=True))
     size += sum(float(np.sum(np.abs(b * v))) for b, v in zip(backs, along, strict=True))
     if not abs(forward - reverse) <= AGREEMENT * (size + 1):
         yield f"tangent along {which}: <u, J v> is {forward:.12g}, <J^T u, v> is {reverse:.12g}"
-    one = _gradient_of_tangent(trial, given, moved, along, seeds, device)
-    two = _tangent_of_gradient(trial, given, moved, along, seeds, device)
+    one = _gradient_of_tangent(trial, values, moved, along, seeds, device)
+    two = _tangent_of_gradient(trial, values, moved, along, seeds, device)
     for k, a, b in zip(moved, one, two, strict=True):
         limit = AGREEMENT * 1e3 * (1 + float(np.max(np.abs(a), initial=0.0)))
         error = float(np.max(np.abs(a - b), initial=0.0))
@@ -138,9 +138,9 @@ def _transposes(
 
 
 def _gradient_of_tangent(
-    trial: Trial, given: Values, moved: list[int], along: Values, seeds: Sequence[Array | None], device: str
+    trial: Trial, values: Values, moved: list[int], along: Values, seeds: Sequence[Array | None], device: str
 ) -> list[Array]:
-    tensors = [asarray(v, device=device) for v in given]
+    tensors = [asarray(v, device=device) for v in values]
     leaves = [tensors[k].requires_grad_() for k in moved]
     pushed = _pushed(trial, tensors, moved, along, device)
     starts = [s for s in seeds if s is not None]
@@ -148,14 +148,14 @@ def _gradient_of_tangent(
     if not chosen:
         return [np.zeros(x.shape) for x in leaves]
     outs = [t for t, _ in chosen]
-    found = grad(outs, leaves, _tensors([s for _, s in chosen], outs, device), allow_unused=True)
-    return [np.zeros(x.shape) if g is None else g.numpy() for x, g in zip(leaves, found, strict=True)]
+    gradients = grad(outs, leaves, _tensors([s for _, s in chosen], outs, device), allow_unused=True)
+    return [np.zeros(x.shape) if g is None else g.numpy() for x, g in zip(leaves, gradients, strict=True)]
 
 
 def _tangent_of_gradient(
-    trial: Trial, given: Values, moved: list[int], along: Values, seeds: Sequence[Array | None], device: str
+    trial: Trial, values: Values, moved: list[int], along: Values, seeds: Sequence[Array | None], device: str
 ) -> list[Array]:
-    tensors = [asarray(v, device=device) for v in given]
+    tensors = [asarray(v, device=device) for v in values]
     starts = [s for s in seeds if s is not None]
 
     def gradient(*chosen: Tensor) -> tuple[Tensor, ...]:
@@ -165,11 +165,11 @@ def _tangent_of_gradient(
         if not pairs:
             return tuple([x * 0 for x in leaves])
         results = [o for o, _ in pairs]
-        found = grad(
+        gradients = grad(
             results, leaves, _tensors([s for _, s in pairs], results, device), create_graph=True,
             allow_unused=True,
         )  # fmt: skip
-        return tuple([x * 0 if g is None else g for x, g in zip(leaves, found, strict=True)])
+        return tuple([x * 0 if g is None else g for x, g in zip(leaves, gradients, strict=True)])
 
     points = [tensors[k] for k in moved]
     pushed = jvp(gradient, tuple(points), tuple(_tensors(along, points, device)))[1]
@@ -180,8 +180,8 @@ def _own_tangents(
     trial: Trial, moved: list[int], along: Values, wanted: Sequence[Array | None]
 ) -> Iterator[str]:
     """Compare the tangent in the dtype under test, on the device under test."""
-    found = _tangents(trial, trial.arrays, moved, along, trial.device)
-    for place, (got, want) in enumerate(zip(found, wanted, strict=True)):
+    tangents = _tangents(trial, trial.arrays, moved, along, trial.device)
+    for place, (got, want) in enumerate(zip(tangents, wanted, strict=True)):
         if got is None or want is None:
             continue
         eps = float(np.finfo(trial.arrays[moved[0]].dtype).eps)

@@ -143,8 +143,8 @@ def aliased(trial: Trial) -> Iterator[str]:
     if first == list(range(len(first))):
         return
     one = trial.over([trial.arrays[k] for k in first])
-    made = {k: asarray(trial.arrays[k], device=trial.device) for k in set(first)}
-    tensors = [made[k] for k in first]
+    by_place = {k: asarray(trial.arrays[k], device=trial.device) for k in set(first)}
+    tensors = [by_place[k] for k in first]
     before = [raw(t) for t in tensors]
     outs = one.run(tensors)
     problem = expected(one).problem([array(x) for x in outs])
@@ -232,15 +232,15 @@ def large(trial: Trial) -> Iterator[str]:
     rows = -(-LARGE_SIZE // few)
     flat = [a.reshape(-1) for a in trial.arrays]
     tall = [np.tile(a, (rows, 1)) for a in flat]
-    for name, given in (
+    for name, arrays in (
         (f"{LARGE_SIZE} elements", whole.arrays),
         ("a row beside many", [tall[0], *flat[1:]]),
         ("many beside a row", [*flat[:-1], tall[-1]]),
     )[: 1 if len(flat) == 1 else 3]:
-        shape = given[0].shape if given[0].size > few else given[-1].shape
+        shape = arrays[0].shape if arrays[0].size > few else arrays[-1].shape
         results = tuple(np.resize(np.reshape(r, -1), shape) for r in wanted.results)
         scale = np.resize(np.reshape(wanted.scale, -1), shape) if np.ndim(wanted.scale) else wanted.scale
-        tensors = [asarray(a, device=trial.device) for a in given]
+        tensors = [asarray(a, device=trial.device) for a in arrays]
         got = [array(x) for x in trial.run(tensors)]
         problem = replace(wanted, results=results, scale=scale).problem(got)
         if problem is not None:

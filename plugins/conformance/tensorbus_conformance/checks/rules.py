@@ -29,8 +29,8 @@ def decomposition(trial: Trial) -> Iterator[str]:
         x if not isinstance(x, Tensor) or c is None else cast(x, c)
         for x, c in zip(bound.operands, bound.plan.casts, strict=True)
     ]
-    found = decompose(*operands, **bound.attrs)
-    outs = tuple(found) if trial.op.results else (found,)
+    results = decompose(*operands, **bound.attrs)
+    outs = tuple(results) if trial.op.results else (results,)
     problem = expected(trial).problem([array(x) for x in outs])
     if problem is not None:
         yield f"the decomposition: {problem}"
@@ -64,9 +64,9 @@ def _one_way(trial: Trial, examples: list[list[Array]], dims: tuple[int | None, 
         )
         for j, d in enumerate(dims)
     ]
-    given = [[e[j] if d is not None else examples[0][j] for j, d in enumerate(dims)] for e in examples]
+    stacked = [[e[j] if d is not None else examples[0][j] for j, d in enumerate(dims)] for e in examples]
     got = [array(x) for x in func.vmap(lambda *xs: trial.run(xs), dims)(*whole)]
-    for k, arrays in enumerate(given):
+    for k, arrays in enumerate(stacked):
         problem = expected(trial.over(arrays)).problem([np.array(g[k], order="C") for g in got])
         if problem is not None:
             yield f"vmap over {dims}: example {k}: {problem}"

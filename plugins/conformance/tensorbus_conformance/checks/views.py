@@ -32,19 +32,19 @@ class _Shown:
         numbers = np.arange(2 * base.size, dtype=np.float64)
         numbered: Any = numbers.view(np.complex128) if base.dtype.kind == "c" else numbers[: base.size]
         (out,) = trial.run([asarray(numbered.reshape(base.shape), device=HOST)], HOST)
-        found = array(out)
-        self.shape = found.shape
-        self.complex = found.dtype.kind == "c"
-        self.places = _parts(found).astype(np.int64)
+        values = array(out)
+        self.shape = values.shape
+        self.complex = values.dtype.kind == "c"
+        self.places = _parts(values).astype(np.int64)
         rule = trial.op.view
         assert rule is not None
-        self.refuses = bool(rule.refuses) and (rule.refuses_all or found.size != base.size)
+        self.refuses = bool(rule.refuses) and (rule.refuses_all or values.size != base.size)
 
     def of(self, base: Array) -> Array:
         """Return what the result shows of a base."""
-        found = _parts(base)[self.places]
-        found = found.view(np.result_type(found.dtype, np.complex64)) if self.complex else found
-        return found.reshape(self.shape)
+        elements = _parts(base)[self.places]
+        elements = elements.view(np.result_type(elements.dtype, np.complex64)) if self.complex else elements
+        return elements.reshape(self.shape)
 
     def put(self, base: Array, value: Array) -> Array:
         """Return a base whose result is ``value``."""
@@ -65,8 +65,8 @@ def _others(a: Array) -> Array:
     parts = _parts(a)
     numbers = (np.arange(parts.size) * 3 % 7).astype(np.float64).astype(parts.dtype)
     seven = np.float64(7).astype(parts.dtype)
-    found: Array = np.where(numbers == parts, seven, numbers).view(a.dtype).reshape(a.shape)
-    return found
+    changed: Array = np.where(numbers == parts, seven, numbers).view(a.dtype).reshape(a.shape)
+    return changed
 
 
 def _turned(x: Any) -> Any:
@@ -131,8 +131,8 @@ def view_gradients(trial: Trial) -> Iterator[str]:
     for name, write, wanted in cases:
         x = leaf * 1
         write(trial.run([x])[0])
-        found = grad([x], [leaf, other], [asarray(seed, device=trial.device)], allow_unused=True)
-        for whose, got, want in zip(("the base", "what was written"), found, wanted, strict=True):
+        gradients = grad([x], [leaf, other], [asarray(seed, device=trial.device)], allow_unused=True)
+        for whose, got, want in zip(("the base", "what was written"), gradients, wanted, strict=True):
             gradient = np.zeros_like(want) if got is None else array(got)
             if not np.array_equal(gradient, want):
                 yield (

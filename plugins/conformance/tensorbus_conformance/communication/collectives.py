@@ -95,13 +95,13 @@ class _Case:
             result = self.group.run(self.name, tensors, call, self.terms)
         results = list(result) if isinstance(result, list | tuple) else [] if result is None else [result]
         self.report.calls += 1
-        kept = [content(y).copy() for y in results]
+        contents = [content(y).copy() for y in results]
         for y in results:
             y.zero_()
         for x, was in zip(tensors, before, strict=True):
             if content(x).tobytes() != was.tobytes():
                 self.find("an operand changed, or shares its memory with a result")
-        return [tensor(x, y.dtype, y.device) for x, y in zip(kept, results, strict=True)]
+        return [tensor(x, y.dtype, y.device) for x, y in zip(contents, results, strict=True)]
 
     def compare(self, y: tb.Tensor, right: Array, bound: Any = 0) -> None:
         """Note where a result is not right."""

@@ -38,12 +38,12 @@ def settings(
     """
     if ranks < 2:
         raise ValueError(f"--ranks {ranks}: 2 are needed at least.")
-    found = []
+    listed = []
     for device in devices or [str(plugins.host_type())]:
         here = [d for d in dt.ALL if d in tb.Device(device).properties.dtypes]
         wanted = [dt.dtype(name) for name in dtypes] or (few(here) if quick else here)
         threads = connects_threads(communicator, device)
-        found += [
+        listed += [
             Setting(
                 communicator=communicator, device=device, program=program, ranks=ranks, quick=quick,
                 dtypes=tuple(d.name for d in wanted), threads=threads,
@@ -51,22 +51,22 @@ def settings(
             )
             for program in PROGRAMS
         ]  # fmt: skip
-    return found
+    return listed
 
 
 def examine(setting: Setting, command: str = "") -> tuple[int, list[Finding]]:
     """Run one launch; return how many calls its ranks made, and what is wrong."""
     reports, findings = launch(setting, command)
-    found = [*findings, *disagreements(setting, reports)]
-    seen = {str(finding) for finding in found}
+    problems = [*findings, *disagreements(setting, reports)]
+    seen = {str(finding) for finding in problems}
     for rank, report in enumerate(reports):
         for finding in report.findings if report else ():
             if str(finding) not in seen:  # most are the same on each rank
                 seen.add(str(finding))
-                found.append(
+                problems.append(
                     Finding(check=finding.check, call=f"rank {rank}: {finding.call}", problem=finding.problem)
                 )
-    return sum(report.calls for report in reports if report), found
+    return sum(report.calls for report in reports if report), problems
 
 
 def communication(

@@ -93,13 +93,14 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             reader.join(10)
-        said = "".join(lines)
+        output = "".join(lines)
         paths = [folder / f"rank{rank}.json" for rank in range(setting.ranks)]
         reports = [Report.read(path) if path.exists() else None for path in paths]
         if process.returncode and setting.program not in ("dies", "killed") and not findings:
             findings.append(
                 _finding(
-                    setting, f"{' '.join(words)} ended with exit code {process.returncode}:\n{said[-_SHOWN:]}"
+                    setting,
+                    f"{' '.join(words)} ended with exit code {process.returncode}:\n{output[-_SHOWN:]}",
                 )
             )
         return reports, findings
@@ -108,8 +109,8 @@ def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], 
 def _follow(process: subprocess.Popen[str], lines: deque[str]) -> None:
     """Show where the ranks are, and keep what else they say."""
     assert process.stdout is not None
-    with process.stdout as said:
-        for line in said:
+    with process.stdout as output:
+        for line in output:
             if MARK in line:
                 sys.stderr.write(line)
                 sys.stderr.flush()

@@ -138,8 +138,8 @@ def _complex_size(function: Callable[..., Any]) -> Callable[..., Any]:
     def scale(*xs: Array) -> Any:
         if xs[0].dtype.kind != "c":
             return 0.0
-        found = np.abs(function(*xs))
-        return np.where(np.isfinite(found), found, 0.0)
+        size = np.abs(function(*xs))
+        return np.where(np.isfinite(size), size, 0.0)
 
     return scale
 

@@ -17,18 +17,18 @@ def key(value: Any) -> tuple[bool, Any]:
 
 
 def _sort(x: Array, axis: int, descending: bool) -> Array:
-    found = np.sort(x, axis=axis)
-    return np.flip(found, axis) if descending else found
+    ordered = np.sort(x, axis=axis)
+    return np.flip(ordered, axis) if descending else ordered
 
 
 def _argsort(x: Array, axis: int, descending: bool, **_: Any) -> Array:
     """Sort row by row with Python's stable sort."""
     rows = np.moveaxis(x, axis, -1)
-    found = np.empty(rows.shape, np.int64)
+    order = np.empty(rows.shape, np.int64)
     for at in np.ndindex(*rows.shape[:-1]):
         keys = [key(v) for v in rows[at].tolist()]
-        found[at] = sorted(range(len(keys)), key=keys.__getitem__, reverse=descending)
-    return np.moveaxis(found, -1, axis)
+        order[at] = sorted(range(len(keys)), key=keys.__getitem__, reverse=descending)
+    return np.moveaxis(order, -1, axis)
 
 
 def _argsort_part(x: Array, axis: int, start: int, count: int, descending: bool) -> Array:
@@ -53,12 +53,12 @@ def _put(x: Array, indices: Array, values: Array, axis: int, mode: str) -> Array
 
 def _search(line: Array, values: Array, side: str) -> Array:
     """Count, one by one, what stands before each value."""
-    found = np.zeros(values.shape, np.int64)
+    positions = np.zeros(values.shape, np.int64)
     for at in np.ndindex(*values.shape):
         row = line[at[:-1]] if line.ndim > 1 else line
         mine = key(values[at])
-        found[at] = sum(key(v) < mine or (side == "right" and key(v) == mine) for v in row)
-    return found
+        positions[at] = sum(key(v) < mine or (side == "right" and key(v) == mine) for v in row)
+    return positions
 
 
 def _size(x: Array, *_: Any, **__: Any) -> Any:

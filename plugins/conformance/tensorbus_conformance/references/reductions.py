@@ -46,37 +46,37 @@ def matmul(x: Array, y: Array) -> Any:
 
 
 def _affine(x: Array, y: Array, *added: Array, ends: str) -> Any:
-    made = matmul(x, y)
+    result = matmul(x, y)
     for other in added:
-        made = made + other
+        result = result + other
     if ends == "gelu_tanh":
-        return 0.5 * made * (1 + np.tanh((2 / np.pi) ** 0.5 * (made + 0.044715 * made**3)))
-    return np.where(made < 0, 0, made) if ends else made
+        return 0.5 * result * (1 + np.tanh((2 / np.pi) ** 0.5 * (result + 0.044715 * result**3)))
+    return np.where(result < 0, 0, result) if ends else result
 
 
-def _affine_size(*given: Array, **_: str) -> Any:
-    return _affine(*_sizes_of(given), ends="")
+def _affine_size(*arrays: Array, **_: str) -> Any:
+    return _affine(*_sizes_of(arrays), ends="")
 
 
 def _scaled(x: Array, y: Array, scale_x: Array, scale_y: Array, *bias: Array, dtype: DType) -> Any:
     return sum(bias, start=matmul(x.astype("f8"), y.astype("f8")) * scale_x * scale_y)
 
 
-def _scaled_size(*given: Array, dtype: DType) -> Any:
+def _scaled_size(*arrays: Array, dtype: DType) -> Any:
     """Units for floats of 8 bits keep 14 bits of partial sums: of float32 that is 2**10 units less."""
-    narrow = given[0].dtype.kind == "f" and dtype is float32
-    return _scaled(*_sizes_of(given), dtype=dtype) * (2**10 if narrow else 1)
+    narrow = arrays[0].dtype.kind == "f" and dtype is float32
+    return _scaled(*_sizes_of(arrays), dtype=dtype) * (2**10 if narrow else 1)
 
 
 def first(best: Callable[..., Any], x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
     """Return the place of the first best element, NaN before all: found element by element."""
     (a,) = axis
     moved = np.moveaxis(x, a, -1)
-    found = []
+    elements = []
     for row in moved.reshape(-1, x.shape[a]).tolist() if moved.size else []:
         nans = [k for k, v in enumerate(row) if v != v]
-        found.append(nans[0] if nans else row.index(best(row)))
-    result = np.array(found, np.int64).reshape(moved.shape[:-1])
+        elements.append(nans[0] if nans else row.index(best(row)))
+    result = np.array(elements, np.int64).reshape(moved.shape[:-1])
     return np.expand_dims(result, a) if keepdims else result
 
 
@@ -96,8 +96,8 @@ def _exact_sum(x: Array, axis: int) -> Any:
 def _softmax_size(x: Array, axis: int) -> Any:
     """Rounding ``x - max`` costs as many units of its exponential as it has itself."""
     far = np.max(x, axis=axis, keepdims=True, initial=-np.inf) - x
-    found = _softmax(x, axis) * (1 + np.where(np.isfinite(far), far, 0))
-    return np.maximum(np.where(np.isfinite(found), found, 0), 1e-3)
+    shares = _softmax(x, axis) * (1 + np.where(np.isfinite(far), far, 0))
+    return np.maximum(np.where(np.isfinite(shares), shares, 0), 1e-3)
 
 
 def _length(x: Array, axis: int) -> int:
@@ -113,8 +113,8 @@ def _logsumexp(x: Array, axis: Any, keepdims: bool) -> Any:
     """Of no elements it is ``-inf``."""
     top = np.max(x, axis=axis, keepdims=True, initial=-np.inf)
     top = np.where(np.isfinite(top), top, 0)
-    found = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
-    return found if keepdims else np.squeeze(found, axis)
+    result = np.log(np.exp(x - top).sum(axis=axis, keepdims=True)) + top
+    return result if keepdims else np.squeeze(result, axis)
 
 
 def _finite_size(x: Array, **_: Any) -> Any:
@@ -164,5 +164,5 @@ def _magnitudes(x: Array, y: Array) -> Any:
     return matmul(*_sizes_of((x, y)))
 
 
-def _sizes_of(given: Sequence[Array]) -> list[Array]:
-    return [np.abs(np.where(np.isfinite(a), a, 0)).astype(np.float64) for a in given]
+def _sizes_of(arrays: Sequence[Array]) -> list[Array]:
+    return [np.abs(np.where(np.isfinite(a), a, 0)).astype(np.float64) for a in arrays]

@@ -22,10 +22,10 @@ def precisely(function: Callable[[Any], Any]) -> Callable[[float], float]:
             return x
         with mpmath.workdps(40):
             try:
-                found = function(mpmath.mpf(x))
+                value = function(mpmath.mpf(x))
             except (ValueError, ZeroDivisionError):
                 return math.nan
-        return float(found) if isinstance(found, mpmath.mpf) else math.nan
+        return float(value) if isinstance(value, mpmath.mpf) else math.nan
 
     return compute
 

@@ -166,24 +166,24 @@ class _ColumnStrips(RowKernel):
     def _once(self, number: int) -> None:
         """Compute what each column has once, as far as ``wave`` walks allow, and elements need."""
         needed = {id(x) for user in self.nodes if self.fused.spans_domain(user) for x in user.inputs}
-        made = [
+        nodes = [
             node for node in self.nodes
             if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= number
             and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
             and len(node.spec.shape) == len(self.row) and not self.fused.spans_domain(node)
             and id(node) not in self.inside
         ]  # fmt: skip
-        if not made:
+        if not nodes:
             return
-        names = [self._buffer(node) for node in made]
+        names = [self._buffer(node) for node in nodes]
 
         def write(index: Index) -> None:
-            values = self.b.all([self.inliner.at(node, index) for node in made])
+            values = self.b.all([self.inliner.at(node, index) for node in nodes])
             for name, e in zip(names, values, strict=True):
                 self.b.store(name, self.place, e)
 
         self._across(write)
-        self.found.update({id(node): name for node, name in zip(made, names, strict=True)})
+        self.found.update({id(node): name for node, name in zip(nodes, names, strict=True)})
 
     def _store(self, o: Output, index: Index) -> None:
         """Store what a column has one of."""

@@ -81,8 +81,8 @@ class RowKernel:
         self.end(row)
         # Elements that are stored before the last walk may be read again in a later one.
         early = [part for part in parts if part.reductions or part.stores][:-1]
-        kept = any(o.slot >= 0 for part in parts for _, o in part.keeps)
-        last = not any(part.stores for part in early) and not kept
+        stores = any(o.slot >= 0 for part in parts for _, o in part.keeps)
+        last = not any(part.stores for part in early) and not stores
         for slot, name in self.names.items():
             if slot < 0:
                 b.buffers.pop(name, None)
@@ -152,7 +152,7 @@ class RowKernel:
                  and o.node is not node), None,
             )  # fmt: skip
             near = self._register_cache(node) if own is None else None
-            kept = near or taken
+            cache = near or taken
             if taken is not None:
                 free.remove(taken)
                 if near is None:
@@ -160,8 +160,8 @@ class RowKernel:
             if own is not None:
                 keeps[waves[id(node)]].append((node, own))
                 stores[waves[id(node)]].remove(own)
-            elif kept is not None:
-                keeps[used[0]].append((node, kept))
+            elif cache is not None:
+                keeps[used[0]].append((node, cache))
         return [
             Pass(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
             for w in range(count)
@@ -228,11 +228,11 @@ class RowKernel:
 
     def emit(self, part: Pass, index: Index) -> None:
         """Emit the stores of an element: all values first, so that operands may be overwritten."""
-        found = [
+        elements = [
             (o, self.inliner.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)
         ]
-        values = [e for _, e in found]
-        for (o, _), e in zip(found, values if len(found) == 1 else self.b.all(values), strict=True):
+        values = [e for _, e in elements]
+        for (o, _), e in zip(elements, values if len(elements) == 1 else self.b.all(values), strict=True):
             # What later walks read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
             past = is_nontemporal(self.fused.domain, o.node.spec.dtype, self.steps.target.heuristics)
@@ -262,9 +262,9 @@ class RowKernel:
 
         state = self.walk(reducer, row, over, element)
         for node, e in zip(part.reductions, reducer.result(state), strict=True):
-            made = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
+            value = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
             self.inliner.bind(
-                node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), made
+                node, tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, row, strict=True)), value
             )
         self.remember(part)
 

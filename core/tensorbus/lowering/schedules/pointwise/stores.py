@@ -27,13 +27,13 @@ def is_nontemporal(shape: Sequence[int], dtype: DType, limits: Heuristics) -> bo
 
 def stored_past(body: Sequence[Stmt]) -> set[str]:
     """Return the buffers that statements store whole vectors to, past the caches."""
-    found: set[str] = set()
+    buffers: set[str] = set()
     for s in body:
         if isinstance(s, Store) and s.nontemporal and s.value.lanes > 1:
-            found.add(s.buffer)
+            buffers.add(s.buffer)
         elif isinstance(s, For | If):
-            found |= stored_past(s.body)
-    return found
+            buffers |= stored_past(s.body)
+    return buffers
 
 
 def domain_lengths(b: Builder, inliner: Inliner, fused: DomainKernel) -> tuple[Expr, ...]:
@@ -80,17 +80,17 @@ def elsewhere(nodes: Iterable[Node], picks: bool = True) -> set[int]:
 
     ``picks``: whether what an index chooses in a row counts as that.
     """
-    found: set[int] = set()
+    visited: set[int] = set()
     stack: list[Node] = []
     for node in nodes:
         if node.op not in PLAIN and (picks or node.op != "pick"):
             stack += _moved(node)
     while stack:
         node = stack.pop()
-        if id(node) not in found:
-            found.add(id(node))
+        if id(node) not in visited:
+            visited.add(id(node))
             stack += node.inputs
-    return found
+    return visited
 
 
 def _moved(node: Node) -> tuple[Node, ...]:

@@ -81,12 +81,12 @@ def transposed_inputs(task: KernelTask, limits: Heuristics) -> tuple[int, list[N
     """Return the axis along which transposed operands lie packed, and those operands; None without any."""
     shape = task.root.spec.shape
     last, least = len(shape) - 1, limits.transpose_min_length
-    found: dict[int, list[Node]] = {}
+    by_axis: dict[int, list[Node]] = {}
     for node in task.graph:
         layout = task.inputs.get(id(node))
         if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
             continue
         walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] >= least]
         if walked and min(walked)[1] != last:
-            found.setdefault(min(walked)[1], []).append(node)
-    return max(found.items(), key=lambda pair: len(pair[1])) if found else None
+            by_axis.setdefault(min(walked)[1], []).append(node)
+    return max(by_axis.items(), key=lambda pair: len(pair[1])) if by_axis else None

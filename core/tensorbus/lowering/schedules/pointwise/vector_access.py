@@ -63,19 +63,19 @@ def emit_vector(b: Builder, lanes: int, *emits: Callable[[Expr], None]) -> None:
     Of several vectors all is loaded before the first loop, and stored behind the last: no load waits for a
     store that may be to its place.
     """
-    made = []
+    bodies = []
     for emit in emits:
         u = Var(b.fresh("u"), INDEX)
         with b.inner() as body:
             emit(u)
         packing = _Packing(b, u, lanes)
-        made.append((packing, packing.packed(body)))
-    for packing, _ in made:
+        bodies.append((packing, packing.packed(body)))
+    for packing, _ in bodies:
         b.block.extend(packing.before)
-    for packing, inside in made:
+    for packing, inside in bodies:
         if inside:
             b.emit(For(packing.u, ZERO, const(lanes), inside, 1, "unroll"))
-    for packing, _ in made:
+    for packing, _ in bodies:
         b.block.extend(packing.after)
 
 

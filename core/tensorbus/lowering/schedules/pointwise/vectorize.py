@@ -356,14 +356,14 @@ class VectorLoop:
                 var = Var(b.fresh("k"), INDEX) if j else first
                 with b.inner() as plain:
                     results = self.emit(var)
-                made = widen(plain, results, var, self.vectors)
-                if made is None:
+                widened = widen(plain, results, var, self.vectors)
+                if widened is None:
                     works = False
                     return
                 if j:
                     b.emit(Let(var, add(first, const(j * lanes))))
-                b.block.extend(made[0])
-                self._assign(b, wide[j * own : (j + 1) * own], made[1])
+                b.block.extend(widened[0])
+                self._assign(b, wide[j * own : (j + 1) * own], widened[1])
 
         count = const(lanes * many)
         start, stop, most = span

@@ -208,29 +208,29 @@ def _second_stage(
     steps: LaunchList,
     reducer: Reducer,
     count: int,
-    kept: tuple[int, ...],
+    sizes: tuple[int, ...],
     parts: dict[str, int],
     layout: Layout,
 ) -> None:
     """Append what reduces ``count`` parts, which lie one behind the other; many of them in more stages."""
     limits = steps.target.heuristics
     b, target = Builder(f"tb_{task.root.op}_rest"), steps.target
-    lengths = [b.size(f"n{k}", n) for k, n in enumerate(kept)]
+    lengths = [b.size(f"n{k}", n) for k, n in enumerate(sizes)]
     axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
-    axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, kept, strict=True)]
+    axes += [Axis(length=e, value=n, reduced=False) for e, n in zip(lengths, sizes, strict=True)]
     chunks = None
     if (
         count
         > (
             limits.workgroup_join_max_parts
-            if is_joined_by_workgroups(target, count, prod(kept))
+            if is_joined_by_workgroups(target, count, prod(sizes))
             else limits.serial_join_max_parts
         )
-        and prod(kept) < target.work_items_to_fill
+        and prod(sizes) < target.work_items_to_fill
     ):
         size = (
             limits.workgroup_join_max_parts
-            if is_joined_by_workgroups(target, count, prod(kept))
+            if is_joined_by_workgroups(target, count, prod(sizes))
             else isqrt(count)
         )
         chunks = Chunks(axis=0, size=size, count=-(-count // size))
@@ -243,11 +243,11 @@ def _second_stage(
         finish = _finisher(b, reducer, task.root.spec.dtype, lengths, layout)
         steps.add(join(b, target, reducer, axes, element, finish), {**parts, "out": task.out})
         return
-    fewer = [steps.temporary(chunks.count * prod(kept), d) for d in reducer.dtypes]
+    fewer = [steps.temporary(chunks.count * prod(sizes), d) for d in reducer.dtypes]
     launch = join(b, target, reducer, axes, element, _keeper(b, lengths, chunks, "less"), chunks)
     steps.add(launch, {**parts, **{f"less{k}": slot for k, slot in enumerate(fewer)}})
     named = {f"part{k}": slot for k, slot in enumerate(fewer)}
-    _second_stage(task, steps, reducer, chunks.count, kept, named, layout)
+    _second_stage(task, steps, reducer, chunks.count, sizes, named, layout)
 
 
 def _keeper(b: Builder, lengths: Sequence[Expr], chunks: Chunks, name: str) -> Finish:

@@ -134,11 +134,15 @@ def _arg_reduce_in_vectors(
 
     def follow(b: Builder, before: State, new: State) -> State:
         at, best, step = before
-        given = b.let(new[0], "new")
-        n = given.lanes
-        wins = reducer.beats(given, best)
+        candidate = b.let(new[0], "new")
+        n = candidate.lanes
+        wins = reducer.beats(candidate, best)
         one = replace(literal(1, d), lanes=n)
-        return Select(wins, step, at, d, n), Select(wins, given, best, d, n), Apply("add", (step, one), d, n)
+        return (
+            Select(wins, step, at, d, n),
+            Select(wins, candidate, best, d, n),
+            Apply("add", (step, one), d, n),
+        )
 
     with b.inner() as body:
         zero = literal(0, d)

@@ -175,9 +175,9 @@ def _rows(
             value = Load("v", where, dtype)
             if numbers is None:
                 return (value,)
-            kept, wanted = numbers
-            place: Expr = Load("i", where, kept)
-            return value, place if kept is wanted else Cast(place, wanted)
+            stored, wanted = numbers
+            place: Expr = Load("i", where, stored)
+            return value, place if stored is wanted else Cast(place, wanted)
 
         return read, held
 

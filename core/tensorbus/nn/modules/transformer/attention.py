@@ -52,20 +52,20 @@ class MultiheadAttention(Module):
         self.batch_first = batch_first
         self.add_zero_attn = add_zero_attn
 
-        def made(*shape: int) -> Parameter:
+        def parameter(*shape: int) -> Parameter:
             return Parameter(empty(shape, device=device, dtype=dtype))
 
         joint = self.kdim == self.vdim == embed_dim
         apart = {"q": embed_dim, "k": self.kdim, "v": self.vdim}
         for name, width in apart.items():
-            self.register_parameter(f"{name}_proj_weight", None if joint else made(embed_dim, width))
-        self.register_parameter("in_proj_weight", made(3 * embed_dim, embed_dim) if joint else None)
-        self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
+            self.register_parameter(f"{name}_proj_weight", None if joint else parameter(embed_dim, width))
+        self.register_parameter("in_proj_weight", parameter(3 * embed_dim, embed_dim) if joint else None)
+        self.register_parameter("in_proj_bias", parameter(3 * embed_dim) if bias else None)
         self.out_proj = NonDynamicallyQuantizableLinear(
             embed_dim, embed_dim, bias=bias, device=device, dtype=dtype
         )
-        self.register_parameter("bias_k", made(1, 1, embed_dim) if add_bias_kv else None)
-        self.register_parameter("bias_v", made(1, 1, embed_dim) if add_bias_kv else None)
+        self.register_parameter("bias_k", parameter(1, 1, embed_dim) if add_bias_kv else None)
+        self.register_parameter("bias_v", parameter(1, 1, embed_dim) if add_bias_kv else None)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
