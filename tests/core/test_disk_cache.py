@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import warnings
 from collections.abc import Callable
@@ -221,6 +222,25 @@ def test_a_compiler_that_never_returns_is_ended_with_its_children(
     monkeypatch.setenv("TENSORBUS_COMPILER_TIMEOUT", "0")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        done = building.run_compiler(["sh", "-c", r"printf 'a\377b' >&2; cat; exit 3"], text="given")
-    assert (done.returncode, done.stdout, done.stderr) == (3, "given", "a\ufffdb")
+        done = building.run_compiler(["sh", "-c", r"printf 'a\377b' >&2; cat; exit 3"], text="text" * 100_000)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "text" * 100_000, "a\ufffdb")
     assert "TENSORBUS_COMPILER_TIMEOUT='0' is ignored" in str(told[0].message)
+
+
+@posix
+def test_what_a_compiler_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    """As the server that a compiler's cache starts: it has the pipes that the compiler printed to."""
+    script = (
+        f"sleep 1000 & echo $! > {tmp_path}/left; cat > /dev/null; printf text; printf errors >&2; exit 5"
+    )
+    done = building.run_compiler(["sh", "-c", script], text="input")
+    try:
+        assert (done.returncode, done.stdout, done.stderr) == (5, "text", "bad")
+    finally:
+        os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
+
+
+@posix
+def test_of_what_a_compiler_prints_a_megabyte_is_kept() -> None:
+    done = building.run_compiler(["sh", "-c", "head -c 3000000 /dev/zero; echo late >&2"], text="never read")
+    assert (len(done.stdout), done.stderr) == (1 << 20, "late\n")

@@ -161,6 +161,30 @@ FAULTS = {
         "made cannot be loaded: ",
         "too short",
     ),
+    "endless file": (
+        "*made.so*",
+        'for x; do case "$x" in *made.so) ln -s /dev/zero "$x"; exit 0;; esac; done',
+        "cannot be compiled in ",
+        "Too many levels of symbolic links",
+    ),
+    "pipe": (
+        "*made.so*",
+        'for x; do case "$x" in *made.so) mkfifo "$x"; exit 0;; esac; done',
+        "cannot be compiled in ",
+        "no regular file",
+    ),
+    "huge": (
+        "*made.so*",
+        'for x; do case "$x" in *made.so) truncate -s 400G "$x"; exit 0;; esac; done',
+        "cannot be compiled in ",
+        "File too large",
+    ),
+    "another library": (
+        "*made.so*",
+        'for x; do case "$x" in *made.so) echo | {compiler} -shared -x c - -o "$x"; exit 0;; esac; done',
+        "",
+        "undefined symbol: tb_set_threads",
+    ),
     "bytes": ("*made.so*", r"printf '\377\376 \303\n' >&2; exit 1", "", "\ufffd"),
     "endless": ("*made.so*", "sleep 1000", "did not return within 2 s (TENSORBUS_COMPILER_TIMEOUT)", "sleep"),
     "mute": ("*", "sleep 1000", "did not return within 2 s (TENSORBUS_COMPILER_TIMEOUT)", "sleep"),
@@ -169,12 +193,14 @@ FAULTS = {
 
 @pytest.mark.skipif(os.name != "posix", reason="the broken compiler is a script for sh")
 @pytest.mark.parametrize(
-    "fault", ["unloadable", "bytes", *(pytest.param(x, marks=pytest.mark.full) for x in ("endless", "mute"))]
+    "fault", [x if x in ("unloadable", "bytes") else pytest.param(x, marks=pytest.mark.full) for x in FAULTS]
 )
 def test_a_compiler_whose_work_is_of_no_use_leaves_it_to_numpy(tmp_path: Path, fault: str) -> None:
     when, line, warned, noted = FAULTS[fault]
     compiler = tmp_path / "sleep-cc"
-    compiler.write_text(FAKE.format(when=when, fault=line, compiler=shutil.which("cc")))
+    real = shutil.which("cc")
+    line = line.replace("{compiler}", real or "")
+    compiler.write_text(FAKE.format(when=when, fault=line, compiler=real))
     compiler.chmod(0o700)
     script = f"import tensorbus as tb; print(tb.add(tb.ones((3,)), 1).tolist())\n{PROGRAM}"
     said = process(

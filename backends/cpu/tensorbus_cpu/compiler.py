@@ -222,12 +222,12 @@ class CCompiler:
                 process = self._ran(command, folder.environment)
                 if os.strerror(errno.ENOSPC) in process.stderr:
                     raise _NoRoomError(f"there is no room to compile C code in.\n{process.stderr}")
-                if process.returncode or not output.exists():
+                if process.returncode or not os.path.lexists(output):
                     raise DeviceError(
                         f"cpu: C code does not compile.\n{shlex.join(command)}\n{process.stderr}\n"
                         f"{with_line_numbers(source)}"
                     )
-                return output.read_bytes()
+                return folder.read(output.name)
         except TimeoutError:
             raise
         except OSError as error:
@@ -421,11 +421,11 @@ class NativeCode:
         try:
             compiler = tools or CCompiler(command)
             runtime = compiler.runtime
-        except DeviceError as error:
+            runtime.tb_set_threads(self.threads)
+        except (DeviceError, AttributeError) as error:  # a library without what was compiled into it
             self.reason = _broken(str(error))
             return None
         use_pool(runtime, (physical_memory() or 1 << 32) // 8)
-        runtime.tb_set_threads(self.threads)
         return compiler
 
     def answers(self, tools: CCompiler) -> bool:

@@ -122,7 +122,7 @@ class Shim:
                         f"metal: MSL does not compile on the host.\n{process.stderr}\n"
                         f"{with_line_numbers(text)}"
                     )
-                return output.read_bytes()
+                return folder.read(output.name)
         except OSError as error:
             raise DeviceError(f"metal: MSL cannot be compiled on the host: {error}.") from error
 

@@ -37,9 +37,11 @@ def _differs(value: Any, spec: Spec, device: Device) -> str | None:
         return f"returned {describe(value)}, and must return a value of shape {spec.shape}"
     native: Any = spec.dtype if type(value) is StridedArray else _native(spec.dtype, device)
     own = getattr(value, "dtype", _NONE)
-    if own is _NONE or native is _NONE or own == native:
+    if native is _NONE or own == native:
         return None
     kind = f"{native}, which is what from_host of this device makes of {spec.dtype}"
+    if own is _NONE:
+        return f"returned a {type(value).__name__}, which has no dtype, and must return one of dtype {kind}"
     return f"returned {describe(value)} and dtype {own}, and must return one of dtype {kind}"
 
 

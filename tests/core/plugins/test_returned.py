@@ -126,6 +126,10 @@ KERNELS: dict[str, tuple[dict[str, Any], str]] = {
         {"sum": Kernel(name="short", function=lambda x, axis, keepdims: float(x.sum()))},
         r"kernel 'short' of SimpleNamespace returned a float, which has no shape",
     ),
+    "no dtype": (
+        {"add": lambda x, y: memoryview(np.ascontiguousarray(x + np.float32(y)))},
+        "add on faulty:0: .* returned a memoryview, which has no dtype, and must return one of dtype float32",
+    ),
     "no function": (
         {"add": Kernel(name="late", prepare=lambda call: None)},
         "prepare of kernel 'late' of SimpleNamespace returned None, and must return a function",
@@ -247,6 +251,31 @@ LOWERINGS: dict[str, tuple[Any, type[Exception], str]] = {
         SimpleNamespace(compile=kaput), tb.DeviceError, r"compile\(...\) failed with ValueError: kaput",
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("place", [2, 5])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_later_results_of_executables_that_nobody_examined_are_compared(
+    register: Register, place: int, dynamic: bool
+) -> None:
+    runs = 0
+
+    def spoil(made: Sequence[Any]) -> Sequence[Any]:
+        nonlocal runs
+        runs += 1
+        return [x[:-1] for x in made] if runs == place else made
+
+    register(compiles=spoiled(spoil))
+    compiled = tb.compile(lambda x: (x + 1) * 2, dynamic=dynamic)
+    for run in range(1, 8):
+        x = tb.asarray([[1.0, 2.0]] * (2 + run % 2 * dynamic), device="faulty")
+        before = runs
+        if before < place <= before + 1:
+            with pytest.raises(tb.PluginError, match="its executable returned a value of shape"):
+                compiled(x)
+        else:
+            assert compiled(x).tolist() == [[4.0, 6.0]] * x.shape[0]
+    assert runs >= place
 
 
 @pytest.mark.parametrize("name", LOWERINGS)

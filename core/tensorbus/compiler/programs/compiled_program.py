@@ -10,6 +10,7 @@ from ... import plugins
 from ...backend_interface.compilation import CompileRequest, Executable, Lowering, at_sizes
 from ...backend_interface.graph import Graph
 from ...devices.device import Device
+from ...dispatch.foreign_kernels import is_foreign
 from ...dispatch.result_check import mismatch
 from ...errors import PluginError, TensorbusError
 from ...system import fork_safe_locks
@@ -22,7 +23,8 @@ EXPECTED_ERRORS: Final = (TensorbusError, MemoryError)
 class CompiledProgram:
     """A graph and its executable. ``lock`` is held while it runs: an executable serves one run at a time.
 
-    ``notes`` tell what the mode of ``compile`` led to. The results of the first run are checked.
+    ``notes`` tell what the mode of ``compile`` led to. The results of the first run are checked, and those of
+    each where nobody examined the device's package (``dispatch.foreign_kernels``).
     """
 
     graph: Graph
@@ -45,7 +47,17 @@ class CompiledProgram:
     @property
     def run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """The executable's direct call, where it has one; for runs after the first."""
-        return getattr(self.executable, "direct_call", self.executable)
+        call: Callable[[Sequence[Any]], Sequence[Any]]
+        call = getattr(self.executable, "direct_call", self.executable)
+        if not self._is_foreign:
+            return call
+
+        def checked(values: Sequence[Any]) -> Sequence[Any]:
+            results = call(values)
+            self._verify(results)
+            return results
+
+        return checked
 
     @property
     def checked_run(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -62,28 +74,38 @@ class CompiledProgram:
             if not self._examined:
                 return self._run_checked(values)
             try:
-                return self.executable(values)
+                results = self.executable(values)
             except EXPECTED_ERRORS:
                 raise
             except Exception as error:
                 raise self.failed(error) from error
+            if self._is_foreign:
+                self._verify(results)
+            return results
 
     def failed(self, error: Exception) -> Exception:
         """Return the error for one of the executable's own, which says whose it is."""
         return plugins.backend(self.device.type).failed("executable", error)
 
+    @property
+    def _is_foreign(self) -> bool:
+        return is_foreign(plugins.backend(self.device.type).extension.owner)
+
+    def _verify(self, results: Sequence[Any]) -> None:
+        """Raise ``PluginError`` for results that are not those of the graph."""
+        text = mismatch(results, [node.spec for node in self.shown_graph.outputs], self.device, several=True)
+        if text is not None:
+            owner = plugins.backend(self.device.type).extension.owner
+            raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
+
     def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
-        backend = plugins.backend(self.device.type)
         try:
             results = self.executable(values)
         except EXPECTED_ERRORS:
             raise
         except Exception as error:
             raise self.failed(error) from error
-        text = mismatch(results, [node.spec for node in self.graph.outputs], self.device, several=True)
-        if text is not None:
-            owner = backend.extension.owner
-            raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
+        self._verify(results)
         self._examined = True
         return results
 
@@ -101,11 +123,6 @@ class SizedProgram(CompiledProgram):
         if self.order is not None and self.graph is self.order.graph:
             self.graph = at_sizes(self.order, self.sizes).graph
         return self.graph
-
-    def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
-        assert self.order is not None
-        self.graph = at_sizes(self.order, self.sizes).graph
-        return CompiledProgram._run_checked(self, values)
 
 
 @dataclass(frozen=True, slots=True)
