@@ -235,7 +235,7 @@ def test_what_a_compiler_leaves_running_is_not_waited_for(tmp_path: Path) -> Non
     )
     done = building.run_compiler(["sh", "-c", script], text="input")
     try:
-        assert (done.returncode, done.stdout, done.stderr) == (5, "text", "bad")
+        assert (done.returncode, done.stdout, done.stderr) == (5, "text", "errors")
     finally:
         os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
 
