@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import nn
@@ -113,3 +114,13 @@ def test_a_source_too_short_for_its_mask(compiled: bool, device: str) -> None:
     function(x, mask, tb.ones(3, device=device)).tolist()
     with pytest.raises(tb.IndexingError, match=r"source has 2 elements, the mask picks|index 2 is out of"):
         function(x, mask, tb.ones(2, device=device)).tolist()
+
+
+def test_areas_of_small_integers_do_not_wrap(device: str) -> None:
+    y, x = np.array([200, 3, 250], np.uint8), np.array([9, 5, 1], np.uint8)
+    heights, places = tb.asarray(y, device=device), tb.asarray(x, device=device)
+    assert tb.trapezoid(heights).item() == np.trapezoid(y.astype(float))
+    assert tb.trapezoid(heights, places).item() == np.trapezoid(y.astype(float), x.astype(float))
+    assert tb.cumulative_trapezoid(heights).tolist() == [101.5, 228.0]
+    late = tb.asarray([1_600_000_000, 1_600_000_003], device=device)  # of which float32 has no difference
+    assert tb.trapezoid(tb.ones(2, device=device), late).item() == 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from ...dtypes.definition import bool_
 from ...dtypes.promotion import common_dtype
 from ...errors import ShapeError
 from ..call_errors import with_form
@@ -24,6 +25,8 @@ def _added(name: str, x: Any, product: Any, beta: Any, alpha: Any) -> Any:
         raise ShapeError(
             f"{name}: x of shape {x.shape} does not broadcast to the product's shape {product.shape}."
         )
+    if x.dtype is product.dtype is bool_:  # numbers say whether the terms count
+        alpha, beta = (n != 0 if type(n) is int else n for n in (alpha, beta))
     scaled = product if _is(alpha, 1) else product * alpha
     if _is(beta, 0):
         if x.requires_grad:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...dtypes import definition as dt
 from ...errors import ArgumentError, ShapeError
 from ..call_errors import with_form
 from ..elementwise.family import broadcast_shapes
+from ..elementwise.where_cast import cast
 from ..movement.family import normalize_axis
 from ..movement.movement import reshape
 from .reduction import sum
@@ -18,6 +20,8 @@ def _areas(name: str, y: Any, x: Any, dx: float | None, axis: int) -> tuple[Any,
     if x is not None and dx is not None:
         raise ArgumentError(f"{name}: either the places x or their distance dx is given, not both.")
     place = normalize_axis(name, axis, len(y.shape))
+    if not y.dtype.is_inexact:  # so that sums of two do not wrap
+        y = cast(y, dt.default_float if y.dtype is dt.uint64 else dt.int64)
     sides = _neighbours(y, place)
     if x is None:
         return (sides[0] + sides[1]) * (0.5 if dx is None else dx * 0.5), place
@@ -29,6 +33,8 @@ def _areas(name: str, y: Any, x: Any, dx: float | None, axis: int) -> tuple[Any,
             )
         x = reshape(x, tuple(-1 if k == place else 1 for k in range(len(y.shape))))
     along = place - len(y.shape)
+    if not x.dtype.is_inexact:  # so that differences have a sign
+        x = cast(x, dt.int64)
     ends = _neighbours(x, normalize_axis(name, along, len(x.shape)))
     widths = ends[1] - ends[0]
     rank = max(len(widths.shape), len(y.shape))
@@ -49,7 +55,7 @@ def trapezoid(y: Any, x: Any = None, /, *, dx: float | None = None, axis: int = 
 
     ``x`` are the places of the values, a tensor of one axis or one that broadcasts with ``y``; without it
     they are ``dx`` apart, 1 by default. Of fewer than two values the integral is 0; of integers it is a
-    float, however many there are. Raises ``ShapeError`` where places and values do not fit,
+    float, and nothing wraps. Raises ``ShapeError`` where places and values do not fit,
     ``ArgumentError`` where both ``x`` and ``dx`` are given.
 
     >>> import tensorbus as tb
