@@ -1,7 +1,8 @@
 """Loops as people run them on a card: a step that reads its loss, text that grows, a convolutional network.
 
 ``python -m benchmarks.card_loops`` measures on the card; with ``--device cpu --small`` it runs small ones of
-the same kinds anywhere. Peers are PyTorch's eager mode and ``torch.compile`` where PyTorch is installed.
+the same kinds anywhere, and ``--only`` some of the kinds. Each row is printed when it has been measured, and
+once more in the table. Peers are PyTorch's eager mode and ``torch.compile`` where PyTorch is installed.
 Milliseconds of a call that is waited for: medians of calls in turn.
 """
 
@@ -11,7 +12,7 @@ import argparse
 import contextlib
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -40,7 +41,8 @@ class Row:
     name: str
     calls: dict[str, Call]
     targets: str = ""
-    warm_up: int = 5
+    warm_up: int = 20
+    """Calls that are not measured: after so many ``tb.compile`` has compared its program with Python."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +69,19 @@ SMALL: Final = Sizes(
 )  # fmt: skip
 
 
-def rows(device: str, sizes: Sizes) -> Iterator[Row]:
-    """Yield every case; each is measured before the next is made."""
+KINDS: Final = ("language", "text", "images")
+
+
+def rows(device: str, sizes: Sizes, kinds: Collection[str] = KINDS) -> Iterator[Row]:
+    """Yield every case of these kinds; each is measured before the next is made."""
     torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") is not None else None
-    yield from _language_steps(device, sizes, torch)
-    yield _text(device, sizes, torch)
-    for name, dtype in sizes.dtypes.items():
-        yield _images(device, sizes, torch, name, dtype)
+    if "language" in kinds:
+        yield from _language_steps(device, sizes, torch)
+    if "text" in kinds:
+        yield _text(device, sizes, torch)
+    if "images" in kinds:
+        for name, dtype in sizes.dtypes.items():
+            yield _images(device, sizes, torch, name, dtype)
 
 
 def _library(of: Any) -> Library:
@@ -240,6 +248,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.card_loops", description=__doc__)
     parser.add_argument("--device", default="cuda", help="where the models lie")
     parser.add_argument("--small", action="store_true", help="small models of the same kinds")
+    parser.add_argument("--only", choices=KINDS, action="append", help="measure this kind; may be repeated")
+    parser.add_argument("--seconds", type=float, default=10, help="of measuring a row, after its warm-up")
     options = parser.parse_args()
     sizes = SMALL if options.small else Sizes()
     console, wait = Console(), waited_for(options.device)
@@ -247,13 +257,17 @@ def main() -> None:
     ways = (*WAYS, "tensorbus dynamic=True")
     for column in ("what", *ways, "asked"):
         table.add_column(column, justify="right" if column in ways else "left")
-    count = 3 + len(sizes.dtypes)
+    kinds = options.only or KINDS
+    counts = {"language": 2, "text": 1, "images": len(sizes.dtypes)}
     with contextlib.suppress(KeyboardInterrupt):
         for row in track(
-            rows(options.device, sizes), "measuring", total=count, console=console, transient=True
-        ):
-            found = milliseconds(row, wait, repeats=20, seconds=10)
-            table.add_row(row.name, *[f"{found[w]:.3f}" if w in found else "" for w in ways], row.targets)
+            rows(options.device, sizes, kinds), "measuring", total=sum(counts[kind] for kind in kinds),
+            console=console, transient=True,
+        ):  # fmt: skip
+            found = milliseconds(row, wait, repeats=20, seconds=options.seconds)
+            figures = [f"{found[w]:.3f}" if w in found else "" for w in ways]
+            console.print(f"{row.name}: " + ", ".join(f"{w} {ms:.3f}" for w, ms in found.items()))
+            table.add_row(row.name, *figures, row.targets)
     console.print(table)
 
 

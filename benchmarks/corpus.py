@@ -28,8 +28,10 @@ TARGET = 1.05
 """How many times as long as Python's a compiled call may take."""
 LEAST = 200.0
 """Microseconds of a call of Python's from which on the target holds."""
-SETTLING_ROUNDS, SETTLING_SECONDS = 48, 2.0
-"""Rounds after which a comparison with Python has ended, and seconds after which no more are waited for."""
+SETTLING_ROUNDS, SETTLING_SECONDS = 64, 2.0
+"""Rounds after which what is captured again and again is compared with Python, if calls are short."""
+SETTLING_ROUNDS_OF_LONG_CALLS = 24
+"""The same for what takes longer than these seconds: fewer pairs are measured of calls over a millisecond."""
 ROUNDS, SECONDS = 11, 0.6
 """At most so many rounds of each way, and seconds of both."""
 WORST = 10
@@ -115,7 +117,7 @@ def _settled(way: Round) -> bool:
     try:
         for k in range(SETTLING_ROUNDS):
             way()
-            if k >= 3 and process_time() > end:
+            if k >= SETTLING_ROUNDS_OF_LONG_CALLS and process_time() > end:
                 break
     except Exception:
         return False

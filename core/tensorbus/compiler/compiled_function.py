@@ -129,6 +129,8 @@ class CompiledFunction(Generic[P, R]):
                 return entry.run_in_python(lambda: self._function(*args, **kwargs))
             if out is not GUARD_MISS:
                 return out  # type: ignore[no-any-return]
+        if self._tracing is not None and self._tracing.eager_wins:
+            return self._function(*args, **kwargs)
         if self._segmentation is not None and not self._segmentation.withdrawn:
             return self._segmentation.callee(self._function)(*args, **kwargs)  # type: ignore[no-any-return]
         return self._miss(args, kwargs)

@@ -10,8 +10,6 @@ from math import prod
 from types import CodeType
 from typing import Any, Final
 
-from ..devices.device import Device
-from ..errors import TensorbusError
 from ..nn.module import Module
 from ..ops.definition import USER, table
 from ..system import env
@@ -19,13 +17,11 @@ from ..system.user_frame import user_frame
 from ..tracing.sym_int import is_open
 from .capture.break_sites import BreakSites, Position
 from .programs.op_trace import OpTrace
-from .programs.program_cache import COMPILE_SINGLE_USE_ELEMENTS
+from .programs.program_cache import fits_in_memory
 from .replay.eager_comparison import EagerComparison
 
 _WEIGHTS: Final = {"light": 1, "function": 4, "heavy": 8}
 """The work of an op for each element that it reads or writes, by its cost."""
-_MEMORY_PART: Final = 4
-"""Of how much free memory all values of a large program together may take one part, for Python to run it."""
 TOLD_FROM: Final = 200e-6
 """The seconds of a call from which a warning says that Python is faster; ``explain`` says it of any."""
 
@@ -50,10 +46,8 @@ def may_be_compared(traces: Sequence[OpTrace]) -> bool:
     for trace in traces:
         if trace.is_symbolic or any(op in table and table[op].family == USER for op in _ops(trace)):
             return False
-        if trace.elements() >= COMPILE_SINGLE_USE_ELEMENTS:
-            values = sum(prod(e.spec.shape) * e.spec.dtype.itemsize for e in trace.nodes)
-            if values * _MEMORY_PART > _free_memory(trace.device):
-                return False
+        if not fits_in_memory(trace):
+            return False
     return True
 
 
@@ -94,13 +88,3 @@ def warn_of_loss(name: str, comparison: EagerComparison, line: str) -> None:
 
 def _ops(trace: OpTrace) -> set[str]:
     return {node.op for node in trace.nodes}
-
-
-def _free_memory(device: Device) -> float:
-    """Return the bytes that a device says are free; 0 where it does not."""
-    try:
-        stats, properties = device.memory_stats(), device.properties
-    except TensorbusError:
-        return 0
-    total = stats.total if stats.total is not None else properties.memory
-    return 0 if total is None else total - stats.allocated

@@ -55,7 +55,8 @@ def called_until_decided(step: Any, *args: Any, limit: int = 60) -> tuple[int, l
 @pytest.mark.parametrize(
     ("compiled", "eager", "wins", "measured"),
     [
-        pytest.param(1 * MS, 30 * MS, False, 3, id="far-faster"),
+        pytest.param(10 * MS, 300 * MS, False, 3, id="far-faster"),
+        pytest.param(1 * MS, 30 * MS, False, 5, id="far-faster-and-short"),
         pytest.param(2 * MS, 5 * MS, False, 5, id="clearly-faster"),
         pytest.param(2 * MS, 2.2 * MS, False, 9, id="a-little-faster"),
         pytest.param(2 * MS, 1.95 * MS, False, 3 + 2 * PAIRS, id="not-worth-it"),
@@ -95,6 +96,22 @@ def test_the_faster_way_is_kept(
     text = str(tb.compile.explain(step)(x))
     assert ("it is slower as a program" in text) is wins
     assert ("us in Python: Python runs it" in text) is wins
+
+
+@pytest.mark.parametrize("interrupted", [{0}, {1}, {2, 3}, {1, 2, 3}])
+def test_calls_that_waited_for_the_processor_do_not_decide(
+    monkeypatch: pytest.MonkeyPatch, interrupted: set[int]
+) -> None:
+    calls = iter(range(100))
+
+    def seconds(is_eager: bool) -> float:
+        return (40 * MS if next(calls) in interrupted else 1 * MS) if is_eager else 2 * MS
+
+    clock(monkeypatch, seconds)
+    step = tb.compile(lambda x: (x * 2).sum(), compare_eager=True)
+    called_until_decided(step, tb.ones((3,)))
+    (entry,) = step.replays
+    assert entry.comparison.eager_wins is True
 
 
 def test_another_guard_set_is_measured_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

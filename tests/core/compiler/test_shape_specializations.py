@@ -6,7 +6,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import nn
 from tensorbus.compiler.programs import program_cache as executables
-from tensorbus.compiler.programs.program_cache import COMPILE_SINGLE_USE_ELEMENTS, ShapeSpecializations
+from tensorbus.compiler.programs.program_cache import LARGE_ELEMENTS, ShapeSpecializations
 
 from error_bounds import assert_alike
 
@@ -64,7 +64,7 @@ def test_later_sizes_are_compiled_when_python_has_spent_as_long(family) -> None:
 @pytest.mark.full
 def test_large_sizes_are_compiled_at_once(family) -> None:
     compiled = tb.compile(
-        lambda x: tb.broadcast_to(x.sum(), (2, COMPILE_SINGLE_USE_ELEMENTS)).sum() + x.mean(), dynamic=True
+        lambda x: tb.broadcast_to(x.sum(), (2, LARGE_ELEMENTS)).sum() + x.mean(), dynamic=True
     )
     for n in range(2, 42):
         compiled(tb.ones(n))

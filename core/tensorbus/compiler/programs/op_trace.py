@@ -90,6 +90,11 @@ class OpTrace:
         """Return how many elements all values have together, for these sizes."""
         return sum(prod(e.spec.shape) for e in self._substituted(range(len(self.nodes)), sizes))
 
+    def nbytes(self) -> int:
+        """Return how many bytes all values take together."""
+        nodes = self._substituted(range(len(self.nodes)), {})
+        return sum(prod(e.spec.shape) * e.spec.dtype.itemsize for e in nodes)
+
     def detached(self) -> OpTrace:
         """Return what was recorded without the values it was recorded with, which it would keep alive."""
         detached = copy(self)

@@ -14,6 +14,7 @@ from ...backend_interface.compilation import CompileRequest, SymbolicProgram
 from ...backend_interface.graph import Graph
 from ...devices.device import Device
 from ...dispatch import kernel_preference
+from ...errors import TensorbusError
 from ...executors.library_call import called
 from ...graph.verify import verify
 from ...system import env, fork_safe_locks
@@ -41,8 +42,10 @@ MAX_SPECIAL_PLANS: Final = 4
 """The number of plans that needed a length as an integer, and serve that one."""
 MAX_REMEMBERED_SIZES: Final = 4096
 """The number of sets of sizes whose seconds in Python are remembered."""
-COMPILE_SINGLE_USE_ELEMENTS: Final = 1 << 26
-"""The number of elements, of all values together, from which a program is compiled even for one run."""
+LARGE_ELEMENTS: Final = 1 << 26
+"""The number of elements, of all values together, from which memory may be lacking for Python to run it."""
+MEMORY_PART: Final = 4
+"""Of how much free memory all values of a large program together may take one part, for Python to run it."""
 
 
 _programs: OrderedDict[Any, CompiledProgram] = OrderedDict()
@@ -133,7 +136,7 @@ class ShapeSpecializations:
         if program is not None:
             return program
         if self._plans and self._plans_made:
-            large = self.trace.elements(sizes) >= COMPILE_SINGLE_USE_ELEMENTS
+            large = self.trace.elements(sizes) >= LARGE_ELEMENTS
             self._missed += 1
             served = self._served if self._missed > MIN_MISSED_SIZES else 1
             if self._unplanned_seconds * max(served, 1) < self._plan_seconds and not large:
@@ -147,7 +150,7 @@ class ShapeSpecializations:
             spent = self._python_seconds.get(key)
             if spent is None:  # a program needs less memory than Python, which matters for the largest
                 spent = self._python_seconds[key] = (
-                    inf if self.trace.elements(sizes) >= COMPILE_SINGLE_USE_ELEMENTS else 0.0
+                    inf if self.trace.elements(sizes) >= LARGE_ELEMENTS else 0.0
                 )
                 while len(self._python_seconds) > MAX_REMEMBERED_SIZES:
                     self._python_seconds.popitem(last=False)
@@ -302,19 +305,37 @@ def _program_key(
 def compile_single_use(
     trace: OpTrace, outputs: Sequence[int], mode: str, inputs: Sequence[int] | None = None
 ) -> CompiledProgram:
-    """Return a program for a single run: kernel by kernel, unless its values are large.
+    """Return a program for a single run: kernel by kernel, unless its values may not fit into memory.
 
-    For those compiled code needs a fraction of the memory, and later runs need most of its kernels as well.
+    Compiled code needs a fraction of the memory, but takes longer to compile than kernels take to run once.
+    Later runs share few of a large program's kernels: they write to the places of state, as this one may not.
     ``TENSORBUS_DUMP`` shows programs of a single run too.
     """
     input_places = trace.inputs if inputs is None else inputs
-    if trace.elements() >= COMPILE_SINGLE_USE_ELEMENTS or env.dump_dir() is not None:
+    if env.dump_dir() is not None or not fits_in_memory(trace):
         return _lookup_or_compile(trace, outputs, input_places, {}, mode, {})
     from ...executors.kernel_interpreter import Interpreting
 
     graph = trace.graph(outputs, input_places)
     request = CompileRequest(graph=graph, index=trace.device.index, mode=mode)
     return CompiledProgram(graph, Interpreting(trace.device.type).compile(request), trace.device)
+
+
+def fits_in_memory(trace: OpTrace) -> bool:
+    """Return whether a trace may be run kernel by kernel: its values are few, or memory is free for them."""
+    if trace.elements() < LARGE_ELEMENTS:
+        return True
+    return trace.nbytes() * MEMORY_PART <= _free_memory(trace.device)
+
+
+def _free_memory(device: Device) -> float:
+    """Return the bytes that a device says are free; 0 where it does not."""
+    try:
+        stats, properties = device.memory_stats(), device.properties
+    except TensorbusError:
+        return 0
+    total = stats.total if stats.total is not None else properties.memory
+    return 0 if total is None else total - stats.allocated
 
 
 def _compile(device: Device, graph: Graph, reused_inputs: Mapping[int, int], mode: str) -> CompiledProgram:

@@ -40,7 +40,10 @@ SHORT_CALL_SECONDS: Final = 1e-3
 MAX_CALLS: Final = 8
 """The number of calls that a turn waits for a backward pass; then backward does not count."""
 CLEAR: Final = 2.0
-"""By how many times the program has to be faster for one pair to decide; five times that in the warm-up."""
+"""By how many times the program has to be faster than any call of Python's for one pair to decide."""
+FAR, LONG_CALL_SECONDS = 10.0, 0.1
+"""By how many times the program has to be faster to decide in the warm-up, which has one call of Python only:
+of so many seconds at least. A short one may have waited for the processor, or for kernels to be compiled."""
 WORTHWHILE: Final = 0.95
 """Python takes over where it needs at most this part of the program's time."""
 DETOUR: Final = 1e-6
@@ -214,8 +217,9 @@ class EagerComparison:
         self._turn += 1
         self._calls = self._passes = 0
         self._spent = 0.0
+        python = min(self._seconds[True], default=0.0)  # waiting makes a call longer, and never shorter
         if self._turn == len(WARM_UP):
-            if self._seconds[True][-1] > 5 * CLEAR * self._seconds[False][-1]:
+            if python > max(FAR * self._seconds[False][-1], LONG_CALL_SECONDS):
                 self._decide(False)
             return
         compiled, eager = self._counted()
@@ -223,7 +227,8 @@ class EagerComparison:
             return
         ratios = [(e + DETOUR) / max(c, 1e-9) for c, e in zip(compiled, eager, strict=True)]
         count = PAIRS if min(compiled) > SHORT_CALL_SECONDS else PAIRS_OF_SHORT_CALLS
-        if ratios[-1] > CLEAR or (len(ratios) >= FEW_PAIRS and min(ratios) > 1.0):
+        is_clear = python > CLEAR * min(compiled)
+        if is_clear or (len(ratios) >= FEW_PAIRS and min(ratios) > 1.0 and python > min(compiled)):
             self._decide(False)
         elif len(ratios) >= count:
             least = (min(eager) + DETOUR) / max(min(compiled), 1e-9)
