@@ -284,7 +284,7 @@ def test_creation_never_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorbus.dispatch import kernel_tables
 
     tb.zeros(1, device="refdev")
-    monkeypatch.setattr(kernel_tables.tables_of("refdev"), "candidates", lambda op: [])
+    monkeypatch.setattr(kernel_tables.tables_of("refdev"), "ordered", lambda op: [])
     with tb.fallback("allow"), pytest.raises(tb.UnsupportedOpError, match="full: no kernel on refdev:0"):
         tb.full((7, 7, 7), 1.5, device="refdev")
 

@@ -18,7 +18,7 @@ from ..devices.device import Device, ValueType
 from ..errors import PluginError, TensorbusError
 from ..ops.definition import table
 from .host_fallback import refusal
-from .kernel_tables import OwnedKernel, in_order, tables_of
+from .kernel_tables import OwnedKernel, tables_of
 from .modes import value_modes
 from .signature import Signature
 
@@ -106,7 +106,7 @@ def candidates_of(signature: Signature) -> tuple[Candidate, ...]:
 
 def judge(op: str, call: Call, device: Device) -> list[Verdict]:
     """Return every kernel of ``op`` on ``device``, best first, each with its verdict on ``call``."""
-    return [_judged(each, call) for each in in_order(op, tables_of(device.type).candidates(op))]
+    return [_judged(each, call) for each in tables_of(device.type).ordered(op)]
 
 
 def _judged(owned: OwnedKernel, call: Call) -> Verdict:

@@ -31,6 +31,7 @@ class KernelTables:
         own, *others = self._backend.kernels or [("", {})]
         self._tables = [own, *sorted(others, key=lambda table: table[0])]
         self._dtypes: dict[int, frozenset[DType]] = {}
+        self._ordered: dict[str, tuple[OwnedKernel | None, Sequence[OwnedKernel]]] = {}
         fused = (kernel.programs for entry in own[1].values() for kernel in _kernels_of(entry))
         self.fused = next((each for each in fused if each is not None), None)
 
@@ -39,6 +40,14 @@ class KernelTables:
         kernels = [(owner, kernel) for owner, table in self._tables for kernel in _kernels_of(table.get(op))]
         own = program_kernels(op).get(self._type)
         return kernels if own is None else [own, *kernels]
+
+    def ordered(self, op: str) -> Sequence[OwnedKernel]:
+        """Return the kernels for ``op``, best first; put in order once for as long as they are the same."""
+        own = program_kernels(op).get(self._type)
+        known = self._ordered.get(op)
+        if known is None or known[0] is not own:
+            known = self._ordered[op] = own, in_order(op, self.candidates(op))
+        return known[1]
 
     def dtypes(self, index: int) -> frozenset[DType]:
         """Return what the unit computes in."""
