@@ -334,6 +334,22 @@ def test_views_whose_base_is_gone_show_one_another(device: str) -> None:
     assert (a.tolist(), c[0].tolist()) == ([10, 11, 12, 0], [10, 0])
 
 
+def test_what_takes_no_writes_shows_others_of_a_base_that_is_gone(device: str) -> None:
+    """Of elements that show several times, in a broadcast tensor or in windows, one is all that there is."""
+    x = tb.asarray([1, 2, 3, 4, 5], device=device)
+    wide, row = tb.broadcast_to(x, (2, 5)), x[1:3]
+    none, windows = tb.broadcast_to(x[:1], (0,)), x.unfold(0, 3, 2)
+    del x
+    row += 10
+    assert wide.tolist() == [[1, 12, 13, 4, 5]] * 2
+    assert (windows.tolist(), none.shape) == ([[1, 12, 13], [13, 4, 5]], (0,))
+    y = tb.asarray(7, device=device)
+    twice, line = tb.moveaxis(tb.broadcast_to(y, (2,)), 0, 0), y[None]
+    del y
+    line[0] = 3
+    assert (twice.tolist(), line.tolist()) == ([3, 3], [3])
+
+
 def test_equal_views_whose_base_is_gone_lend_what_they_show(device: str) -> None:
     for take in (
         lambda x: (x.T, x.detach()),

@@ -167,26 +167,31 @@ def _check(windows: list[Window], log: list[str]) -> None:
             )
 
 
-@fault("views.writes", trials=4)
-def writes(draw: random.Random) -> None:
-    """Writes to any view are seen in all that show the same elements, and nowhere else."""
-    device = draw.choice(devices())
+def _base(draw: random.Random) -> tuple[Any, str]:
+    """Return random elements, and their dtype and shape in words."""
     shape = tuple(draw.choice([0, 1, 2, 3, 4, 5]) for _ in range(draw.randrange(4)))
     dtype = draw.choice(_DTYPES)
     values = np.random.default_rng(draw.getrandbits(32)).integers(0, 9, shape).astype(dtype)
-    flat = values.reshape(-1).copy()
-    x = tb.asarray(values, device=device)
-    places = np.arange(flat.size).reshape(shape)
-    windows = [Window(x, places, flat, True, "base")]
-    log = [f"base of {dtype} {shape} on {device}"]
-    for _ in range(draw.randrange(4, 24)):
+    return values, f"base of {dtype} {shape}"
+
+
+def _window_of(x: Any, values: Any) -> Window:
+    """Return the window that shows all of a base."""
+    return Window(x, np.arange(values.size).reshape(values.shape), values.reshape(-1).copy(), True, "base")
+
+
+def _steps(
+    draw: random.Random, windows: list[Window], log: list[str], count: int, *, lends: bool, look: bool
+) -> None:
+    """Make ``count`` views, arrays that memory is lent to, and writes; ``look`` at all after each."""
+    for _ in range(count):
         if len(windows) > _MOST_WINDOWS or (len(windows) > 1 and draw.random() < 0.08):
             gone = windows.pop(draw.randrange(len(windows)))
             log.append(f"{gone.how} is let go of")
             del gone
         window = draw.choice(windows)
         tensor = _of(window.shown) is tb
-        if device == "cpu" and tensor and window.takes_writes and draw.random() < 0.15:
+        if lends and tensor and window.takes_writes and draw.random() < 0.15:
             windows.append(_lent(draw, window))
             log.append(windows[-1].how)
         elif tensor and draw.random() < 0.45:
@@ -194,6 +199,51 @@ def writes(draw: random.Random) -> None:
             log.append(windows[-1].how)
         elif window.takes_writes:
             log.append(f"{window.how}{_write(draw, window, windows)}")
-        elif window.places.size:
+        elif look and window.places.size:
             _refuses(window, "; ".join(log))
+        if look:
+            _check(windows, log)
+
+
+@fault("views.writes", trials=4)
+def writes(draw: random.Random) -> None:
+    """Writes to any view are seen in all that show the same elements, and nowhere else."""
+    device = draw.choice(devices())
+    values, words = _base(draw)
+    windows = [_window_of(tb.asarray(values, device=device), values)]
+    log = [f"{words} on {device}"]
+    _steps(draw, windows, log, draw.randrange(4, 24), lends=device == "cpu", look=True)
+
+
+@fault("views.compiled", trials=1)
+def compiled(draw: random.Random) -> None:
+    """A compiled function that views its operand and writes to it leaves there, and returns, the same.
+
+    What it returns are views still, and so are those that there were before the call.
+    """
+    device = draw.choice(devices())
+    values, words = _base(draw)
+    seed, count, before = draw.getrandbits(32), draw.randrange(2, 10), draw.random() < 0.5
+
+    def steps(window: Window, log: list[str]) -> list[Window]:
+        windows = [window]
+        _steps(random.Random(seed), windows, log, count, lends=False, look=False)
+        return windows
+
+    def run(x: Any) -> tuple[Any, ...]:
+        return tuple([window.shown for window in steps(_window_of(x, values), [])])
+
+    function = tb.compile(run)
+    for number in range(2):
+        x, log = tb.asarray(values, device=device), [f"{words} on {device}, call {number}"]
+        base = _window_of(x, values)
+        windows = [base, *([replace(base, shown=x[...], how="view from before")] if before else [])]
+        results = function(x)
+        eager = steps(replace(base, shown=tb.asarray(values, device=device)), log)
+        windows += [replace(w, shown=result) for w, result in zip(eager, results, strict=True)]
         _check(windows, log)
+        for _ in range(2):
+            window = draw.choice(windows)
+            if window.takes_writes:
+                log.append(f"then {window.how}{_write(draw, window, windows)}")
+                _check(windows, log)

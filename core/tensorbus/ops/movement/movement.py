@@ -36,6 +36,16 @@ def _broadcast_strides(strides: Strides, own: Shape, /, shape: Shape) -> Strides
     return (0,) * lead + tuple(0 if n != length else s for s, n, length in aligned)
 
 
+def _broadcast_put(base: Any, value: Any, own: Shape, /, **_: Any) -> Any:
+    """Return what the result was broadcast from. One without elements shows nothing of it."""
+    if prod(value.shape) == prod(own):
+        return reshape(value, own)
+    if 0 in value.shape:
+        return base
+    lead = (1,) * (len(value.shape) - len(own))
+    return reshape(slice(value, (0,) * len(value.shape), lead + own, (1,) * len(value.shape)), own)
+
+
 broadcast_to = movement(
     "broadcast_to",
     arguments=lambda x, /, shape: ((x,), {"shape": as_shape("broadcast_to", shape)}),
@@ -44,7 +54,7 @@ broadcast_to = movement(
     batch=broadcast,
     shard=sharding_rules.broadcast_to,
     view=ViewRule(
-        put=lambda base, value, own, /, **_: reshape(value, own),
+        put=_broadcast_put,
         refuses="one element of the tensor that it was broadcast from shows at several places",
         strides=_broadcast_strides,
     ),

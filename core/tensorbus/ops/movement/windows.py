@@ -30,6 +30,14 @@ def _windows_infer(specs: tuple[Spec, ...], *, size: Shape, stride: Shape, dilat
     return Spec((*lead, *counts, *size), specs[0].dtype)
 
 
+def _windows_put(base: Any, value: Any, own: Shape, /, **attrs: Any) -> Any:
+    """Return the base with what the windows show, each element from any of those that have it."""
+    count = prod(own)
+    places = windows(reshape(table["iota"](count, device=value.device), own), **attrs)
+    line = table["scatter"](reshape(base, (count,)), reshape(value, (-1,)), reshape(places, (-1,)))
+    return reshape(line, own)
+
+
 windows: Op[...] = movement(
     "windows",
     arguments=lambda x, /, size, stride, dilation: (
@@ -42,7 +50,7 @@ windows: Op[...] = movement(
     batch=unchanged("windows"),
     shard=sharding_rules.windows(1),
     view=ViewRule(
-        put=lambda base, value, own, /, **_: reshape(value, own),
+        put=_windows_put,
         refuses="windows may overlap, so that one element shows at several places",
         refuses_all=True,
     ),
