@@ -25,6 +25,7 @@ WORDS: Final = {
     r"\bwalks? (of|over|along|through) (rows?|columns?|elements|an? )|\bwalked by\b": "loop",
     r"\bendings\b": "last-block epilogue",
     r"\bdrifting\b": "varying",
+    r"(?<!-)\bitems? (of|in|to) an? (work-?)?group\b|\blight work-items?\b": "work-item",
     r"\bsettles?\b|\bsettled\b|\bsettle[sd]?_\w+": "materialize",
     r"\brecordings?\b(?! (function|history|of a))|\b[Rr]ecorders?\b": "tracer, trace",
     r"\bjoined (function|program|op|call)s?\b|\bjoined\(": "eager fusion",
@@ -61,6 +62,11 @@ CLASSES: Final = {
     "Derivative": "BackwardProgram", "Bundle": "UpdateBatch", "Ready": "PreparedRun",
 }  # fmt: skip
 """Names of classes, each with what the field calls such a thing."""
+NAMES: Final = re.compile(
+    r"^ *(?:(?:async )?def )?_?(made|found|given|told|kept|brought|said)(?:\(|: [^=]+= | = )",
+    re.MULTILINE,
+)
+"""Names of functions and locals for which there is always a better one: what the thing is."""
 _CLASS: Final = re.compile(rf"^ *class _*({'|'.join(CLASSES)})\b", re.MULTILINE)
 _SKIPPED: Final = (
     "CHANGELOG.md", "docs/decisions/", "docs/glossary.md", "benchmarks/", "scripts/",
@@ -99,6 +105,9 @@ def _in_names(name: str, text: str) -> Iterator[str]:
     module = Path(name).stem.lstrip("_")
     if module in MODULES:
         yield f"{name}: a module {module!r}; the field says: {MODULES[module]}"
+    for match in NAMES.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield f"{name}:{line}: a name {match[1]!r}: it may be a plan, a function, a message, a cache"
     for match in _CLASS.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         yield f"{name}:{line}: a class {match[1]!r}; the field says: {CLASSES[match[1]]}"

@@ -23,7 +23,7 @@ from metal_programs import MSL
 
 pytestmark = [needs_compiler, needs_host, pytest.mark.full]
 SHARED = 32768
-"""How many bytes the items of a group may share."""
+"""How many bytes the work-items of a group may share."""
 
 
 def program_of(function: Callable[..., Any], *specs: Any) -> Program:

@@ -1,4 +1,4 @@
-"""Rows that work-items of a workgroup share: kernels with shared arrays and barriers, run beside NumPy."""
+"""Rows that work-items of a workgroup share: kernels with shared arrays and barriers, beside NumPy."""
 
 from __future__ import annotations
 

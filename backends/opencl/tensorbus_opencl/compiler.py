@@ -107,7 +107,7 @@ class OpenclCompiler:
             Knob(name="lanes", usual=target.lanes, values=lanes, what="elements of a vector"),
             Knob(name="tile_rows", usual=target.tile_rows, values=(2, 4, 8), what="rows of a product's tile"),
             Knob(name="tasks_to_fill", usual=target.tasks_to_fill, values=tasks, what=parts),
-            Knob(name="most", usual=0, values=most, what="items of a work-group, 0: by size", each=True),
+            Knob(name="most", usual=0, values=most, what="work-items of a work-group, 0: by size", each=True),
         )
 
     def prepare(
@@ -286,7 +286,7 @@ def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...
     """Return the global and the local size of a launch; the first is a multiple of the second.
 
     Groups hold whole rows where these fit, as vector units are filled from neighbours, and are few enough to
-    keep all cores busy. Solo items share axis 0. ``largest``: the most items that a group may have.
+    keep all cores busy. Tasks share axis 0. ``largest``: the most work-items that a group may have.
     """
     grid = launch.grid or (1,)
     if launch.group:

@@ -39,7 +39,7 @@ class DialectLowering:
     ``library`` names the ops that its eager kernels do better than what is generated; ``served`` those for
     which that holds in programs in which a kernel of the device serves every one. The compiler may have
     ``knobs(index)``, choices for core to measure: fields of the dialect's target by their names, and
-    ``most``, the most items of a group in each launch; ``player(script)``, which says of a program how it
+    ``most``, the most work-items of a group in each launch; ``player(script)``, which says how a program
     is run as a whole, or None; and ``row_stride``, ``axis_orders``, ``side_output`` and
     ``prefers_generated``, those of ``Library``.
     """

@@ -104,14 +104,14 @@ class Heuristics:
     """The most elements of a float sum that are added one after the other: the error of the sum is that of as
     many additions for each level of blocks, and of few blocks what joins them would show beside the loads."""
     lanes_in_two_steps: int = 32
-    """From how many lanes on what a row has beside whole steps of all of them is walked in fewer first: rows
+    """From how many lanes on what a row has beside whole steps of all of them is taken in fewer first: rows
     that are not whole lanes have much of it."""
     lanes_second_share: int = 8
     """By which factor fewer."""
     row_min_chunk: int = 1024
     """The fewest elements of a chunk of a row that tasks reduce."""
     column_chunk: int = 128
-    """The fewest rows of a chunk of columns that work-items walk down side by side."""
+    """The fewest rows of a chunk of columns that work-items go down side by side."""
     serial_join_max_parts: int = 1024
     """The most parts that a work-item joins alone."""
     workgroup_join_max_parts: int = 4096

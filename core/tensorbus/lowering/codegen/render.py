@@ -1,4 +1,4 @@
-"""Loop IR to source text: one walk, with a dialect's data. The only code that writes a device's language."""
+"""Loop IR to source text, with a dialect's data: the only code that writes a device's language."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FREE: Final = -1
 """Stands for the axis of a row that an index chooses an element of."""
 
 
-def walked(shape: Shape) -> tuple[int, ...]:
+def loop_axes(shape: Shape) -> tuple[int, ...]:
     """Return the axes that a domain of this shape has: those longer than 1."""
     return tuple(k for k, n in enumerate(shape) if n != 1)
 
@@ -80,7 +80,7 @@ def picked(node: Node, access: Access, reduced: Sequence[int] = ()) -> tuple[int
     """Return how a gather takes one element of each row; None for any other.
 
     That is ``x[0, 1, 2 ..., index]``: the number of the axis that ``index`` is for, and the access of ``x``,
-    in which that axis is ``FREE``. Rows are walked along ``reduced``: what has elements there takes many.
+    in which that axis is ``FREE``. Rows are read along ``reduced``: what has elements there takes many.
     """
     if node.op != "gather" or FREE in access or not set(access).isdisjoint(reduced):
         return None
@@ -102,7 +102,7 @@ def picked(node: Node, access: Access, reduced: Sequence[int] = ()) -> tuple[int
 
 
 def reads(root: Node, access: Access | None, reduced: tuple[int, ...], stop: Container[Node]) -> list[Read]:
-    """Return every node that computing ``root`` comes to, once for each access; ``stop`` nodes end the walk.
+    """Return every node that computing ``root`` comes to, once an access; ``stop`` nodes end the search.
 
     ``root`` itself is followed. Nodes behind others than elementwise ones have no access.
     """

@@ -1,7 +1,7 @@
 """A group of roots as a graph over one domain: every node has the domain's axes, or 1 in their place.
 
 Broadcasts, permutations and added axes are gone: leaves are strided views over the domain. Neighbouring axes
-that everything walks as one are one. What reads elements elsewhere stays as it was, behind a reshape.
+that everything loops over as one are one. What reads elements elsewhere stays as it was, behind a reshape.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class DomainKernel:
 
     def inliner(self, builder: Builder) -> tuple[Inliner, dict[str, int]]:
         """Return what reads this group, and the slots of the buffer names it uses."""
-        job = KernelTask(
+        task = KernelTask(
             root=self.nodes[-1], inputs=self.inputs, scalars=self.scalars, out=-1, sized=self.sized
         )
-        return job.inliner(builder, self.graph)
+        return task.inliner(builder, self.graph)
 
     def spans_domain(self, node: Node) -> bool:
         """Return whether a node has an element for each of the domain, not only for each row."""
@@ -217,7 +217,7 @@ def canonical(
 
 
 def collapsed(fused: DomainKernel) -> DomainKernel:
-    """Return the group with neighbouring axes joined where all leaves and outputs walk them as one."""
+    """Return the group with neighbouring axes joined where reads and outputs loop over them as one."""
     graph, domain = fused.graph, fused.domain
     rank = len(domain)
     if 0 in domain or any(n.op not in PLAIN for n in graph):

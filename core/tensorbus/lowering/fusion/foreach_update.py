@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...backend_interface.graph import Graph, Node
 from ...graph.rewrite import rebuild
 from ..op_sets import INSIDE
-from .access_map import own_access, walked
+from .access_map import loop_axes, own_access
 from .fusion_groups import FusionGroup, StoredValue
 
 
@@ -42,5 +42,5 @@ def opened(group: FusionGroup, parts: Sequence[Node]) -> dict[Node, StoredValue]
 def group_of(group: FusionGroup, roots: Sequence[StoredValue]) -> FusionGroup:
     """Return the group of a fused update as that of the roots that compute its results."""
     shape = roots[0].node.spec.shape
-    domain = tuple(shape[k] for k in walked(shape))
+    domain = tuple(shape[k] for k in loop_axes(shape))
     return replace(group, domain=domain, reduced=(), roots={id(root.node): root for root in roots})

@@ -19,7 +19,7 @@ from ...tracing.sym_int import near
 from ..ir.layout import Shape
 from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
-from .access_map import FREE, Access, Read, own_access, picked, reads, walked
+from .access_map import FREE, Access, Read, loop_axes, own_access, picked, reads
 from .materialize import is_computed_stack, large_products
 
 
@@ -56,7 +56,7 @@ class FusionGroup:
 
     @property
     def multi_pass(self) -> bool:
-        """True where something of the whole domain needs a reduction: its rows are walked more than once."""
+        """True where something of the whole domain needs a reduction: its rows are read more than once."""
         after: set[int] = set()
         for root in self.roots.values():
             depends = any(id(node) in after for node, _ in root.reads)
@@ -187,7 +187,7 @@ class GroupBuilder:
         stops = tuple([(n, None if closed else at) for n, at in body if n in self._stop and n is not node])
         stack = node.op == "concat" and is_computed_stack(node, self.target.heuristics)
         closed = closed or 0 in shape or stack
-        domain = tuple(shape[k] for k in walked(shape))
+        domain = tuple(shape[k] for k in loop_axes(shape))
         picks = [
             (n, pick) for n, at in body
             if n.op == "gather" and at is not None and (pick := picked(n, at, reduced)) is not None

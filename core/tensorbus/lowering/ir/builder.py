@@ -64,12 +64,12 @@ class Launch:
 
     @property
     def group(self) -> int:
-        """How many items along axis 0 are a group of their own; 0: any number."""
+        """How many work-items along axis 0 are a group of their own; 0: any number."""
         return self.kernel.group
 
     @property
     def shares(self) -> bool:
-        """Whether a group has memory of its own, or its items wait for each other."""
+        """Whether a group has memory of its own, or its work-items wait for each other."""
         return any(map(_is_common, self.kernel.body))
 
 

@@ -28,7 +28,7 @@ COUNTS_SLOT = -2
 class KernelTask:
     """``root`` over ``inputs`` (by node id: where each lies), written to slot ``out``.
 
-    ``strides`` are those of the result over the root's domain where a schedule walks it in another order;
+    ``strides`` are those of the result over the root's domain where a schedule goes over it in another order;
     None: packed. ``sized`` says that float constants may come from lengths, so that they are parameters.
     """
 
@@ -163,20 +163,20 @@ Loops = list[tuple[Var, Expr, int]]
 def parallel_loops(
     b: Builder, lengths: Sequence[Expr], values: Sequence[int], second: int | None = None
 ) -> tuple[tuple[Expr, ...], Loops]:
-    """Return indices over axes that are walked in parallel, and the loops: last axis on grid axis 0.
+    """Return indices over axes that run in parallel, and the loops: last axis on grid axis 0.
 
-    Axis ``second`` (None: the last but one) is on grid axis 1; the others are walked as one, on grid axis 2.
+    Axis ``second`` (None: the last but one) is on grid axis 1; the others are one loop, on grid axis 2.
     An axis of length 1 has no loop.
     """
     index: list[Expr] = [ZERO] * len(lengths)
     loops: Loops = []
-    walked = [k for k, length in enumerate(lengths) if length != ONE]
-    near = walked[-1:] + (walked[-2:-1] if second is None else [second])
+    long = [k for k, length in enumerate(lengths) if length != ONE]
+    near = long[-1:] + (long[-2:-1] if second is None else [second])
     for axis, k in enumerate(near):
         var = Var(f"i{axis}", INDEX)
         index[k] = var
         loops.append((var, lengths[k], values[k]))
-    outer = [k for k in walked if k not in near]
+    outer = [k for k in long if k not in near]
     if outer:
         var = Var("i2", INDEX)
         total = prod(values[k] for k in outer)

@@ -133,5 +133,5 @@ def factor_groups(old: Shape, new: Shape) -> list[tuple[tuple[int, ...], tuple[i
 
 
 def joinable(shape: Shape, strides: Sequence[int], axis: int) -> bool:
-    """Return whether axes ``axis`` and ``axis + 1`` can be walked as one."""
+    """Return whether axes ``axis`` and ``axis + 1`` can be one loop."""
     return strides[axis] == strides[axis + 1] * shape[axis + 1]

@@ -19,7 +19,7 @@ from ..ir.loop_ir import INDEX, Apply, Kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelBatch:
-    """Steps that do not depend on each other: one job, or one launch, for all of them.
+    """Steps that do not depend on each other: one task, or one launch, for all of them.
 
     Equal kernels stand side by side, and are one object.
     """

@@ -1,4 +1,4 @@
-"""The schedule of matmul: each item makes a small tile of the result in vector registers.
+"""The schedule of matmul: each work-item makes a small tile of the result in vector registers.
 
 The right operand is packed into panels as wide as a tile, which makes every load a whole vector, pads the
 last panel with zeros and keeps a panel in cache while rows pass by. A product with few tiles and a long inner
@@ -231,7 +231,7 @@ def _product(
             for v in range(tile.vectors):
                 b.emit(Assign(sums[r][v], Apply("fma", (wide, vectors[v], sums[r][v]), dtype, tile.lanes)))
 
-    operand.walk(start, stop, lines, add)
+    operand.loop(start, stop, lines, add)
     whole = sizes.n % tile.columns == 0
     for r in range(tile.rows):
         line = ix.add(row, const(r))
@@ -253,7 +253,8 @@ def _product(
 class _Left:
     """The left operand of a product in its kernel: read where it lies, or computed from what does.
 
-    Items that are alone compute some elements of each row of a tile ahead: compilers make vectors of that.
+    Work-items that are alone compute some elements of each row of a tile ahead: compilers make vectors of
+    that.
     """
 
     def __init__(self, b: Builder, task: KernelTask, tile: _Tile, dtype: DType, target: Target) -> None:
@@ -279,7 +280,7 @@ class _Left:
         bases = [ix.add(begin, ix.multiply(row, b.size("x0_m", x.strides[-2]))) for row in rows]
         return [partial(self._loaded, b.let(base, "base"), b.size("x0_k", x.strides[-1])) for base in bases]
 
-    def walk(
+    def loop(
         self, start: Expr, stop: Expr, lines: Sequence[_Line],
         add: Callable[[Expr, Sequence[_Line]], None],
     ) -> None:  # fmt: skip

@@ -1,7 +1,7 @@
 """A workgroup: how its work-items divide a row among them, and reduce or scan across each other.
 
-Items that can read each other's registers join in these; the rest has arrays in the memory that the group
-shares.
+Work-items that can read each other's registers join in these; the rest has arrays in the memory that the
+group shares.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Workgroup:
     """``size`` work-items, a power of two; ``subgroup`` neighbours of them read each other's registers.
 
     The loop over them is the first of the kernel's. ``shared`` are the arrays that they have together,
-    ``read_ahead`` how many elements an item asks for before it waits for the first.
+    ``read_ahead`` how many elements a work-item asks for before it waits for the first.
     """
 
     b: Builder
@@ -47,7 +47,7 @@ class Workgroup:
 
     @classmethod
     def of(cls, b: Builder, size: int, target: Target) -> Workgroup:
-        """Return a workgroup of a target's, whose items read each other's registers where they can."""
+        """Return a workgroup of a target's, whose work-items read each other's registers where they can."""
         return cls(b, size, target.subgroup_size, target.heuristics.workgroup_read_ahead)
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Workgroup:
 
     @property
     def loop(self) -> tuple[Var, Expr, int]:
-        """The parallel loop over the items."""
+        """The parallel loop over the work-items."""
         return self.item, const(self.size), self.size
 
     def finished(self, launch: Launch, private: Sequence[Array] = ()) -> Launch:
@@ -68,7 +68,7 @@ class Workgroup:
     def strided_loop(
         self, bounds: Span, take: Callable[[Expr], None], lanes: int = 1, sums: AnyState | None = None
     ) -> None:
-        """Emit the loops in which an item takes every so manieth place within ``bounds``.
+        """Emit the loops in which a work-item takes every so manieth place within ``bounds``.
 
         A place stands for ``lanes`` elements, which are added to ``sums`` where there are any. Places of many
         turns are written one behind the other, so that all are asked for at once; then those of a few, and
@@ -97,7 +97,7 @@ class Workgroup:
         self, reducer: Reducer | ProductReducer, bounds: Span, element: Callable[[Expr], State], block: int,
         ordered: bool = False, lanes: int = 1,
     ) -> State:  # fmt: skip
-        """Emit the reduction of what is within ``bounds``; every item gets the result.
+        """Emit the reduction of what is within ``bounds``; every work-item gets the result.
 
         ``ordered`` says that a place is where its element lies in the row. With ``lanes`` the bounds are
         those of vectors of so many elements. ``block``: see ``blocked_sum.block_of``.
@@ -122,7 +122,7 @@ class Workgroup:
         return self.reduce_across(reducer, state)
 
     def reduce_across(self, reducer: Reducer | ProductReducer, state: State) -> State:
-        """Emit what joins the items' states; return what they come to, for every item."""
+        """Emit what joins the work-items' states; return what they come to, for every work-item."""
         return (
             self._shuffle_reduce(reducer, state)
             if self.subgroup
@@ -157,7 +157,7 @@ class Workgroup:
         return states
 
     def _tree_reduce_shared(self, reducer: Reducer | ProductReducer, state: State) -> State:
-        """By local memory, halving how many items have something to join."""
+        """By local memory, halving how many work-items have something to join."""
         b, names = self.b, self._shared_arrays(reducer)
 
         def read(at: Expr) -> State:
@@ -181,9 +181,10 @@ class Workgroup:
     def exclusive_scan(
         self, reducer: Reducer | ProductReducer, state: Sequence[Var], first: State
     ) -> tuple[State, State]:
-        """Emit the scan of the items' states, which are mutable.
+        """Emit the scan of the work-items' states, which are mutable.
 
-        Return what ``first`` and the items before each come to, for that item, and what all items come to.
+        Return what ``first`` and the work-items before each come to, for that work-item, and what all
+        work-items come to.
         """
         return (self._shuffle_scan if self.subgroup else self._scan_shared)(reducer, state, first)
 

@@ -23,7 +23,7 @@ from ...ir.loop_ir import INDEX, Apply, Expr, Select, Var
 from ...op_sets import accumulator
 from ...target import Target
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .score_code import BlockWalk, Numbers, ScoreCode, Side, negative_infinity
+from .score_code import BlockLoop, Numbers, ScoreCode, Side, negative_infinity
 from .tile import Operand, TileCode, cast, tile_shape
 
 
@@ -186,8 +186,8 @@ def emit_forward(
             rows = b.let(ix.minimum(ix.subtract(end, k), const(shape.deep)), "rows")
             tile_of_keys(k, rows, partial)
 
-    walk = BlockWalk(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
-    walk.walk(block, False, run_of_keys, None if parts is None else (part, parts.length))
+    blocks = BlockLoop(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
+    blocks.loop(block, False, run_of_keys, None if parts is None else (part, parts.length))
 
     def store_part() -> None:
         for name in ("partial", "sum", "top"):

@@ -21,7 +21,7 @@ from ...ir.loop_ir import INDEX, Apply, Expr, Load, Select, Var
 from ...target import Target
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .forward import Problem, tile_range, tiles_of
-from .score_code import BlockWalk, Numbers, ScoreCode, Side, negative_infinity
+from .score_code import BlockLoop, Numbers, ScoreCode, Side, negative_infinity
 from .tile import Operand, Shape, TileCode, cast, tile_shape
 
 _BEHIND: Final = "behind"
@@ -155,8 +155,8 @@ def _of_queries(p: Problem, request: ScheduleRequest, launches: LaunchList, behi
                     t.mask(j, u, numbers(start, j, u))
             code.accumulate(result, p.width, t.shares, key, start, rows)
 
-    walk = BlockWalk(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
-    walk.walk(block, False, run_of_keys)
+    blocks = BlockLoop(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
+    blocks.loop(block, False, run_of_keys)
     heads = ix.add(ix.multiply(batch, b.size("heads", p.heads)), head)
     t.store("dquery", result, p.width, first, stop, heads, t.queries, p.query)
     loops = [
@@ -210,8 +210,8 @@ def _of_keys(p: Problem, request: ScheduleRequest, launches: LaunchList, behind:
                 code.accumulate(of_keys, p.width, t.shares, query, start, rows)
                 code.accumulate(of_values, p.deep, t.scores, grad, start, rows)
 
-        walk = BlockWalk(b, states, p.attrs.program.masked, Side(p.queries, p.blocks[0]), "queries")
-        walk.walk(block, True, run_of_queries)
+        blocks = BlockLoop(b, states, p.attrs.program.masked, Side(p.queries, p.blocks[0]), "queries")
+        blocks.loop(block, True, run_of_queries)
 
     def of_batch(batch: Expr) -> None:
         share = p.heads // p.own_heads

@@ -1,4 +1,4 @@
-"""A score program in a kernel, and the walk over the blocks of a mask that are not empty."""
+"""A score program in a kernel, and the loop over the blocks of a mask that are not empty."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ class Side:
     block: int
 
 
-class BlockWalk:
+class BlockLoop:
     """The runs of rows that a tile has to do with: all of them, or those of the blocks that are not empty."""
 
     def __init__(self, b: Builder, states: Operand | None, masked: bool, rows: Side, role: str) -> None:
         self.b, self.states, self.masked, self.rows, self.role = b, states, masked, rows, role
 
-    def walk(
+    def loop(
         self, block: Expr, turned: bool, visit: Callable[[Expr, Expr, Expr | None], None],
         part: tuple[Expr, int] | None = None,
     ) -> None:  # fmt: skip

@@ -1,8 +1,8 @@
-"""Column normalization: passes down a strip of columns, as in a softmax over another axis than the last.
+"""Column normalization: passes down a panel of columns, as in a softmax over another axis than the last.
 
-An item takes a strip of columns and goes down it once for each reduction that needs an earlier one, and once
-for what needs them all, while the strip is in its cache. What the columns have found so far lies in buffers,
-so that rows are read from end to end and everything is in vectors.
+A work-item takes a panel of columns and goes down it once for each reduction that needs an earlier one, and
+once for what needs them all, while the panel is in its cache. What the columns have found so far lies in
+buffers, so that rows are read from end to end and everything is in vectors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def lower_column_strips(fused: DomainKernel, steps: LaunchList) -> None:
 
 
 class _ColumnStrips(RowKernel):
-    """A strip of columns to an item. ``found`` has the buffer of each node that columns have one of."""
+    """A panel of columns to a work-item. ``found`` has the buffer of each node that columns have one of."""
 
     def lower(self) -> None:
         """Append the launch."""
@@ -87,7 +87,7 @@ class _ColumnStrips(RowKernel):
         return self.b.buffer(name, dtype, writes=True)
 
     def _across(self, write: Callable[[Index], None]) -> None:
-        """Emit what is done with each column of the strip, in the row that is at hand."""
+        """Emit what is done with each column of the panel, in the row that is at hand."""
 
         def emit(k: Expr) -> State:
             index = (*self.row[:-1], ix.add(self.base, k))
@@ -103,8 +103,8 @@ class _ColumnStrips(RowKernel):
         size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
         lanes = max(target.lanes * 4 // size, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes, remainder=target.heuristics.vector_remainder)
-        walk = VectorLoop(vectors=vectors, emit=emit)
-        if not walk.loop(b, ZERO, self.columns):
+        vector_loop = VectorLoop(vectors=vectors, emit=emit)
+        if not vector_loop.loop(b, ZERO, self.columns):
             with b.loop(ZERO, self.columns) as k:
                 emit(k)
 
@@ -118,7 +118,7 @@ class _ColumnStrips(RowKernel):
         self.inliner.bind(node, at, element)
 
     def _down(self, sums: BlockedState[Sequence[str]], write: Callable[[Index], None]) -> None:
-        """Emit what is done with each element of the strip, row by row."""
+        """Emit what is done with each element of the panel, row by row."""
         over = self.fused.reduced
         spans = {k: Span(ZERO, self.lengths[k], self.fused.domain[k]) for k in over}
         loops = [Nest(spans[k], partial(self.row.__setitem__, k)) for k in over]
@@ -127,7 +127,7 @@ class _ColumnStrips(RowKernel):
             self.row[k] = ZERO
 
     def _add_up(self, part: Pass) -> None:
-        """Emit a walk down the strip for reductions that do not wait for each other."""
+        """Emit a pass down the panel for reductions that do not wait for each other."""
         b = self.b
         kinds = [Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions]
         reducer = ProductReducer(parts=tuple(kinds))
@@ -164,7 +164,7 @@ class _ColumnStrips(RowKernel):
         self.found.update({id(r): name for r, name in zip(part.reductions, names, strict=True)})
 
     def _once(self, number: int) -> None:
-        """Compute what each column has once, as far as ``wave`` walks allow, and elements need."""
+        """Compute what each column has once, as far as ``wave`` passes allow, and elements need."""
         needed = {id(x) for user in self.nodes if self.fused.spans_domain(user) for x in user.inputs}
         nodes = [
             node for node in self.nodes
@@ -204,6 +204,6 @@ def _build(request: ScheduleRequest, launches: LaunchList) -> None:
 
 COLUMN_STRIPS: Final = Schedule(
     name="column normalization",
-    about="a task goes down a strip of columns once for each reduction that waits, while it is in cache",
+    about="a task goes down a panel of columns once for each reduction that waits, while it is in cache",
     kinds=frozenset({"reduction"}), applies=_applies, build=_build,
 )  # fmt: skip

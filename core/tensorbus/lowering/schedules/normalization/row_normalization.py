@@ -1,7 +1,7 @@
 """Row normalization: passes over a row that stays near, as in softmax, layer norm and their derivatives.
 
-An item takes a row and goes over it once for each reduction that needs an earlier one, and once for what
-needs them all, while the row is in its cache. Reductions that do not wait for each other share a walk.
+A work-item takes a row and goes over it once for each reduction that needs an earlier one, and once for what
+needs them all, while the row is in its cache. Reductions that do not wait for each other share a pass.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..schedule import Schedule, ScheduleRequest, Verdict, rows_fill
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One walk: the reductions that it makes, what it stores, what it keeps for later walks and where."""
+    """One pass: the reductions that it makes, what it stores, what it keeps for later passes and where."""
 
     reductions: tuple[Node, ...]
     stores: tuple[Output, ...]
@@ -46,7 +46,7 @@ def lower_persistent_rows(fused: DomainKernel, steps: LaunchList) -> None:
 
 
 class RowKernel:
-    """The kernel of a group, as it is written: an item takes a whole row."""
+    """The kernel of a group, as it is written: a work-item takes a whole row."""
 
     def __init__(self, fused: DomainKernel, steps: LaunchList) -> None:
         self.fused = fused
@@ -56,7 +56,7 @@ class RowKernel:
         self.nodes = list(fused.graph)
         self.names = {o.slot: f"out{k}" if k else "out" for k, o in enumerate(fused.outputs)}
         self.waves = self._pass_numbers()
-        self.walked = 0
+        self.passed = 0
         self.reread: set[int] = set()
         self.inside = elsewhere(self.nodes, picks=False)
         """The nodes that others read at places of their own: they have no element that is the row's."""
@@ -79,7 +79,7 @@ class RowKernel:
                 self.store(part, row, over)
         self._define(row, len(self.nodes))
         self.end(row)
-        # Elements that are stored before the last walk may be read again in a later one.
+        # Elements that are stored before the last pass may be read again in a later one.
         early = [part for part in parts if part.reductions or part.stores][:-1]
         stores = any(o.slot >= 0 for part in parts for _, o in part.keeps)
         last = not any(part.stores for part in early) and not stores
@@ -87,7 +87,7 @@ class RowKernel:
             if slot < 0:
                 b.buffers.pop(name, None)
         slots = {**self.slots, **{n: s for s, n in self.names.items() if s >= 0}}
-        # An item has chosen elements of its row before the last walk, in which they may be written over.
+        # A work-item has chosen elements of its row before the last pass, in which they may be written over.
         same = aligned_slots(fused, picks=not self.steps.target.row_per_task) if last else frozenset[int]()
         self.steps.add(self.finished(loops), slots, same)
 
@@ -96,7 +96,7 @@ class RowKernel:
         return parallel_loops(self.b, self.lengths[:first], self.fused.domain[:first])
 
     def finished(self, loops: Loops) -> Launch:
-        """Return the launch: an item to a row."""
+        """Return the launch: a work-item to a row."""
         fused = self.fused
         length = prod(fused.domain[min(fused.reduced) :])
         fills = {
@@ -112,7 +112,7 @@ class RowKernel:
                 self.b.store(self.names[o.slot], self._place(o, row), self.inliner.value(o.node, row))
 
     def _pass_numbers(self) -> dict[int, int]:
-        """Return for each node how many walks must be over before it can be computed."""
+        """Return for each node how many passes must be over before it can be computed."""
         waves: dict[int, int] = {}
         for node in self.nodes:
             before = max((waves[id(x)] for x in node.inputs), default=0)
@@ -120,7 +120,7 @@ class RowKernel:
         return waves
 
     def _passes(self) -> list[Pass]:
-        """Return the walks in order."""
+        """Return the passes in order."""
         fused, waves = self.fused, self.waves
         count = max(waves.values()) + 1
         reductions: list[list[Node]] = [[] for _ in range(count)]
@@ -137,7 +137,7 @@ class RowKernel:
             for w in range(count)
         ]
         free = [o for o in fused.outputs if fused.spans_domain(o.node)]
-        if any(n.op == "pick" for n in self.nodes):  # which reads an element that another walk may have kept
+        if any(n.op == "pick" for n in self.nodes):  # which reads an element that another pass may have kept
             free = []
         moved = elsewhere(self.nodes)
         for node in reversed(self.nodes):
@@ -168,11 +168,11 @@ class RowKernel:
         ]
 
     def keeps(self, node: Node) -> bool:
-        """Return whether an element is kept for later walks, not made again."""
+        """Return whether an element is kept for later passes, not made again."""
         return calls_function(node.op)
 
     def _register_cache(self, node: Node) -> Output | None:
-        """Return an array of the item's own that keeps a node's row, where that is better than a result.
+        """Return an array of the work-item's own that keeps a node's row, where that is better than a result.
 
         Its slot is below 0. A result that goes past the caches would be read and written twice, and one of
         another dtype is none.
@@ -193,7 +193,7 @@ class RowKernel:
         return Output(node=node, slot=slot, strides=(*(0 for _ in domain[:-1]), 1))
 
     def _behind(self, roots: Sequence[Node]) -> list[Node]:
-        """Return what is computed for ``roots`` in their walk: reductions and what rows have end it."""
+        """Return what is computed for ``roots`` in their pass: reductions and what rows have end it."""
         behind: list[Node] = []
         seen: set[int] = set()
         stack = list(roots)
@@ -208,7 +208,7 @@ class RowKernel:
         return behind
 
     def _define(self, row: Index, number: int) -> None:
-        """Compute what each row has once, as far as ``wave`` walks allow."""
+        """Compute what each row has once, as far as ``wave`` passes allow."""
         for node in self.nodes:
             plain = node.op not in REDUCTIONS and node.op not in ("input", "constant", "full")
             known = self.waves[id(node)] <= number and len(node.spec.shape) == len(row)
@@ -233,7 +233,7 @@ class RowKernel:
         ]
         values = [e for _, e in elements]
         for (o, _), e in zip(elements, values if len(elements) == 1 else self.b.all(values), strict=True):
-            # What later walks read again is better kept near.
+            # What later passes read again is better kept near.
             near = o.slot < 0 or o.slot in self.reread or part.keeps
             past = is_nontemporal(self.fused.domain, o.node.spec.dtype, self.steps.target.heuristics)
             nontemporal = not near and past and self._is_even()
@@ -260,7 +260,7 @@ class RowKernel:
                     self.emit(part, index)
                 return state
 
-        state = self.walk(reducer, row, over, element)
+        state = self.reduce_row(reducer, row, over, element)
         for node, e in zip(part.reductions, reducer.result(state), strict=True):
             value = e if e.dtype is node.spec.dtype else b.let(Cast(e, node.spec.dtype), "row")
             self.inliner.bind(
@@ -269,20 +269,22 @@ class RowKernel:
         self.remember(part)
 
     def remember(self, part: Pass) -> None:
-        """Have what a walk kept read where it was stored."""
+        """Have what a pass kept read where it was stored."""
         for node, o in part.keeps:
             layout = Layout(o.slot, self.fused.domain, o.strides)
             name = self.names[o.slot]
             self.inliner.read(node, BufferRead(buffer=name, strides=f"{name}_", offset=name, layout=layout))
 
-    def walk(self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element) -> State:
-        """Emit a walk over the row; return what its elements come to."""
+    def reduce_row(
+        self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element
+    ) -> State:  # fmt: skip
+        """Emit a pass over the row; return what its elements come to."""
         b, target = self.b, self.steps.target
         bound = {k: Span(ZERO, self.lengths[k], self.fused.domain[k]) for k in over}
         block = block_of(reducer, target.heuristics)
         index = list(row)
-        self.walked += 1
-        ahead = self._ahead(row) if self.walked == 2 else None
+        self.passed += 1
+        ahead = self._ahead(row) if self.passed == 2 else None
         if self.fused.domain[-1] < target.heuristics.row_min_length or not target.row_per_task:
             lengths = [self.fused.domain[k] for k in over]
             if is_window(target, lengths):
@@ -303,14 +305,14 @@ class RowKernel:
         )
 
     def _is_costly(self) -> bool:
-        """Return whether the walk that comes computes functions of each element."""
-        roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS and self.waves[id(n)] == self.walked]
+        """Return whether the pass that comes computes functions of each element."""
+        roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS and self.waves[id(n)] == self.passed]
         return any(calls_function(n.op) for n in self._behind(roots))
 
     def _ahead(self, row: Index) -> Prefetch | None:
         """Return what fetches the next row, element by element; None where rows do not come from memory.
 
-        Items go from row to row, and the first walk over each would wait for all of it.
+        Work-items go from row to row, and the first pass over each would wait for all of it.
         """
         limits = self.steps.target.heuristics
         fused, domain, b = self.fused, self.fused.domain, self.b
@@ -331,7 +333,7 @@ class RowKernel:
         return fetch if names else None
 
     def store(self, part: Pass, row: Index, over: list[int]) -> None:
-        """Emit a walk over the row that only stores."""
+        """Emit a pass over the row that only stores."""
         b, target = self.b, self.steps.target
         index = list(row)
         last = over[-1]
@@ -349,8 +351,8 @@ class RowKernel:
                     nest(axes[1:])
                 return
             vectors = map_vectors(target, {o.node.spec.dtype for o in part.stores})
-            walk = VectorLoop(vectors=vectors, emit=emit)
-            if not (target.row_per_task and walk.loop(b, ZERO, self.lengths[last])):
+            vector_loop = VectorLoop(vectors=vectors, emit=emit)
+            if not (target.row_per_task and vector_loop.loop(b, ZERO, self.lengths[last])):
                 with b.loop(ZERO, self.lengths[last]) as k:
                     emit(k)
 

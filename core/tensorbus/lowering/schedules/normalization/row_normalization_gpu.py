@@ -1,6 +1,6 @@
 """Row normalization on GPUs: a workgroup goes over a row, and reduces across its work-items.
 
-Work-items take vectors of neighbours where the device moves them at once. All else is as where one item
+Work-items take vectors of neighbours where the device moves them at once. All else is as where one work-item
 takes a row.
 """
 
@@ -56,8 +56,8 @@ class _WorkgroupRows(RowKernel):
                 limits.row_min_length, min(limits.workgroup_max, 1 << (length // 4).bit_length())
             )
         rows, most = prod(domain[:first]), self.steps.target.max_workgroup
-        # Few rows have more items each, as long as every item has some vectors. So have long ones that are
-        # walked again: fewer of them at a time find room in the cache.
+        # Few rows have more work-items each, as long as every work-item has some vectors. So have long ones
+        # that are read again: fewer of them at a time find room in the cache.
         again = length > limits.row_in_registers_max_length and self._is_multi_pass()
         while (
             self.workgroup_size < most
@@ -95,13 +95,13 @@ class _WorkgroupRows(RowKernel):
         return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
 
     def _is_multi_pass(self) -> bool:
-        """Return whether rows are walked more than once."""
-        walked = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS]
-        walked += [o.node for o in self.fused.outputs if self.fused.spans_domain(o.node)]
-        return len({self.waves[id(node)] for node in walked}) > 1
+        """Return whether rows are read more than once."""
+        roots = [n.inputs[0] for n in self.nodes if n.op in REDUCTIONS]
+        roots += [o.node for o in self.fused.outputs if self.fused.spans_domain(o.node)]
+        return len({self.waves[id(node)] for node in roots}) > 1
 
     def keeps(self, node: Node) -> bool:
-        """Return whether an element is kept for later walks: it is made again sooner than it is read."""
+        """Return whether an element is kept for later passes: it is made again sooner than it is read."""
         return self.written_out and super().keeps(node)
 
     def _register_cache(self, node: Node) -> Output | None:
@@ -113,7 +113,7 @@ class _WorkgroupRows(RowKernel):
         return Output(node=node, slot=slot, strides=())
 
     def _carried(self) -> int:
-        """Return how many bytes an item has in shared arrays, at most."""
+        """Return how many bytes a work-item has in shared arrays, at most."""
         reducers = [Reducer.of(n.op, n.inputs[0].spec.dtype) for n in self.nodes if n.op in REDUCTIONS]
         return sum(max(d.itemsize, float32.itemsize) for reducer in reducers for d in reducer.dtypes)
 
@@ -123,7 +123,7 @@ class _WorkgroupRows(RowKernel):
         return self.group.finished(self.b.finish(loops), arrays)
 
     def _vector_lanes(self) -> int:
-        """Return how many elements of a row an item takes at once."""
+        """Return how many elements of a row a work-item takes at once."""
         fused = self.fused
         stored = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
         read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
@@ -133,7 +133,7 @@ class _WorkgroupRows(RowKernel):
             and prod(fused.domain[k] for k in fused.reduced)
             < self.steps.target.heuristics.row_min_length * lanes
         ):
-            lanes //= 2  # every item has some
+            lanes //= 2  # every work-item has some
         return lanes
 
     def end(self, row: Index) -> None:
@@ -167,7 +167,7 @@ class _WorkgroupRows(RowKernel):
         self, row: Index, over: list[int], emit: Callable[[Index], None], back: bool = False,
         sums: BlockedState[tuple[Var, ...]] | None = None,
     ) -> None:  # fmt: skip
-        """Emit the loop of an item over its elements of the row."""
+        """Emit the loop of a work-item over its elements of the row."""
         b = self.b
 
         def one(place: Expr) -> None:
@@ -205,15 +205,17 @@ class _WorkgroupRows(RowKernel):
         last = ix.subtract(self.count, ONE)
 
         def placed(place: Expr) -> Expr:
-            """Go back where the walk before went forth: what it read last is in the cache."""
+            """Go back where the pass before went forth: what it read last is in the cache."""
             return b.let(ix.subtract(last, place), "k") if back else place
 
         places = Span(ZERO, self.count, prod(self.fused.domain[k] for k in over) // self.lanes)
         self.group.strided_loop(places, lambda place: all_of(placed(place), ZERO), self.lanes, sums)
 
-    def walk(self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element) -> State:
+    def reduce_row(
+        self, reducer: Reducer | ProductReducer, row: Index, over: list[int], element: Element
+    ) -> State:  # fmt: skip
         b = self.b
-        self.walked += 1
+        self.passed += 1
         begin = ix.multiply(self.item, const(self.lanes))
         state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(begin))
 
@@ -225,13 +227,13 @@ class _WorkgroupRows(RowKernel):
                 b.assign(var, e)
 
         parts = reducer.parts if isinstance(reducer, ProductReducer) else (reducer,)
-        back = self.walked % 2 == 0 and not any(part.is_arg_reduction for part in parts)
+        back = self.passed % 2 == 0 and not any(part.is_arg_reduction for part in parts)
         self._elements(row, over, take, back, sums)
         return self.group.reduce_across(reducer, state)
 
     def store(self, part: Pass, row: Index, over: list[int]) -> None:
-        self.walked += 1
-        self._elements(row, over, lambda index: self.emit(part, index), back=self.walked % 2 == 0)
+        self.passed += 1
+        self._elements(row, over, lambda index: self.emit(part, index), back=self.passed % 2 == 0)
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:

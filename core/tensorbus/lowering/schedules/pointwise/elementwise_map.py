@@ -25,7 +25,7 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 class MapKernel:
     """The kernel of a map while it is written: ``emit`` writes the element at an index of the domain.
 
-    ``slots`` are those of its buffers, and ``fills`` as in ``Builder.finish`` where one loop walks it.
+    ``slots`` are those of its buffers, and ``fills`` as in ``Builder.finish`` where one loop fills it.
     """
 
     b: Builder

@@ -1,6 +1,7 @@
 """Grid-stride loops: a work-item computes several elements, far apart, so that their loads overlap.
 
-Neighbours still read side by side. One element to an item would leave memory waiting for the next item.
+Neighbours still read side by side. One element to a work-item would leave memory waiting for the next
+work-item.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Groups that store rows which lie apart: what lies between may be written too, as nobody reads it.
 
-Rows of an odd length have no vectors; rows and gaps together are one stretch of memory, walked as such.
+Rows of an odd length have no vectors; rows and gaps together are one stretch of memory, one loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The schedules of maps: how the elements of a domain are walked where none of them waits for another.
+"""The schedules of maps: how the elements of a domain are looped over where none of them waits for another.
 
 Each is a form that any map can be asked about. Those of groups are chosen as rows of the table in ``choose``;
 a map that is a part of another schedule, such as the copy before a scatter, takes the first form that applies
@@ -173,7 +173,7 @@ def _has_accesses(x: ElementwiseMap, target: Target) -> Verdict:
 
 
 def _build_accesses(x: ElementwiseMap, steps: LaunchList) -> None:
-    """Append a map whose items make a vector of neighbours each."""
+    """Append a map whose work-items make a vector of neighbours each."""
     kernel, length, dtypes = x.open(x.name), x.domain[-1], _access_dtypes(x)
     b, lengths = kernel.b, kernel.lengths
     lanes = vector_width(steps.target, length, dtypes)
@@ -222,7 +222,7 @@ FORMS: Final = (
     ),
     MapForm(
         name="pointwise in vectors",
-        about="a task walks a piece of a row in the language's vectors",
+        about="a task takes a piece of a row in the language's vectors",
         applies=_is_in_vectors, build=_build_vectors,
     ),
     MapForm(

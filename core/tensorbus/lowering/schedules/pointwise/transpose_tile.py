@@ -1,4 +1,4 @@
-"""The schedule of maps with a transposed operand: an item takes a tile, and turns it in its own memory.
+"""The schedule of maps with a transposed operand: a work-item takes a tile, and turns it in its own memory.
 
 Rows of memory are then read and written whole, lines of the cache are used up while they are there, and
 strides that are powers of two do no harm.
@@ -86,7 +86,7 @@ def transposed_inputs(task: KernelTask, limits: Heuristics) -> tuple[int, list[N
         layout = task.inputs.get(id(node))
         if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
             continue
-        walked = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] >= least]
-        if walked and min(walked)[1] != last:
-            by_axis.setdefault(min(walked)[1], []).append(node)
+        strides = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] >= least]
+        if strides and min(strides)[1] != last:
+            by_axis.setdefault(min(strides)[1], []).append(node)
     return max(by_axis.items(), key=lambda pair: len(pair[1])) if by_axis else None

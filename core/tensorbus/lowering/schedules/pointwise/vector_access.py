@@ -1,10 +1,9 @@
 """Neighbouring elements in one access: a work-item makes a vector of them, loaded and stored as a whole.
 
-The body of an unrolled loop over a vector is written element by element. What it reads or writes at
-``base + u`` goes through an array of the item's own, which is filled before the loop and emptied behind it,
-where ``base`` is known to be a multiple of what the device's widest access asks for. All else stays as it
-was: a vector is never wrong, at worst slow. Positions and conditions that all of a vector has are computed
-once.
+The body of an unrolled loop over a vector is written element by element. What it reads or writes at ``base +
+u`` goes through an array of the work-item's own, which is filled before the loop and emptied behind it, where
+``base`` is known to be a multiple of what the device's widest access asks for. All else stays as it was: a
+vector is never wrong, at worst slow. Positions and conditions that all of a vector has are computed once.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _AS_SINGLE = frozenset({float16, bfloat16, float32})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectors:
-    """How a row is walked: in which ops, in how many lanes, how many vectors at a time.
+    """How a row is looped over: in which ops, in how many lanes, how many vectors at a time.
 
     ``dtypes`` are those whose vectors the language has: they are loaded, computed and stored as they are.
     Up to ``remainder`` elements that are left of a row are no loop for vectors.
@@ -335,11 +335,11 @@ class VectorLoop:
     ahead: Callable[[Expr, int], None] | None = None
 
     def loop(self, b: Builder, start: Expr, stop: Expr) -> bool:
-        """Emit a walk that carries nothing; False, and nothing, where it cannot be."""
+        """Emit a loop that carries nothing; False, and nothing, where it cannot be."""
         return self.reduce(BlockedState.plain(b, Accumulators((), ())), Span(start, stop, 0))
 
     def reduce(self, sums: BlockedState[Accumulators], span: Span) -> bool:
-        """Emit the walk into accumulators; False, and nothing, where it cannot be."""
+        """Emit the loop into accumulators; False, and nothing, where it cannot be."""
         b, lanes, many = sums.b, self.vectors.lanes, self.vectors.many
         if not self.vectors.ops:  # the language has no vectors: its compiler makes them
             return False

@@ -168,7 +168,7 @@ def running(
     def local(state: State) -> tuple[Var, ...]:
         return tuple(b.let(e, "acc", mutable=True) for e in state)
 
-    def walk(span: Span, before: State) -> tuple[Var, ...]:
+    def block_sum(span: Span, before: State) -> tuple[Var, ...]:
         own, turns = local(reducer.start()), -(-span.most // step)
         if turns <= block:
             with b.loop(span.start, span.stop, step=step, prefix=prefix) as k:
@@ -179,7 +179,7 @@ def running(
             width *= block
         with _blocks(b, span, width * step) as block_span:
             base = tuple(b.let(e, "before") for e in reducer.combine(b, before, own))
-            part = walk(block_span, base)
+            part = block_sum(block_span, base)
             for var, e in zip(own, reducer.combine(b, own, part), strict=True):
                 b.assign(var, e)
         return own
@@ -190,4 +190,4 @@ def running(
             body(k, state, lambda: state)
         return state
     begin = tuple(b.let(e, "before") for e in first)
-    return local(reducer.combine(b, begin, walk(span, begin)))
+    return local(reducer.combine(b, begin, block_sum(span, begin)))

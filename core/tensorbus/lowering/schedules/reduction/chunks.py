@@ -26,9 +26,9 @@ class Axis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunks:
-    """Axis ``axis`` cut into ``count`` pieces of ``size``, which are walked in parallel.
+    """Axis ``axis`` cut into ``count`` pieces of ``size``, which run in parallel.
 
-    ``woven`` pieces take every ``count``-th element, so that items side by side read side by side.
+    ``woven`` pieces take every ``count``-th element, so that work-items side by side read side by side.
     """
 
     axis: int
@@ -60,7 +60,7 @@ def plan_chunks(
     if floating and (rows or total > limits.sum_max_length):
         count = max(count, -(-total // limits.sum_max_length))
     if not rows and outputs >= limits.column_chunk and length >= 4 * limits.column_chunk:
-        # Work-items of a workgroup walk down side by side; a short walk keeps what they share in cache.
+        # Work-items of a workgroup go down side by side; a short loop keeps what they share in cache.
         count = max(count, length // limits.column_chunk)
     count = min(count, length)
     if count < 2:
@@ -72,7 +72,7 @@ def plan_chunks(
         if size < limits.row_piece_min_vectors * lanes and min(count, axes[outer].value) >= -(
             -length // size
         ):
-            axis, length = outer, axes[outer].value  # whole rows are walked faster than pieces
+            axis, length = outer, axes[outer].value  # whole rows are read faster than pieces
             size = -(-length // min(count, length))
     chunks = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
     return chunks if chunks.count > 1 else None
@@ -85,7 +85,7 @@ def is_window(target: Target, lengths: Sequence[int]) -> bool:
 
 
 def single_task_limit(target: Target, graph: Graph, *, rows: bool) -> int:
-    """Return how many elements of a reduction are left to one item: it may be the last one of others."""
+    """Return how many elements of a reduction are left to one work-item: it may be the last one of others."""
     limits = target.heuristics
     if not target.last_task_epilogue or any(calls_function(n.op) for n in graph):
         return 0

@@ -1,8 +1,9 @@
 """Column reduction by tasks: each takes a panel of columns and goes down it some rows at a time.
 
-The panel stays in the item's cache, rows are read from end to end, and everything is in vectors. It lies in
-the buffer of the chunks' states from the start: a driver was seen to take vectors of private arrays apart.
-Devices of many small cores let each column be an item, and so do dtypes of which a language has no vectors.
+The panel stays in the work-item's cache, rows are read from end to end, and everything is in vectors. It lies
+in the buffer of the chunks' states from the start: a driver was seen to take vectors of private arrays apart.
+Devices of many small cores let each column be a work-item, and so do dtypes of which a language has no
+vectors.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _PanelKernel:
     columns: Expr
     vectors: Vectors
 
-    def walk(self, parts: Sequence[str], states: Callable[[Expr], State]) -> bool:
+    def loop(self, parts: Sequence[str], states: Callable[[Expr], State]) -> bool:
         """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
 
         def emit(k: Expr) -> State:
@@ -71,12 +72,12 @@ class _PanelKernel:
             with self.b.loop(ZERO, self.columns) as k:
                 emit(k)
             return True
-        walk = VectorLoop(vectors=self.vectors, emit=emit)
-        return walk.loop(self.b, ZERO, self.columns)
+        vector_loop = VectorLoop(vectors=self.vectors, emit=emit)
+        return vector_loop.loop(self.b, ZERO, self.columns)
 
     def begin(self, parts: Sequence[str]) -> bool:
         """Emit the states before any row."""
-        return self.walk(
+        return self.loop(
             parts, lambda k: self.reducer.start()[:1] if not self.reducer.is_arg_reduction else self._none()
         )
 
@@ -90,7 +91,7 @@ class _PanelKernel:
         def states(k: Expr) -> State:
             return self.reducer.combine(self.b, self._states(whole, k), self._states(part, k))
 
-        return self.walk(whole, states)
+        return self.loop(whole, states)
 
     def _none(self) -> State:
         return self.reducer.least(), literal(0, self.counts)
@@ -119,7 +120,7 @@ class _PanelKernel:
                 states = Select(wins, value, best, dtype), Select(wins, own, place, self.counts)
             return pairwise(b, self.reducer, states, added)
 
-        return self.walk(parts, states)
+        return self.loop(parts, states)
 
 
 def reduce_in_panels(
@@ -186,7 +187,7 @@ def reduce_in_panels(
         join=lambda whole, part: vectors.append(panel.join(whole, part)),
     )  # fmt: skip
 
-    def walk() -> None:
+    def add_row() -> None:
         inner, (start, stop, most) = over[-1], spans[over[-1]]
 
         def add(row: Expr, rows: int = 1) -> None:
@@ -202,7 +203,7 @@ def reduce_in_panels(
     chain = max(spans[over[-1]].most // many + many - 1, 1)
     outer_loops = [Nest(spans[k], partial(index.__setitem__, k)) for k in over[:-1]]
     vectors.append(panel.begin(names))
-    sums.nest(outer_loops, walk, chain)
+    sums.nest(outer_loops, add_row, chain)
     if not all(vectors):
         return None
     if is_arg_reduction:

@@ -1,7 +1,8 @@
 """Column reduction on GPUs: a workgroup takes vectors of columns side by side.
 
-Its items share the rows, a stretch for each, of which they keep what they find in registers; the memory of
-the group joins their stretches. Where more than one group goes down a column, a second kernel joins theirs.
+Its work-items share the rows, a stretch for each, of which they keep what they find in registers; the memory
+of the group joins their stretches. Where more than one group goes down a column, a second kernel joins
+theirs.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def lower_columns_by_workgroups(fused: DomainKernel, steps: LaunchList) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnTiling:
-    """How groups share columns: ``wide`` items beside each other, ``deep`` one below the other.
+    """How groups share columns: ``wide`` work-items beside each other, ``deep`` one below the other.
 
-    An item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
+    A work-item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
     ``count`` groups stand one below the other.
     """
 
@@ -77,7 +78,7 @@ class _ColumnTiling:
 
     @property
     def size(self) -> int:
-        """How many items a group has."""
+        """How many work-items a group has."""
         return self.wide * self.deep
 
     @property
@@ -114,7 +115,7 @@ class _ColumnKernel:
     item: Var = field(default_factory=lambda: Var("i0", INDEX))
     group: Var = field(default_factory=lambda: Var("i1", INDEX))
     arrays: list[str] = field(default_factory=list)
-    """The item's own states, one of each column of its vector."""
+    """The work-item's own states, one of each column of its vector."""
     shared: list[Array] = field(default_factory=list)
     below: Expr = ZERO
     """Which of the groups one below the other this one is."""
@@ -123,7 +124,7 @@ class _ColumnKernel:
     beside: Expr = ZERO
     walker: Expr = ZERO
     first: Expr = ZERO
-    """The first of the item's columns."""
+    """The first of the work-item's columns."""
 
     def launch(self, take: Take, finish: Finish, whole: tuple[PartReader, Finish] | None = None) -> Launch:
         """Return the launch; ``take`` makes states, ``finish`` stores what they come to.
@@ -144,7 +145,7 @@ class _ColumnKernel:
         vector = ix.add(ix.multiply(self.workgroup, const(cut.wide)), self.beside)
         self.first = b.let(ix.multiply(vector, const(cut.lanes)), "first")
         self.arrays = [b.array(d, cut.lanes) for d in self.reducer.dtypes]
-        self._walk(take)
+        self._loop(take)
         if cut.deep == 1:
             with b.when(ix.less(self.first, self.columns)):
                 self._each([
@@ -170,15 +171,15 @@ class _ColumnKernel:
             self.b.store(name, at, e)
 
     def _each(self, rows: Sequence[Callable[[Expr], None]]) -> None:
-        """Emit what is done with each of an item's columns."""
+        """Emit what is done with each of a work-item's columns."""
         if self.cut.lanes > 1:
             emit_vector(self.b, self.cut.lanes, *rows)
         else:
             for row in rows:
                 row(ZERO)
 
-    def _walk(self, take: Take) -> None:
-        """Emit an item's walk down its stretch."""
+    def _loop(self, take: Take) -> None:
+        """Emit the loop of a work-item down its stretch."""
         b, cut = self.b, self.cut
         each = b.size("each", cut.each)
         stretch = ix.add(ix.multiply(self.below, const(cut.deep)), self.walker)
@@ -223,9 +224,9 @@ class _ColumnKernel:
                 self._each([adding(row)])
 
     def _join(self, finish: Finish) -> None:
-        """Emit what joins the stretches of each column of a group, an item for each of them."""
+        """Emit what joins the stretches of each column of a group, a work-item for each of them."""
         b, cut = self.b, self.cut
-        # What the items of a column have found lies apart by more than all columns: in other banks.
+        # What the work-items of a column have found lies apart by more than all columns: in other banks.
         apart = cut.columns + (cut.wide if cut.lanes > 1 else 0)
         self.shared = [Array(b.fresh("partial"), d, cut.deep * apart, "shared") for d in self.reducer.dtypes]
         names = [a.name for a in self.shared]
@@ -247,7 +248,7 @@ class _ColumnKernel:
         b.emit(Barrier())  # before the next columns' values come
 
     def _columns(self, one: Callable[[Expr, Expr], None]) -> None:
-        """Emit what an item does with a column of the group: gets its number there, and among all."""
+        """Emit what a work-item does with a column of the group: gets its number there, and among all."""
         b, cut = self.b, self.cut
         for turn in range(-(-cut.columns // cut.size)):
             own = b.let(ix.add(self.item, const(turn * cut.size)), "own")

@@ -42,9 +42,9 @@ def fold(
 ) -> list[tuple[Var, Expr, int]]:  # fmt: skip
     """Emit a reduction; return its parallel loops.
 
-    ``finish`` gets the kept indices, the chunk's number first where there are chunks. ``lanes`` > 1 walks the
+    ``finish`` gets the kept indices, the chunk's number first where there are chunks. ``lanes`` > 1 takes the
     last axis that many elements at a time, in ``vectors`` where their ops are all that this takes.
-    ``ordered`` says that elements are numbered in the order in which they are walked. ``unrolled`` loops have
+    ``ordered`` says that elements are numbered in the order in which they are read. ``unrolled`` loops have
     a constant length.
     """
     kept_axes = [k for k, a in enumerate(axes) if not a.reduced]
@@ -82,8 +82,8 @@ def fold(
         finish(tuple(outer), states)
         return loops
     ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.woven)
-    walked = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
-    first = walked.first(bound[over[0]].start) if ordered else reducer.start()
+    numbered = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
+    first = numbered.first(bound[over[0]].start) if ordered else reducer.start()
     state = tuple(b.let(e, "acc", mutable=True) for e in first)
     sums = registers(b, reducer, state, 0 if unrolled else block)
 
@@ -92,7 +92,7 @@ def fold(
         if not ordered:
             return reducer.combine(b, state, element(tuple(index)))
         value = element(tuple(index))[0]
-        return walked.step(b, state, (value, Cast(index[over[0]], walked.dtypes[-1])))
+        return numbered.step(b, state, (value, Cast(index[over[0]], numbered.dtypes[-1])))
 
     def put(k: int, i: Expr) -> None:
         index[k] = i
@@ -110,7 +110,7 @@ def fold(
 
 
 def is_joined_by_workgroups(target: Target, count: int, outputs: int) -> bool:
-    """Return whether workgroups join ``count`` parts of each output: else few items walk them."""
+    """Return whether workgroups join ``count`` parts of each output: else few work-items read them."""
     limits = target.heuristics
     return (
         not target.row_per_task
@@ -161,10 +161,10 @@ def reduce_by_workgroups(
     inner = index if chunks is None else index[1:]
 
     def at(element_offset: Expr) -> State:
-        walked = [
+        indices = [
             i if isinstance(i, Var | Const) else b.let(i, "i") for i in ix.unflatten(element_offset, along)
         ]
-        return element((*walked, *inner) if over[0] == 0 else (*inner, *walked))
+        return element((*indices, *inner) if over[0] == 0 else (*inner, *indices))
 
     block = block_of(reducer, limits)
     state = workgroup.reduce(reducer, bounds, at, block, ordered, lanes)

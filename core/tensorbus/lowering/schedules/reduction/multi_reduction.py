@@ -1,7 +1,7 @@
 """The schedule of reductions in one loop, with values stored on the way and an epilogue.
 
 Each of them goes over the same elements, once. Where there are too few results to keep the device busy, the
-walk is cut into chunks, and a second kernel joins these and makes what is computed from the results.
+loop is cut into chunks, and a second kernel joins these and makes what is computed from the results.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _ChunkedReductions(MultiReduction):
 
 
 class _ColumnPanels(MultiReduction):
-    """A panel of columns to an item, which adds row after row to it: everything is read from end to end."""
+    """A panel of columns to a work-item, which adds row after row to it, all read from end to end."""
 
     def lower(self) -> None:
         limits = self.steps.target.heuristics
@@ -221,7 +221,7 @@ class _ColumnPanels(MultiReduction):
         inner, blocks = over[-1], dict[str, int]()
 
         def begin(names: Sequence[str]) -> None:
-            self._walk(b, columns, lambda k: store(names, k, self.reducer.start()))
+            self._loop(b, columns, lambda k: store(names, k, self.reducer.start()))
 
         def fresh() -> tuple[str, ...]:
             names = [f"block{len(blocks) + k}" for k in range(len(self.reducer.dtypes))]
@@ -236,7 +236,7 @@ class _ColumnPanels(MultiReduction):
             def one(k: Expr) -> None:
                 store(whole, k, self.reducer.combine(b, load(whole, k), load(part, k)))
 
-            self._walk(b, columns, one)
+            self._loop(b, columns, one)
 
         sums = BlockedState(
             b=b, block=block_of(self.reducer, limits), state=tuple(parts), fresh=fresh, join=join
@@ -251,7 +251,7 @@ class _ColumnPanels(MultiReduction):
                     added.append(self.element(b, inliner, tuple(index), lengths))
                 store(sums.state, k, pairwise(b, self.reducer, state, added))
 
-            self._walk(b, columns, column)
+            self._loop(b, columns, column)
 
         begin(tuple(parts))
 
@@ -270,7 +270,7 @@ class _ColumnPanels(MultiReduction):
             stop = b.let(ix.minimum(ix.add(start, size), lengths[axis]), "stop")
             spans[axis] = Span(start, stop, chunks.size)
 
-        def walk() -> None:
+        def add_row() -> None:
             start, stop, most = spans[inner]
             if rows > 1:
                 whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(rows)), const(rows))
@@ -280,7 +280,7 @@ class _ColumnPanels(MultiReduction):
             sums.loop(Span(start, stop, most), add)
 
         outer_loops = [Nest(spans[k], partial(index.__setitem__, k)) for k in over[:-1]]
-        sums.nest(outer_loops, walk, max(spans[inner].most // rows + rows - 1, 1))
+        sums.nest(outer_loops, add_row, max(spans[inner].most // rows + rows - 1, 1))
         named = {**{f"full{k}": o.slot for k, o in enumerate(self.full)}, **blocks}
         self.steps.add(b.finish(loops, task=True), {**slots, **parts, **named}, aligned_slots(fused))
         self.join(parts, chunks.count)
@@ -294,7 +294,7 @@ class _ColumnPanels(MultiReduction):
         size = max(-(-domain[axis] // count), 1)
         return Chunks(axis=axis, size=size, count=max(-(-domain[axis] // size), 1))
 
-    def _walk(self, b: Builder, stop: Expr, write: Callable[[Expr], None]) -> None:
+    def _loop(self, b: Builder, stop: Expr, write: Callable[[Expr], None]) -> None:
         def emit(k: Expr) -> State:
             write(k)
             return ()
@@ -303,8 +303,8 @@ class _ColumnPanels(MultiReduction):
         wide = all(d in WIDE for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes, remainder=target.heuristics.vector_remainder)
-        walk = VectorLoop(vectors=vectors, emit=emit)
-        if not (wide and walk.loop(b, ZERO, stop)):
+        vector_loop = VectorLoop(vectors=vectors, emit=emit)
+        if not (wide and vector_loop.loop(b, ZERO, stop)):
             with b.loop(ZERO, stop) as k:
                 emit(k)
 

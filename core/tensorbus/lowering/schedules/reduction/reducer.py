@@ -119,7 +119,7 @@ class Reducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductReducer:
-    """Reductions that are walked together: the state is that of each, one after the other."""
+    """Reductions that share a loop: the state is that of each, one after the other."""
 
     parts: tuple[Reducer, ...]
 

@@ -26,14 +26,14 @@ from .reducer import OPS, ProductReducer, Reducer, State
 
 Element = Callable[[tuple[Expr, ...]], State]
 Prefetch = Callable[[Expr, int], None]
-"""What is written before so many elements from a position on are walked."""
+"""What is written before so many elements from a position on are read."""
 
 
 def reduce_in_vectors(
     b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
     bound: dict[int, Span], element: Element, vectors: Vectors, block: int, ahead: Prefetch | None = None,
 ) -> State | None:  # fmt: skip
-    """Emit a reduction whose last axis is walked in vectors; None, and nothing, where that cannot be.
+    """Emit a reduction whose last axis is read in vectors; None, and nothing, where that cannot be.
 
     ``block``: see ``blocked_sum.block_of``.
     """
@@ -69,17 +69,15 @@ def reduce_in_vectors(
         index[last] = k
         return element(tuple(index))
 
-    walks: list[bool] = []
+    fits: list[bool] = []
     with b.inner() as body:
         whole = fresh()
         sums = BlockedState(b=b, block=block, state=whole, fresh=fresh, join=join)
-        walk = VectorLoop(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
+        loop = VectorLoop(vectors=vectors, emit=emit, combine=reducer.combine, ahead=ahead)
         length = bound[last].most
         chain = _chain(length, lanes * many, lanes * many)
-        sums.nest(
-            _outer(index, over[:-1], bound), lambda: walks.append(walk.reduce(sums, bound[last])), chain
-        )
-        if not all(walks):
+        sums.nest(_outer(index, over[:-1], bound), lambda: fits.append(loop.reduce(sums, bound[last])), chain)
+        if not all(fits):
             return None
         for j in range(1, many):
             add(vector(whole, 0), vector(whole, j))
@@ -100,7 +98,7 @@ def reduce_serially(
     b: Builder, reducer: Reducer | ProductReducer, index: list[Expr], over: list[int],
     bound: dict[int, Span], element: Element, block: int, kind: Kind = "serial",
 ) -> State:  # fmt: skip
-    """Emit a reduction whose elements are walked one by one."""
+    """Emit a reduction whose elements are read one by one."""
     state = tuple(b.let(e, "acc", mutable=True) for e in reducer.first(bound[over[0]].start))
     sums = registers(b, reducer, state, block)
 
@@ -148,8 +146,8 @@ def _arg_reduce_in_vectors(
         zero = literal(0, d)
         states = accumulators(b, (zero, first, zero), lanes)
         wide, rest = states
-        walk = VectorLoop(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
-        if not walk.reduce(BlockedState.plain(b, states), bound):
+        loop = VectorLoop(vectors=replace(vectors, lanes=lanes, many=1), emit=value, combine=follow)
+        if not loop.reduce(BlockedState.plain(b, states), bound):
             return None
         # In floats still, the extreme first and then its place, so that one number is converted, not each.
         best = Reducer(op="max" if reducer.op == "argmax" else "min", dtypes=(d,))
@@ -184,7 +182,7 @@ def reduce_in_lanes(
     bound: dict[int, Span], element: Element, lanes: int, limits: Heuristics, ahead: Prefetch | None = None,
     rest: Kind = "serial",
 ) -> State:  # fmt: skip
-    """Emit a reduction whose last axis is walked ``lanes`` elements at a time, each lane for itself.
+    """Emit a reduction whose last axis is read ``lanes`` elements at a time, each lane for itself.
 
     ``rest`` is the kind of the loops over those that are left.
     """
@@ -216,7 +214,7 @@ def reduce_in_lanes(
         index[last] = k
         write(sums.state, lane, reducer.combine(b, read(sums.state, lane), element(tuple(index))))
 
-    def walk() -> None:
+    def add_lanes() -> None:
         start, stop, most = bound[last]
         for some in (lanes, *few):
             blocks = ix.multiply(ix.quotient(ix.subtract(stop, start), const(some)), const(some))
@@ -235,7 +233,7 @@ def reduce_in_lanes(
 
     length = bound[last].most
     chain = _chain(length, lanes, (few or (lanes,))[-1])
-    sums.nest(_outer(index, over[:-1], bound), walk, chain)
+    sums.nest(_outer(index, over[:-1], bound), add_lanes, chain)
     tree_reduce_lanes(
         b, lanes, lambda k, j: write(arrays, k, reducer.combine(b, read(arrays, k), read(arrays, j)))
     )

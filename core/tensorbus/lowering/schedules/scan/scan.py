@@ -87,11 +87,11 @@ def _in_chunks(task: KernelTask, steps: LaunchList) -> None:
         nontemporal = (
             is_nontemporal(shape, dtype, limits) and shape[axis] % max(steps.target.scan_lanes, 1) == 0
         )
-        walked = _in_vectors(
+        in_vectors = _in_vectors(
             b, steps.target, reducer, first, span, block, element, place_at, nontemporal
         )  # fmt: skip
-        if walked is not None:
-            first, span = walked
+        if in_vectors is not None:
+            first, span = in_vectors
 
     def one(i: Expr, state: tuple[Var, ...], base: Base) -> None:
         at = (*index[:axis], i, *index[axis:])

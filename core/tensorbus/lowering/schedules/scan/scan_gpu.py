@@ -1,7 +1,7 @@
 """Scans along the last axis on GPUs: a workgroup takes a row, a tile at a time.
 
-Each item scans a few neighbouring elements by itself, the group scans what these come to, and everybody adds
-what stands before. Long rows are cut into chunks, whose totals are known before.
+Each work-item scans a few neighbouring elements by itself, the group scans what these come to, and everybody
+adds what stands before. Long rows are cut into chunks, whose totals are known before.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 So the result never depends on timing: sums add up in the order of the indices, and the last of several
 stores wins. Few indices are read by every owner; many are first sorted by owner, stably. Work-items have
 schedules of their own for some thousand indices, and for more. Sums and extremes of whole numbers are the
-same in any order: where the language joins them in one step, every element has an item, and the last of
+same in any order: where the language joins them in one step, every element has a work-item, and the last of
 several stores is the one with the greatest number.
 """
 
@@ -118,13 +118,13 @@ def _reported(task: KernelTask, b: Builder, inliner: Inliner, at: Expr) -> tuple
 
 
 def _at_once(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
-    """Let an item for each element join it with what is there."""
+    """Let a work-item for each element join it with what is there."""
     op, count, wide = sizes.op or "", sizes.count, sizes.wide
     _, _, *indices = task.root.inputs
     b = Builder(f"tb_scatter_{task.root.attrs['mode']}")
     inliner, slots = task.inliner(b)
-    walk, column, loops = _loops(b, count, wide, per_task=False)
-    at = ix.unflatten(walk, inliner.lengths(indices[0]))
+    position, column, loops = _loops(b, count, wide, per_task=False)
+    at = ix.unflatten(position, inliner.lengths(indices[0]))
     row, exists, rows, limits = _row(b, inliner, task, at)
     _report(b, inliner, rows, limits, exists, None if column is None else ix.less(column, ONE))
     b.buffer("out", task.root.spec.dtype, writes=True)
@@ -140,11 +140,11 @@ def _by_last(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
     last = steps.temporary(rows, int32)
 
     def launch(name: str, wide: int, take: _Take, **out: int) -> None:
-        """Append the launch of an item for each index, and column; ``take`` gets the index and its row."""
+        """Append the launch of a work-item for each index and column; ``take`` gets the index and its row."""
         b = Builder(f"tb_scatter_{name}")
         inliner, slots = task.inliner(b)
-        walk, column, loops = _loops(b, count, wide, per_task=False)
-        number = b.let(ix.subtract(b.size("last", count - 1), walk), "number")
+        position, column, loops = _loops(b, count, wide, per_task=False)
+        number = b.let(ix.subtract(b.size("last", count - 1), position), "number")
         row, exists, rows, limits = _row(b, inliner, task, ix.unflatten(number, inliner.lengths(indices[0])))
         if name == "last":  # one kernel reports
             _report(b, inliner, rows, limits, exists, None)
@@ -177,7 +177,7 @@ def _by_last(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
 
 
 def _by_all(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
-    """Let every owner walk all indices, and store where a row is its own."""
+    """Let every owner read all indices, and store where a row is its own."""
     limits = steps.target.heuristics
     rows, wide = sizes.rows, sizes.wide
     _, _, *indices = task.root.inputs
@@ -204,8 +204,8 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
         """Look at indices side by side, then write in their order: reading waits for no writing."""
         with inliner.scope():
             seen = []
-            for walk in places:
-                at = ix.unflatten(walk, shape)
+            for position in places:
+                at = ix.unflatten(position, shape)
                 seen.append((at, *_row(b, inliner, task, at)))
             for at, row, exists, rows, limits in seen:
                 _report(b, inliner, rows, limits, exists, first)
@@ -221,15 +221,15 @@ def _by_all(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
             ),
             "even",
         )
-        with b.loop(ZERO, even, step=limits.scatter_read_ahead) as walk:
-            take([b.let(ix.add(walk, const(k)), "walk") for k in range(limits.scatter_read_ahead)])
-    with b.loop(even, total) as walk:
-        take([walk])
+        with b.loop(ZERO, even, step=limits.scatter_read_ahead) as position:
+            take([b.let(ix.add(position, const(k)), "position") for k in range(limits.scatter_read_ahead)])
+    with b.loop(even, total) as position:
+        take([position])
     steps.add(b.finish(loops, task=per_task), {**slots, "out": task.out})
 
 
 def _by_bucket(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
-    """Bring the indices' numbers into the order of their rows' owners, then let these walk their own."""
+    """Bring the indices' numbers into the order of their rows' owners, then let these read their own."""
     rows, count, wide = sizes.rows, sizes.count, sizes.wide
     _, _, *indices = task.root.inputs
     per = -(-rows // BUCKETS)
@@ -281,7 +281,7 @@ def _by_bucket(task: KernelTask, steps: LaunchList, sizes: Sizes) -> None:
 def _loops(
     b: Builder, owners: int, wide: int, per_task: bool
 ) -> tuple[Expr, Expr | None, list[tuple[Var, Expr, int]]]:
-    """Return the owner, the column where items do not walk the whole row, and the loops over both."""
+    """Return the owner, the column where work-items do not take the whole row, and the loops over both."""
     owner, column = Var("i0", INDEX), Var("i1", INDEX)
     if per_task or wide == 1:
         return owner, None, [(owner, b.size("owners", owners), owners)]
@@ -310,7 +310,7 @@ def _report(
     exists: Expr,
     first: Expr | None,
 ) -> None:
-    """Report indices that name no row; where ``first`` is given, only the item for which it holds does."""
+    """Report indices that name no row; where ``first`` is given, only a work-item for which it holds."""
     b.buffer(ERRORS, INDEX, writes=True)
     wrong: Expr = Apply("logical_not", (exists,), bool_)
     with b.when(wrong if first is None else ix.both([first, wrong])):

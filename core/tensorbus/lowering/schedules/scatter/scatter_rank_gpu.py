@@ -2,7 +2,7 @@
 
 So every index finds its place in the order of rows, in one pass over all of them, and the first of each row
 adds up what the others bring, in the order of the indices. A sum of ``n`` indices takes ``n`` times ``n``
-comparisons, which many items make sooner than one owner of rows walks all of them.
+comparisons, which many work-items make sooner than one owner of rows reads all of them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Scatter along the last axis on GPUs: a workgroup takes a row, with what it needs in local memory.
 
-The least number of an index that names a place is found by all items at once, and that one adds what it
+The least number of an index that names a place is found by all work-items at once, and that one adds what it
 brings; then the least of those that are left, until there are none. So sums add up in the order of the
 indices, and never depend on timing. Of several stores the one with the greatest number stays.
 """
@@ -132,7 +132,7 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
 _NONE: Final = literal(-1, int32)
 """The place of an index that is done, or names none."""
 Take = Callable[[Expr, Expr, Expr, Expr], None]
-"""Gets which of an item's indices it is, which of the group's, its place, and its number in this turn."""
+"""Gets which of a work-item's indices it is, which of the group's, its place, and its number in this turn."""
 
 
 class _RowScatter:
@@ -179,7 +179,7 @@ class _RowScatter:
         self.b.emit(Barrier())
 
     def _read(self, block: Expr, take: Callable[[Expr, Expr, Expr, Expr, Index], None]) -> None:
-        """Emit what an item does with each of its indices of a block.
+        """Emit what a work-item does with each of its indices of a block.
 
         ``take`` gets which of them it is, its number, its place, whether there is such, and where it stands.
         """

@@ -1,7 +1,8 @@
 """Segmented scatter on GPUs: many indices are sorted by their rows, and runs of one row added up.
 
-A long run is cut into pieces, each of which one item adds up in the order of the indices; the first item of
-the run then adds the pieces, in order. So one row may have all indices, and the sum is the same each time.
+A long run is cut into pieces, each of which one work-item adds up in the order of the indices; the first
+work-item of the run then adds the pieces, in order. So one row may have all indices, and the sum is the same
+each time.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _stops(steps: LaunchList, rows: int, stops: int, limit: int, count: int) -> 
 
 
 def _begin(b: Builder, item: Expr, limit: int) -> tuple[Expr, Expr, Expr]:
-    """Return the row of an item, whether there is one, and whether its run begins here."""
+    """Return the row of a work-item, whether there is one, and whether its run begins here."""
     b.buffer("rows", int32)
     row = b.let(Load("rows", item, int32), "row")
     before = Load("rows", Apply("maximum", (ix.subtract(item, ONE), ZERO), INDEX), int32)

@@ -2,7 +2,7 @@
 
 One pass counts the elements of each bucket, works out where each bucket begins, and moves the elements there
 in order. Rows are cut into chunks where there are too few of them to keep the device busy: into how many, one
-among them, is no choice of a schedule but a number of this one. No two items write to one place, so the
+among them, is no choice of a schedule but a number of this one. No two work-items write to one place, so the
 result never depends on timing. Work-items have passes of their own.
 """
 

@@ -55,7 +55,7 @@ def lower_partition(name: str, source: Source, targets: Sequence[Destination], s
 def _look(
     kernel: TileKernel, source: Source, steps: LaunchList, take: Callable[[Expr, Expr], None]
 ) -> tuple[Var, Var]:
-    """Emit the count of an item's elements of the first kind; return where the item begins, and the count.
+    """Emit the count of a work-item's elements of the first kind; return where it begins, and the count.
 
     ``take`` gets the number of each element, and 1 or 0.
     """

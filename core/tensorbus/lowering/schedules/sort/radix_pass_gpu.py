@@ -1,8 +1,8 @@
 """Radix pass on GPUs: brings elements into the order of their buckets; a workgroup takes a tile.
 
-An item counts its elements in two words, a byte for each bucket; the group adds these up, 16 bits for each.
-The running sum of all counts, bucket by bucket, says where the elements of a tile begin in each. They are put
-in order in local memory first, so that neighbours go to neighbouring places (Satish, Harris and
+A work-item counts its elements in two words, a byte for each bucket; the group adds these up, 16 bits for
+each. The running sum of all counts, bucket by bucket, says where the elements of a tile begin in each. They
+are put in order in local memory first, so that neighbours go to neighbouring places (Satish, Harris and
 Garland: "Designing efficient sorting algorithms for manycore GPUs", 2009).
 """
 
@@ -30,7 +30,7 @@ BITS: Final = 4
 """Of a key in one pass."""
 BUCKETS: Final = 1 << BITS
 _LANES: Final = 8
-"""Buckets that a word of an item counts, a byte for each; those of a group take two words."""
+"""Buckets that a word of a work-item counts, a byte for each; those of a group take two words."""
 
 
 def _slot(b: Builder, tiles: Tiles, row: Expr, bucket: Expr, tile: Expr) -> Expr:
@@ -60,7 +60,7 @@ def lower_pass(name: str, source: Source, targets: Sequence[Destination], steps:
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """What an item has counted of each bucket, in the ``words`` of a kernel."""
+    """What a work-item has counted of each bucket, in the ``words`` of a kernel."""
 
     b: Builder
     words: tuple[Var, ...]
@@ -72,7 +72,7 @@ class _Counter:
         return cls(b, tuple(b.let(zero, "seen", mutable=True) for _ in range(BUCKETS // _LANES)))
 
     def see(self, bucket: Expr) -> Expr:
-        """Count one element more; return how many of its bucket the item saw before."""
+        """Count one element more; return how many of its bucket the work-item saw before."""
         b, (low, high) = self.b, self.words
         first = b.let(ix.less(bucket, const(_LANES)), "first")
         shift = b.let(Cast(ix.multiply(ix.modulo(bucket, const(_LANES)), const(8)), uint64), "shift")
@@ -110,7 +110,7 @@ def _of(words: State, bucket: int) -> Expr:
 
 
 def _of_one(b: Builder, words: State, bucket: Expr) -> Expr:
-    """Return the same of a bucket that is known to the item."""
+    """Return the same of a bucket that is known to the work-item."""
     odd = b.let(Apply("equal", (ix.modulo(bucket, const(2)), ONE), bool_), "odd")
     low, high = (b.let(Select(odd, words[k + 1], words[k], uint64), "word") for k in (0, 2))
     word = Select(ix.less(bucket, const(_LANES)), low, high, uint64)
