@@ -1,4 +1,4 @@
-"""``nn.TransformerEncoder`` in inference, half of its batch padding: ``python -m benchmarks padding``.
+"""Encoders and attention in inference, half of their batch padding: ``python -m benchmarks padding``.
 
 PyTorch runs its fast path (nested tensors) in the same process and the same number of threads, with the same
 weights and data, in turn with tensorbus: the ratio is that of medians. Without PyTorch there is no ratio.
@@ -22,20 +22,27 @@ CALLS, WARM = 15, 3
 
 
 def run() -> list[dict[str, Any]]:
-    """Measure the encoder with half of the batch padding, and none."""
+    """Measure an encoder, and attention of a batch to itself, with half of the batch padding and none."""
     threads = int(os.environ.setdefault("TENSORBUS_NUM_THREADS", str(len(os.sched_getaffinity(0)))))
     torch = peer_torch(threads)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((BATCH, LENGTH, WIDTH), dtype=np.float32)
     lengths = np.linspace(LENGTH // 16, LENGTH - LENGTH // 16, BATCH).astype(int)
     mask = np.arange(LENGTH) >= lengths[:, None]
-    rows = []
+    rows: list[dict[str, Any]] = []
+    for layers, build in (("encoder", _encoder), ("attention", _attention)):
+        rows += _rows(layers, build, torch, x, mask)
+    return rows
+
+
+def _rows(layers: str, build: Callable[[Any], Any], torch: Any, x: Any, mask: Any) -> list[dict[str, Any]]:
+    rng, rows = np.random.default_rng(1), []
     with tb.device("cpu"):
-        ours = _encoder(tb)
+        ours = build(tb)
         values = {name: rng.uniform(-0.05, 0.05, p.shape).astype("f4") for name, p in ours.named_parameters()}
         ours.load_state_dict({name: tb.asarray(value) for name, value in values.items()})
         compiled = tb.compile(ours)
-        peer = None if torch is None else _encoder(torch)
+        peer = None if torch is None else build(torch)
         if peer is not None:
             peer.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
         for share, padding in ((float(mask.mean()), mask), (0.0, None)):
@@ -46,7 +53,11 @@ def run() -> list[dict[str, Any]]:
             if peer is not None:
                 calls["torch"] = _call(peer, torch.from_numpy, torch.no_grad, x, padding)
             times = _medians(calls)
-            row: dict[str, Any] = {"encoder": f"{BATCH}x{LENGTH}x{WIDTH}", "padding": f"{share:.0%}"}
+            row: dict[str, Any] = {
+                "layers": layers,
+                "input": f"{BATCH}x{LENGTH}x{WIDTH}",
+                "padding": f"{share:.0%}",
+            }
             row |= {f"{name} ms": round(found, 1) for name, found in times.items()}
             if "torch" in times:
                 row["ratio"] = round(times["tensorbus"] / times["torch"], 2)
@@ -59,13 +70,19 @@ def _encoder(t: Any) -> Any:
     return t.nn.TransformerEncoder(layer, LAYERS).eval()
 
 
+def _attention(t: Any) -> Any:
+    return t.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True).eval()
+
+
 def _call(model: Any, as_tensor: Any, no_grad: Any, x: Any, padding: Any) -> Callable[[], Any]:
     values = as_tensor(x)
-    named = {} if padding is None else {"src_key_padding_mask": as_tensor(padding)}
+    mask = None if padding is None else as_tensor(padding)
 
     def call() -> Any:
         with no_grad():
-            return model(values, **named)
+            if hasattr(model, "out_proj"):
+                return model(values, values, values, mask, need_weights=False)
+            return model(values, src_key_padding_mask=mask)
 
     return call
 

@@ -1,4 +1,4 @@
-"""Inference of ``TransformerEncoder`` with padding: 0 there, elsewhere what it is, and no work for it."""
+"""Inference with padding: encoders give 0 there, elsewhere what it is; no work for it, nor in attention."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus.func import Mode
-from tensorbus.nn.attention import SDPBackend, sdpa_kernel
+from tensorbus.nn.attention import SDPBackend, packed_rows, sdpa_kernel
+
+from error_bounds import assert_alike
 
 WIDTH, HEADS, LAYERS = 8, 2, 2
 LENGTHS = {"few scores": (3, 5), "tiles": (2, 370)}
@@ -42,7 +44,7 @@ class Rows(Mode):
         self.rows: set[int] = set()
 
     def apply(self, op: Any, operands: Any, attrs: Any) -> Any:
-        if op.name == "linear":
+        if op.name in ("linear", "matmul") and operands[1].ndim == 2:
             self.rows.add(operands[0].size // operands[0].shape[-1])
         return NotImplemented
 
@@ -131,6 +133,110 @@ def test_where_padding_is_computed(device: str) -> None:
     meta = encoder("meta", batch_first=True)
     with tb.no_grad():
         assert meta(x.to("meta"), src_key_padding_mask=padding.to("meta")).shape == x.shape
+
+
+ATTENTION: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "to itself": ("query", {}, {}),
+    "no shares": ("query", {}, {"need_weights": False}),
+    "shares of heads": ("query", {"batch_first": True}, {"average_attn_weights": False}),
+    "of others": ("key", {"batch_first": True, "bias": False}, {"need_weights": False}),
+    "other values": ("value", {}, {}),
+    "widths": ("value", {"kdim": 5, "vdim": 6, "batch_first": True}, {}),
+    "more keys": ("key", {"add_bias_kv": True, "add_zero_attn": True}, {"need_weights": False}),
+    "shares of more keys": ("key", {"add_bias_kv": True, "kdim": 5, "vdim": 5}, {}),
+    "masked": ("query", {"batch_first": True}, {"attn_mask": "bool", "need_weights": False}),
+    "causal": ("query", {}, {"attn_mask": "causal", "is_causal": True}),
+    "added": ("key", {"batch_first": True}, {"attn_mask": "heads"}),
+    "training": ("query", {"batch_first": True}, {"attn_mask": "float"}),
+    "bfloat16": ("key", {"batch_first": True}, {}),
+}
+"""Which of query, key and value is the last that differs from those before, and options of class and call."""
+
+
+def attention_case(
+    name: str, kind: str, added: bool, dtype: Any, device: str
+) -> tuple[Any, tuple[Any, ...], Any]:
+    """Return a module, the positional arguments of a call, and those by name."""
+    differs, options, named = ATTENTION[name]
+    tb.manual_seed(4)
+    module = tb.nn.MultiheadAttention(WIDTH, HEADS, **options, device=device, dtype=dtype)
+    module.train(name == "training")
+    batch, source, length = 3, 5, 5 if differs == "query" else 4
+    first = options.get("batch_first", False)
+
+    def draw(length: int, width: int) -> Any:
+        shape = (batch, length, width) if first else (length, batch, width)
+        return tb.random.normal(shape, device=device).to(dtype)
+
+    query = draw(length, WIDTH)
+    key = query if differs == "query" else draw(source, module.kdim)
+    value = draw(source, module.vdim) if differs == "value" else key
+    padding = padding_of(kind, batch, source, device)
+    scores = {
+        "bool": tb.arange(source, device=device) == tb.arange(length, device=device)[:, None],
+        "causal": tb.triu(tb.ones((length, source), dtype=tb.bool, device=device), k=1),
+        "float": tb.random.normal((length, source), device=device).to(dtype),
+        "heads": tb.random.normal((batch * HEADS, length, source), device=device).to(dtype),
+    }
+    named = {k: scores[v] if k == "attn_mask" else v for k, v in named.items()}
+    each = tb.where(padding, float("-inf"), 0.5).to(dtype) if added else padding
+    return module, (query, key, value, each), named
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_keys_that_are_padding_are_not_projected(
+    device: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results are those of all keys, and every query counts."""
+    dtypes = {"to itself": (tb.float32, tb.float16), "bfloat16": (tb.bfloat16,)}
+    for kind in PADDING:
+        for dtype in dtypes.get(name, (tb.float32,)):
+            for added in (False, True):
+                module, args, named = attention_case(name, kind, added, dtype, device)
+                results, rows = [], []
+                for fewest in (packed_rows._FEWEST_PRODUCTS, 0):
+                    monkeypatch.setattr(packed_rows, "_FEWEST_PRODUCTS", fewest)
+                    monkeypatch.setattr(packed_rows, "_FEWEST_PRODUCTS_IN_STREAMS", fewest)
+                    with tb.no_grad(), Rows() as seen:
+                        results.append(module(*args, **named))
+                    rows.append(seen.rows)
+                queries = args[0].size // WIDTH
+                keys = args[1].size // module.kdim
+                real = keys - int(padding_of(kind, 3, 5, device).sum())
+                assert rows == [{queries, keys}, {queries, real}], (kind, dtype)
+                assert_alike(results[1], results[0], 2 * WIDTH, dtype, message=f"{kind} {dtype} {added}")
+                monkeypatch.undo()
+
+
+def test_where_keys_that_are_padding_are_projected(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where values cannot be had or something is learned; what does not fit is an error as ever."""
+    monkeypatch.setattr(packed_rows, "_FEWEST_PRODUCTS", 0)
+    monkeypatch.setattr(packed_rows, "_FEWEST_PRODUCTS_IN_STREAMS", 0)
+    module, (x, _, _, padding), _ = attention_case("shares of heads", "anywhere", False, tb.float32, device)
+
+    def run(x: Any, padding: Any) -> Any:
+        return module(x, x, x, padding)
+
+    with tb.no_grad():
+        right = run(x, padding)
+        ways = [tb.compile(run, fullgraph=True)(x, padding), tb.compile(run, dynamic=True)(x, padding)]
+        alone = tb.vmap(lambda x, padding: run(x, padding))(x, padding)  # two axes: no batch
+        ways += [alone, run(x[0], padding[0])]
+        with pytest.raises(tb.ShapeError, match="key_padding_mask"):
+            run(x, padding[:, 1:])
+        with pytest.raises(tb.DtypeError, match="mask"):
+            run(x, padding.to(tb.int32))
+        with pytest.raises(tb.ShapeError, match="weight of shape"):
+            module(x, x[..., 1:], x, padding)
+        meta = tb.nn.MultiheadAttention(WIDTH, HEADS, device="meta")
+        empty = tb.zeros((5, 3, WIDTH), device="meta")
+        assert meta(empty, empty, empty, padding.to("meta"))[0].shape == empty.shape
+    ways[-1] = tuple(tb.stack([y, *r[1:]]) for y, r in zip(ways[-1], right, strict=True))
+    with Rows() as seen:
+        ways.append(run(x, padding))
+    assert seen.rows == {15}
+    for result in ways:
+        assert_alike([y.detach() for y in result], [*right], 2 * WIDTH)
 
 
 @pytest.mark.full

@@ -1,7 +1,7 @@
 """Attention by functions of scores and indices, causal masks by their sizes, and backends to choose from.
 
-With PyTorch's names and meaning. In order: ``bias``, ``sdpa_backends``, ``tiles``, ``score_capture``,
-``mask_mods``, ``program_cache``, ``block_mask``, ``mask_creation``, ``flex``.
+With PyTorch's names and meaning. In order: ``bias``, ``sdpa_backends``, ``tiles``, ``packed_rows``,
+``score_capture``, ``mask_mods``, ``program_cache``, ``block_mask``, ``mask_creation``, ``flex``.
 """
 
 from __future__ import annotations

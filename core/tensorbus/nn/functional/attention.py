@@ -6,6 +6,7 @@ Names, arguments and values are PyTorch's.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...errors import ArgumentError, ShapeError
@@ -23,6 +24,7 @@ from ...ops.reduction.reduction import mean
 from ...tensor.tensor import Tensor
 from ..attention.bias import CausalBias, CausalVariant
 from ..attention.block_mask import BlockMask
+from ..attention.packed_rows import PackedRows, is_worth_packing
 from ..attention.sdpa_backends import (
     SdpaCall,
     SDPBackend,
@@ -138,7 +140,9 @@ def multi_head_attention_forward(
     """
     alone = query.ndim == 2
     if alone:
-        query, key, value = (reshape(x, (x.shape[0], 1, *x.shape[1:])) for x in (query, key, value))
+        query, key, value = of_distinct(
+            lambda x: reshape(x, (x.shape[0], 1, *x.shape[1:])), query, key, value
+        )
         key_padding_mask = None if key_padding_mask is None else reshape(key_padding_mask, (1, -1))
     if query.ndim != 3 or key.ndim != 3 or value.ndim != 3 or key.shape[:2] != value.shape[:2]:
         raise ShapeError(
@@ -155,8 +159,13 @@ def multi_head_attention_forward(
         raise ArgumentError("multi-head attention: is_causal is a hint about attn_mask, which is needed.")
     weights = _three(in_proj_weight, (q_proj_weight, k_proj_weight, v_proj_weight), width)
     biases: Any = (None,) * 3 if in_proj_bias is None else _thirds(in_proj_bias, width)
-    q, k, v = (linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True))
     mask = merged_mask(attn_mask, key_padding_mask, batch, num_heads, length, key.shape[0], query)
+    seen = None if key_padding_mask is None else seen_keys(key_padding_mask)
+    q = linear(query, weights[0], biases[0])
+    if seen is not None and _leaves_padding_out(key, value, seen, weights, biases):
+        k, v = _project_seen(key, value, seen, weights, biases)
+    else:
+        k, v = (linear(x, weights[n], biases[n]) for n, x in ((1, key), (2, value)))
     extra = 0
     if bias_k is not None and bias_v is not None:
         k = concat([k, broadcast_to(bias_k, (1, batch, width))], axis=0)
@@ -172,8 +181,8 @@ def multi_head_attention_forward(
     drop = dropout_p if training else 0.0
     if not need_weights:
         blocks = None
-        if key_padding_mask is not None and not (extra or drop) and has_many_scores(q.shape, k.shape):
-            blocks = padding_blocks(seen_keys(key_padding_mask), length)
+        if seen is not None and not (extra or drop) and has_many_scores(q.shape, k.shape):
+            blocks = padding_blocks(seen, length)
         out = _attend(q, k, v, mask, drop, False, None, False, blocks)
         shares = None
     else:
@@ -202,6 +211,37 @@ def _three(joint: Tensor | None, apart: tuple[Tensor | None, ...], width: int) -
 
 def _thirds(joint: Tensor, width: int) -> tuple[Tensor, ...]:
     return tuple(joint[k * width : (k + 1) * width] for k in range(3))
+
+
+def of_distinct(function: Callable[[Tensor], Tensor], *tensors: Tensor) -> Iterator[Tensor]:
+    """Return what ``function`` makes of tensors, one result for those that are the same."""
+    distinct = {id(x): x for x in tensors}
+    results = {key: function(x) for key, x in distinct.items()}
+    return (results[id(x)] for x in tensors)
+
+
+def _leaves_padding_out(
+    key: Tensor, value: Tensor, seen: Tensor, weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...]
+) -> bool:
+    """Return whether only those keys and values are projected that are no padding."""
+    inputs = (key, value)
+    if any(x.shape[2] != w.shape[-1] for x, w in zip(inputs, weights[1:], strict=True)):
+        return False  # the projection says what is wrong
+    products = key.size * weights[1].shape[0] + value.size * weights[2].shape[0]
+    return is_worth_packing(products, (*inputs, *weights[1:], *biases[1:]), *inputs, seen)
+
+
+def _project_seen(
+    key: Tensor, value: Tensor, seen: Tensor, weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return projected keys and values, ``(source, batch, width)``: 0 in the places that are padding."""
+    rows = PackedRows(seen)
+    packed = of_distinct(lambda x: rows.pack(permute_dims(x, (1, 0, 2))), key, value)
+    k, v = (
+        permute_dims(rows.unpack(linear(x, w, b)), (1, 0, 2))
+        for x, w, b in zip(packed, weights[1:], biases[1:], strict=True)
+    )
+    return k, v
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:

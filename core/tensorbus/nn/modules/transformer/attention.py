@@ -9,10 +9,11 @@ from ....ops.creation.creation import empty
 from ....ops.movement.movement import permute_dims
 from ....tensor.tensor import Tensor
 from ... import functional, init
+from ...functional.attention import of_distinct
 from ...module import Module
 from ...parameter import Parameter
 from ..linear import Linear, positive
-from .packed_rows import PackedRows
+from .packed_batch import PackedBatch
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -90,11 +91,12 @@ class MultiheadAttention(Module):
 
         These are averaged over the heads unless ``average_attn_weights`` is False. Inputs are
         ``(length, batch, width)``, with ``batch_first`` ``(batch, length, width)``, or all without the batch.
-        In masks, True marks what must not be seen; float masks are added.
+        In masks, True marks what must not be seen; float masks are added. In inference no key or value that
+        ``key_padding_mask`` marks is projected, where that is worth it; every query counts, marked or not.
         """
         turn = self.batch_first and query.ndim == 3
         if turn:
-            query, key, value = (permute_dims(x, (1, 0, 2)) for x in (query, key, value))
+            query, key, value = of_distinct(lambda x: permute_dims(x, (1, 0, 2)), query, key, value)
         out, shares = functional.multi_head_attention_forward(
             query, key, value, self.embed_dim, self.num_heads, self.in_proj_weight, self.in_proj_bias,
             self.bias_k, self.bias_v, self.add_zero_attn, self.dropout, self.out_proj.weight,
@@ -104,12 +106,12 @@ class MultiheadAttention(Module):
         )  # fmt: skip
         return (permute_dims(out, (1, 0, 2)) if turn else out), shares
 
-    def forward_packed(self, x: Tensor, rows: PackedRows) -> Tensor:
+    def forward_packed(self, x: Tensor, batch: PackedBatch) -> Tensor:
         """Return the attention of a batch to itself, of its rows without padding, ``(count, embed_dim)``.
 
         The projections are joint, and nothing is added to the keys.
         """
         projected = functional.linear(x, self.in_proj_weight, self.in_proj_bias)
-        attended = rows.attend(projected, self.num_heads)
+        attended = batch.attend(projected, self.num_heads)
         out: Tensor = functional.linear(attended, self.out_proj.weight, self.out_proj.bias)
         return out

@@ -17,12 +17,13 @@ from ....ops.movement.movement import permute_dims, reshape
 from ....tensor.grad_mode import grad_enabled
 from ....tensor.tensor import Tensor
 from ... import init
+from ...attention.packed_rows import can_read
 from ...functional.attention import seen_keys
 from ...hooks import EVERYWHERE
 from ...module import Module
 from ..container import ModuleList
 from ..normalization import LayerNorm
-from .packed_rows import PackedRows, can_read, encoder_mask
+from .packed_batch import PackedBatch, encoder_mask
 from .transformer_layer import Activation, TransformerDecoderLayer, TransformerEncoderLayer
 
 
@@ -91,11 +92,11 @@ class TransformerEncoder(Module):
             places = permute_dims(keep, (1, 0)) if turned else keep
             unpadded: Tensor = where(reshape(places, (*src.shape[:2], 1)), src, 0)
             return unpadded
-        batch = permute_dims(src, (1, 0, 2)) if turned else src
-        rows = PackedRows(keep, encoder_mask(mask, padding, keep, heads, src))
-        x = rows.pack(batch)
+        batch = PackedBatch(keep, encoder_mask(mask, padding, keep, heads, src))
+        rows = batch.rows
+        x = rows.pack(permute_dims(src, (1, 0, 2)) if turned else src)
         for layer in self.layers if rows.count else ():
-            x = layer.forward_packed(x, rows)
+            x = layer.forward_packed(x, batch)
         out = rows.unpack(x)
         return permute_dims(out, (1, 0, 2)) if turned else out
 

@@ -15,7 +15,7 @@ from ..dropout import Dropout
 from ..linear import Linear
 from ..normalization import LayerNorm
 from .attention import MultiheadAttention
-from .packed_rows import PackedRows
+from .packed_batch import PackedBatch
 
 Activation = str | Callable[[Tensor], Tensor]
 
@@ -72,9 +72,9 @@ class TransformerEncoderLayer(Module):
 
         return self._sublayers(src, attend)
 
-    def forward_packed(self, x: Tensor, rows: PackedRows) -> Any:
+    def forward_packed(self, x: Tensor, batch: PackedBatch) -> Any:
         """Return what ``forward`` gives of rows of a batch without its padding."""
-        return self._sublayers(x, lambda x: self.self_attn.forward_packed(x, rows))
+        return self._sublayers(x, lambda x: self.self_attn.forward_packed(x, batch))
 
     def is_packable(self) -> bool:
         """Return whether each row is by itself in inference but for attention, as far as can be told."""

@@ -1,0 +1,93 @@
+"""The rows of a padded batch one behind the other, without padding: what projections in inference work on.
+
+Projections, normalization and feed-forward networks take rows as they come, so that padding costs them
+nothing. How many rows there are depends on values, so that Python waits for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...backend_interface.capabilities import HasNoElements
+from ...devices.stream import has_streams
+from ...dispatch.modes import base_device, is_guarded, is_value_mode
+from ...dtypes import definition as dt
+from ...ops.creation.creation import zeros
+from ...ops.elementwise.arithmetic import maximum, minimum
+from ...ops.elementwise.where_cast import cast, where
+from ...ops.indexing.gather_scatter import gather
+from ...ops.indexing.nonzero import flatnonzero
+from ...ops.movement.movement import reshape
+from ...ops.reduction.reduction import sum
+from ...ops.reduction.scan import cumulative_sum
+from ...tensor.grad_mode import grad_enabled
+from ...tensor.tensor import Tensor
+from ...tracing.active_tracer import active_tracer, untraced
+
+_FEWEST_PRODUCTS: Final = 1 << 23
+"""Of fewer multiplications the dozen of small ops that find the rows take longer than half of them."""
+_FEWEST_PRODUCTS_IN_STREAMS: Final = 1 << 31
+"""The same of a device that works behind Python's back, which waits for it here and is ahead no more."""
+
+
+def can_read(*tensors: Tensor, breaks: bool) -> bool:
+    """Return whether Python may have values of tensors here: how many rows there are is one of them.
+
+    Not where they stand for others or have no elements, and while a program is captured only where the
+    graph ``breaks`` for it.
+    """
+    active = active_tracer()
+    if active is not None and (active.fullgraph or not breaks):
+        return False
+    return untraced(is_guarded) and not any(
+        is_value_mode(x.device.type) or isinstance(base_device(x.device).runtime, HasNoElements)
+        for x in tensors
+    )
+
+
+def is_worth_packing(products: int, operands: tuple[Tensor | None, ...], *read: Tensor) -> bool:
+    """Return whether to leave padding out of a projection of ``operands``, ``products`` multiplications.
+
+    Only in inference, where nothing is to be differentiated, and where the values of ``read`` can be had.
+    """
+    if active_tracer() is not None or (
+        grad_enabled.get() and any(x is not None and x.requires_grad for x in operands)
+    ):
+        return False
+    if products < _FEWEST_PRODUCTS or not can_read(*read, breaks=False):
+        return False
+    return products >= _FEWEST_PRODUCTS_IN_STREAMS or not has_streams(base_device(read[0].device).runtime)
+
+
+class PackedRows:
+    """Where the rows of a batch of ``(batch, length)`` places lie once its padding is left out.
+
+    ``keep``, bool, says which places are no padding. Waits for the device, because the number of rows depends
+    on values.
+    """
+
+    def __init__(self, keep: Tensor) -> None:
+        self.batch, self.length = keep.shape
+        self.keep = keep
+        self.places = flatnonzero(keep)
+        self.count = self.places.shape[0]
+        each = sum(cast(keep, dt.int64), axis=1, keepdims=True)
+        stop = cumulative_sum(each, axis=0)
+        number = reshape(cumulative_sum(cast(reshape(keep, (-1,)), dt.int64)), keep.shape) - 1
+        # A place that is padding stands for a row of its own sequence: what it holds is masked, but no
+        # other sequence may have put a nan there.
+        inside = minimum(maximum(number, stop - each), maximum(stop - 1, stop - each))
+        self.rows = reshape(minimum(inside, max(self.count - 1, 0)), (-1,))
+
+    def pack(self, x: Tensor) -> Tensor:
+        """Return the rows of ``(batch, length, width)`` that are no padding, ``(count, width)``."""
+        return gather(reshape(x, (self.batch * self.length, x.shape[2])), self.places)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """Return ``(batch, length, width)`` of rows, 0 where there is padding."""
+        shape = (self.batch, self.length, x.shape[1])
+        if not self.count:
+            return zeros(shape, dtype=x.dtype, device=x.device)
+        padded = reshape(gather(x, self.rows), shape)
+        unpacked: Tensor = where(reshape(self.keep, (*shape[:2], 1)), padded, 0)
+        return unpacked
