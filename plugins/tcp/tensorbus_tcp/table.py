@@ -16,7 +16,7 @@ class Table:
         self._values: dict[str, bytes] = {}
         self._ends: dict[str, float] = {}
         self._queues: dict[str, deque[bytes]] = {}
-        self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._waiters: dict[str, dict[Waiter, None]] = {}
 
     def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Put a value under a key, for ``ttl`` seconds where they are given."""
@@ -95,34 +95,62 @@ class Table:
             del self._queues[key]
         return value
 
-    async def until(self, names: Sequence[str], ready: Callable[[], Any], timeout: float) -> Any:
-        """Return what ``ready`` returns once that is not None; None after ``timeout`` seconds.
+    def missing(self, keys: Sequence[str]) -> list[str]:
+        """Return those keys that are not there."""
+        return [key for key in keys if self.look(key) is None]
 
-        ``names`` are the keys whose change may make it so.
+    def forget_expired(self) -> None:
+        """Take out what nobody has looked at since its time was over."""
+        now = time.monotonic()
+        for key in [key for key, end in self._ends.items() if end <= now]:
+            self.look(key)
+
+    def wait(
+        self,
+        names: Sequence[str],
+        ready: Callable[[], Any],
+        finish: Callable[[Any], None],
+        timer: asyncio.TimerHandle,
+    ) -> Waiter:
+        """Call ``finish`` with what ``ready`` returns, once that is not None.
+
+        ``names`` are the keys, or queues, whose change may make it so. Who waits longest is asked first.
+        ``timer``, which gives the waiter up, is cancelled when it leaves.
         """
-        event = asyncio.Event()
-        for name in names:
-            self._waiters.setdefault(name, set()).add(event)
-        end = time.monotonic() + timeout
-        try:
-            while (result := ready()) is None:
-                left = end - time.monotonic()
-                if left <= 0:
-                    return None
-                event.clear()
-                try:
-                    async with asyncio.timeout(left):
-                        await event.wait()
-                except TimeoutError:
-                    continue
-            return result
-        finally:
-            for name in names:
-                waiting = self._waiters[name]
-                waiting.discard(event)
+        waiter = Waiter(tuple(dict.fromkeys(names)), ready, finish, timer)
+        for name in waiter.names:
+            self._waiters.setdefault(name, {})[waiter] = None
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Let it wait no more."""
+        waiter.timer.cancel()
+        for name in waiter.names:
+            waiting = self._waiters.get(name)
+            if waiting is not None:
+                waiting.pop(waiter, None)
                 if not waiting:
                     del self._waiters[name]
 
     def _wake(self, name: str) -> None:
-        for event in self._waiters.get(name, ()):
-            event.set()
+        waiting = self._waiters.get(name)
+        if waiting is None:
+            return
+        for waiter in list(waiting):
+            if waiter in waiting and (result := waiter.ready()) is not None:
+                waiter.finish(result)
+
+
+class Waiter:
+    """A request that waits: for a change of one of ``names``, after which ``ready`` may return a result."""
+
+    __slots__ = ("finish", "names", "ready", "timer")
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        ready: Callable[[], Any],
+        finish: Callable[[Any], None],
+        timer: asyncio.TimerHandle,
+    ) -> None:
+        self.names, self.ready, self.finish, self.timer = names, ready, finish, timer
