@@ -17,12 +17,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 MLX    := $(VENV)/.mlx
+RAY    := $(VENV)/.ray
 
 # The driver for OpenCL on the processor is published for x86-64 only.
 OPENCL := backends/opencl$(if $(filter x86_64 amd64,$(shell uname -m)),[cpu])
 # MPICH's wheel is not published for every system.
 MPI := plugins/mpi$(if $(filter Linux,$(shell uname -s)),[mpich])
-DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev -e plugins/threads -e plugins/tcp -e plugins/nccl -e plugins/fake -e plugins/redis -e '$(MPI)'
+DISTS  := -e '.[dev]' -e core -e backends/cpu -e backends/cuda -e '$(OPENCL)' -e backends/metal -e plugins/conformance -e plugins/refdev -e plugins/threads -e plugins/tcp -e plugins/nccl -e plugins/fake -e plugins/redis -e plugins/ray -e '$(MPI)'
 DEVICES := cpu opencl refdev
 SOURCE := core backends plugins examples benchmarks tests scripts
 
@@ -43,7 +44,7 @@ test: lint
 
 FULL = TENSORBUS_TEST_PROFILE=full $(PYTEST) --hypothesis-seed=$(strip $(SEED)) $(if $(SHARD),--suite-shard=$(SHARD))
 
-test-full: $(MLX)
+test-full: $(MLX) $(RAY)
 	$(FULL) tests/core
 	$(FULL) --ignore tests/core --report $(VENV)/conformance.json
 
@@ -87,6 +88,12 @@ $(STAMP): pyproject.toml $(wildcard core/pyproject.toml backends/*/pyproject.tom
 $(MLX): $(STAMP)
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --retries 8 --timeout 60 -e 'backends/metal[host]' || \
 	    echo "make: MLX cannot be installed here, so the tests that need it are skipped" >&2
+	@touch $@
+
+# Ray itself, 70 MB, which only the full tier needs. Not every system has a wheel of it.
+$(RAY): $(STAMP)
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --retries 8 --timeout 60 -e 'plugins/ray[ray]' || \
+	    echo "make: Ray cannot be installed here, so the tests that need it are skipped" >&2
 	@touch $@
 
 $(BIN)/python:

@@ -12,10 +12,11 @@ import pytest
 NAMES = [
     "tensorbus", "tensorbus-conformance", "tensorbus-core", "tensorbus-cpu", "tensorbus-cuda",
     "tensorbus-fake", "tensorbus-metal", "tensorbus-mpi", "tensorbus-nccl", "tensorbus-opencl",
-    "tensorbus-redis", "tensorbus-refdev", "tensorbus-tcp", "tensorbus-threads",
+    "tensorbus-ray", "tensorbus-redis", "tensorbus-refdev", "tensorbus-tcp", "tensorbus-threads",
 ]  # fmt: skip
 COMMUNICATORS = ["tensorbus-fake", "tensorbus-mpi", "tensorbus-nccl", "tensorbus-tcp", "tensorbus-threads"]
 STORES = ["tensorbus-redis"]
+LAUNCHERS = ["tensorbus-ray"]
 
 
 def _files(built: Any) -> dict[str, str]:
@@ -66,11 +67,14 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
         "tensorbus-core", "tensorbus-cpu", "tensorbus-fake", "tensorbus-tcp", "tensorbus-threads",
     }  # fmt: skip
     assert set(metadata.get_all("Provides-Extra")) == {
-        "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "mpi", "nccl", "redis", "dev",
+        "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "mpi", "nccl", "ray", "redis",
+        "dev",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES[3:] if name not in COMMUNICATORS + STORES])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES[3:] if name not in COMMUNICATORS + STORES + LAUNCHERS]
+)
 def test_a_device_has_an_entry_point_and_a_manifest_that_agree(built, name):
     files = _files(built[name])
     device = name.removeprefix("tensorbus-")
@@ -84,13 +88,14 @@ def test_a_device_has_an_entry_point_and_a_manifest_that_agree(built, name):
     assert f"tensorbus_{device}/extension.py" in files
 
 
-@pytest.mark.parametrize("name", COMMUNICATORS + STORES)
-def test_a_communicator_or_a_store_has_an_entry_point_and_a_manifest_that_agree(built, name):
+@pytest.mark.parametrize("name", COMMUNICATORS + STORES + LAUNCHERS)
+def test_what_serves_ranks_has_an_entry_point_and_a_manifest_that_agree(built, name):
     files = _files(built[name])
     short = name.removeprefix("tensorbus-")
     entry_points = next(text for path, text in files.items() if path.endswith("entry_points.txt"))
     lines = entry_points.split("\n")
-    assert f"[tensorbus.{'stores' if name in STORES else 'communicators'}]" in lines
+    group = "stores" if name in STORES else "launchers" if name in LAUNCHERS else "communicators"
+    assert f"[tensorbus.{group}]" in lines
     assert {line for line in lines if "=" in line} == {f"{short} = tensorbus_{short}.extension"}
     manifest = tomllib.loads(files[f"tensorbus_{short}/manifest.toml"])
     assert manifest["plugin"]["name"] == name
