@@ -44,7 +44,7 @@ def test_what_was_kept_is_there(entry: Path) -> None:
     assert [path.name for path in entry.parent.iterdir()] == ["one"]
 
 
-@pytest.mark.parametrize("part", ["all", "data", "mark", "digest", "end", "other place", "other kind"])
+@pytest.mark.parametrize("part", [*"all data mark digest end hole".split(), "other place", "other kind"])
 def test_a_changed_entry_is_set_aside_with_a_warning_and_made_again(entry: Path, part: str) -> None:
     assert cache_store(entry, b"code")
     whole = entry.read_bytes()
@@ -52,6 +52,8 @@ def test_a_changed_entry_is_set_aside_with_a_warning_and_made_again(entry: Path,
         moved = entry.with_name("two") if part == "other place" else private_folder("npu", "programs")
         assert moved is not None
         entry.rename(entry := moved / "one" if moved.is_dir() else moved)
+    elif part == "hole":
+        os.truncate(entry, 1 << 40)
     else:
         changed = bytearray({"all": b"", "end": whole[:-1]}.get(part, whole))
         if part in (places := {"data": 0, "mark": 4, "digest": -1}):
@@ -164,11 +166,13 @@ def test_the_key_is_secret(base: Path, entry: Path, tmp_path: Path) -> None:
     assert cache_key.key_path() == path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     first = path.read_bytes()
-    for damage in ("mode", "size"):
+    for damage in ("mode", "size", "hole"):
         cache_key._known.clear()
         assert cache_load(entry) == b"code"
         if damage == "mode":
             path.chmod(0o644)
+        elif damage == "hole":
+            os.truncate(path, 1 << 40)
         else:
             path.write_bytes(b"short")
         cache_key._known.clear()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
 
 from ..backend_interface.protocols import Call, Kernel
 from ..devices.device import Device, ValueType
@@ -81,6 +82,8 @@ class Plan:
 # Each use is one operation on a list, which Python makes whole: no lock, as `invalidate` also runs in
 # forked children, where a lock that another thread held would never be released.
 _caches: list[dict[Any, Plan]] = []
+_KEYS: Final = (int, str, tuple, float, complex, bytes)
+_KNOWN_PACKAGES: Final = frozenset({"builtins", "tensorbus", "numpy", "ml_dtypes"})
 
 
 def new_cache() -> dict[Any, Plan]:
@@ -88,6 +91,39 @@ def new_cache() -> dict[Any, Plan]:
     cache: dict[Any, Plan] = {}
     _caches.append(cache)
     return cache
+
+
+def has_own_equality(value: Any) -> bool:
+    """Return whether a value, or an item of a tuple, has code of its own that says what it is equal to.
+
+    Such a one is no part of a key by which a plan is kept: others, who call with what it is equal to, would
+    run its plan. Classes of Python's, NumPy's and core's are known, and those of data.
+    """
+    kind: Any = type(value)
+    base: Any = next((base for base in _KEYS if issubclass(kind, base)), None)
+    if base is None:
+        plain = kind.__eq__ is object.__eq__ or hasattr(kind, "__dataclass_fields__")
+        return not plain and kind.__module__.partition(".")[0] not in _KNOWN_PACKAGES
+    if kind.__eq__ is not base.__eq__ or kind.__hash__ is not base.__hash__:
+        return True
+    return base is tuple and any(map(has_own_equality, tuple.__iter__(value)))
+
+
+def plain_attrs(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes with Python's numbers in the place of those with an equality of their own."""
+    if not any(map(has_own_equality, attrs.values())):
+        return attrs
+    plain = {name: _plain(value) for name, value in attrs.items()}
+    return plain if any(plain[name] is not value for name, value in attrs.items()) else attrs
+
+
+def _plain(value: Any) -> Any:
+    if not has_own_equality(value):
+        return value
+    if isinstance(value, tuple):
+        items = tuple(map(_plain, tuple.__iter__(value)))
+        return value if all(a is b for a, b in zip(items, tuple.__iter__(value), strict=True)) else items
+    return int.__add__(index(value), 0) if hasattr(type(value), "__index__") else value
 
 
 def invalidate() -> None:

@@ -19,7 +19,7 @@ from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import fused_kernels
 from ..dispatch.modes import is_value_mode
-from ..dispatch.plan import Plan, new_cache
+from ..dispatch.plan import Plan, has_own_equality, new_cache
 from ..ops import fused_function
 from ..ops.definition import Op, table
 from ..ops.movement.family import is_single
@@ -283,9 +283,10 @@ def _memo(op: Op[...], seen: dict[Any, Plan]) -> Callable[[Any, Tensor, Any, Any
             raise error_of_call(op, (x, *args), kwargs, error) from None
         if plan.lift is not None or kernel_preference.active():
             return None
-        if len(seen) >= MAX_PLANS:
-            seen.clear()
-        seen[key] = plan
+        if not any(map(has_own_equality, (*args, *kwargs.values()))):
+            if len(seen) >= MAX_PLANS:
+                seen.clear()
+            seen[key] = plan
         return plan
 
     return remember

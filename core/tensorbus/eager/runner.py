@@ -16,7 +16,7 @@ from ..autograd.views import Step, link, unlink
 from ..compat import torch_names
 from ..dispatch import kernel_preference
 from ..dispatch.modes import apply_modes, below_modes, is_value_mode
-from ..dispatch.plan import Plan, new_cache
+from ..dispatch.plan import Plan, has_own_equality, new_cache, plain_attrs
 from ..dispatch.plan import plan as make_plan
 from ..dtypes.definition import check_scalar, plain, weak_operand
 from ..errors import DeviceError, DtypeError, OutOfMemoryError, ShapeError, TensorbusError
@@ -101,8 +101,11 @@ def planner(
                 f"{op.name}: an argument of {attrs!r} cannot be used here: {error}."
             ) from error
         if plan is None:
+            if (plain := plain_attrs(attrs)) is not attrs:
+                return plan_for(kinds, values, plain)
             plan = _plan(op, kinds, values, attrs, shape_free)
-            if plan.lift is None and preferring == kernel_preference.active():
+            lasts = plan.lift is None and preferring == kernel_preference.active()
+            if lasts and not any(map(has_own_equality, attrs.values())):
                 known = decomposing if plan.run is None else plans
                 if len(known) >= MAX_PLANS:
                     known.clear()

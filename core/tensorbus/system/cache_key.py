@@ -82,7 +82,7 @@ def _read(folder: PrivateFolder) -> bytes | None:
         file = folder.open(NAME)
     except FileNotFoundError:
         return None
-    mode, data = os.fstat(file).st_mode, read_all(file)
+    mode, data = os.fstat(file).st_mode, read_all(file, _BYTES)
     if len(data) == _BYTES and (user() is None or not stat.S_IMODE(mode) & 0o077):
         return data
     wrong = "is damaged" if len(data) != _BYTES else "could be read by other users"

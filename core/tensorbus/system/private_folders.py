@@ -20,6 +20,8 @@ _FOLDER: Final = os.O_RDONLY | (os.O_DIRECTORY if _AT else 0)
 _FILE: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _FILE
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE
+_LARGEST: Final = 1 << 30
+"""The bytes of a file from which it is none that was kept."""
 
 
 class NotPrivateError(OSError):
@@ -257,10 +259,13 @@ class PrivateFolder:
             shutil.rmtree(self.path / name, onerror=ignored)
 
 
-def read_all(file: int) -> bytes:
-    """Return what a descriptor holds from its beginning, and close it."""
+def read_all(file: int, most: int = _LARGEST) -> bytes:
+    """Return what a descriptor holds from its beginning, and close it; nothing where that is above ``most``.
+
+    A file with a hole in it may say that it has any size.
+    """
     with os.fdopen(file, "rb") as stream:
-        return stream.read()
+        return stream.read(most) if os.fstat(file).st_size <= most else b""
 
 
 def safe_by_path(folder: Path) -> bool:

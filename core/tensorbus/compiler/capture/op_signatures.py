@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ...dispatch import kernel_preference
-from ...dispatch.plan import Plan, new_cache, plan
+from ...dispatch.plan import Plan, has_own_equality, new_cache, plain_attrs, plan
 from ...errors import ShapeError
 from ...ops.definition import Op, Spec
 from ...tracing.sym_int import hints, texts
@@ -35,6 +35,8 @@ def signature_of(
     op: Op[...], kinds: Sequence[Any], shapes: Sequence[Any], attrs: Mapping[str, Any]
 ) -> OpSignature:
     """Return the signature of an op whose lengths are numbers, from the cache if it is there."""
+    if any(map(has_own_equality, attrs.values())):
+        attrs = plain_attrs(dict(attrs))
     named = [repr(v) if type(v) in (float, complex) else v for v in attrs.values()]
     key = (op, *kinds, *shapes, *attrs, *named)
     if kernel_preference.active():
@@ -51,6 +53,8 @@ def signature_of(
     signature = OpSignature(
         plan=planned, specs=_result_specs(op, specs, planned.attrs), key=_key(op, planned.attrs, planned)
     )
+    if any(map(has_own_equality, attrs.values())):
+        return signature
     if len(_signatures) >= _MAX_SIGNATURES:
         _signatures.clear()
     _signatures[key] = signature
