@@ -495,4 +495,4 @@ def __getattr__(name: str) -> Any:
         value = plugin_ops.find(name)
         if value is not None:
             return value
-    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{torch_names.hint(name)}", name=name)
+    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{torch_names.hint(name)}")

@@ -46,7 +46,7 @@ Number = Any
 def __getattr__(name: str) -> Any:
     """Say what draws in the place of a class of ``torch.distributions``."""
     message = f"module {__name__!r} has no attribute {name!r}{torch_names.of_distributions(name)}"
-    raise AttributeError(message, name=name)
+    raise AttributeError(message)
 
 
 def _kind(name: str, dtype: DType | str | None) -> DType:

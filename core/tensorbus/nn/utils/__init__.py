@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     if name not in _OF_OPTIM:
         newer = f"tensorbus.nn.parametrizations.{name}"
         hint = f"; PyTorch's {name} is here {newer}" if hasattr(parametrizations, name) else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}", name=name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     return getattr(importlib.import_module("tensorbus.optim"), name)
 
 
