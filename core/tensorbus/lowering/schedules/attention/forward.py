@@ -97,6 +97,103 @@ class KeyParts:
     length: int
 
 
+class _OnlineSoftmax:
+    """What the keys so far come to, for each lane of a tile of queries.
+
+    ``result`` is the sum of values by the exponentials of their scores less ``highest``, not divided by
+    ``total``, the sum of these exponentials. ``scores`` are those of the next keys.
+    """
+
+    def __init__(self, code: TileCode, deep: int) -> None:
+        self.code, self.deep, self.dtype = code, deep, code.dtype
+        self.result, self.scores = code.lines(deep), code.b.array(code.dtype, code.shape.size)
+        self.highest, self.total, self.rescale = code.lines(1), code.lines(1), code.lines(1)
+
+    def start(self) -> None:
+        """Emit the state of no keys."""
+        self.code.fill(self.result, self.deep, 0.0)
+        self.code.fill(self.total, 1, 0.0)
+        self.code.fill(self.highest, 1, float("-inf"))
+
+    def add(self, value: Operand, start: Expr, rows: Expr) -> None:
+        """Emit the state with ``rows`` keys more, from ``start`` on, whose scores are made."""
+        b, code, dtype = self.code.b, self.code, self.dtype
+        peak, top = code.lines(1), code.lines(1)
+        with code.lane() as u:
+            code.put(peak, ZERO, u, code.get(self.highest, ZERO, u))
+        with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
+            both = (code.get(peak, ZERO, u), code.get(self.scores, j, u))
+            code.put(peak, ZERO, u, Apply("maximum", both, dtype))
+        with code.lane() as u:
+            high = b.let(code.get(peak, ZERO, u), "high")
+            masked = Apply("equal", (high, negative_infinity(dtype)), bool_)
+            base = b.let(Select(masked, literal(0, dtype), high, dtype), "top")
+            code.put(top, ZERO, u, base)
+            less = b.let(Apply("subtract", (code.get(self.highest, ZERO, u), base), dtype), "less")
+            rescale = b.let(Apply("exp", (less,), dtype), "rescale")
+            code.put(self.rescale, ZERO, u, rescale)
+            code.put(self.total, ZERO, u, Apply("multiply", (code.get(self.total, ZERO, u), rescale), dtype))
+            code.put(self.highest, ZERO, u, high)
+        with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
+            less = b.let(
+                Apply("subtract", (code.get(self.scores, j, u), code.get(top, ZERO, u)), dtype), "less"
+            )
+            share = b.let(Apply("exp", (less,), dtype), "share")
+            code.put(self.scores, j, u, share)
+            code.put(self.total, ZERO, u, Apply("add", (code.get(self.total, ZERO, u), share), dtype))
+        code.accumulate(self.result, self.deep, self.scores, value, start, rows, self.rescale)
+
+    def store_part(self, at: Expr, u: Expr) -> None:
+        """Emit the stores of the state of lane ``u``, row ``at`` of all parts."""
+        b, code = self.code.b, self.code
+        with b.loop(ZERO, const(self.deep), prefix="d") as d:
+            b.store("partial", ix.add(ix.multiply(at, const(self.deep)), d), code.get(self.result, d, u))
+        b.store("sum", at, code.get(self.total, ZERO, u))
+        b.store("top", at, code.get(self.highest, ZERO, u))
+
+    def store(self, at: Expr, u: Expr, out: DType) -> None:
+        """Emit the stores of attention and its logarithm for lane ``u``, row ``at`` of them."""
+        b, code, dtype = self.code.b, self.code, self.dtype
+        total = b.let(code.get(self.total, ZERO, u), "sum")
+        masked = b.let(Apply("equal", (total, literal(0, dtype)), bool_), "dead")
+        by = b.let(Select(masked, literal(1, dtype), total, dtype), "by")
+        with b.loop(ZERO, const(self.deep), prefix="d") as d:
+            share = Apply("divide", (code.get(self.result, d, u), by), dtype)
+            b.store("out", ix.add(ix.multiply(at, const(self.deep)), d), cast(share, out))
+        logs = Apply("add", (code.get(self.highest, ZERO, u), Apply("log", (by,), dtype)), dtype)
+        b.store("lse", at, Select(masked, negative_infinity(dtype), b.let(logs, "log"), dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The parallel loops, and which tile, part of the keys, head and batch is a work-item's."""
+
+    tile: Expr
+    part: Expr
+    head: Expr
+    batch: Expr
+    loops: list[tuple[Var, Expr, int]]
+
+    @classmethod
+    def of(cls, b: Builder, p: Problem, tiles: int, parts: KeyParts | None) -> _Grid:
+        """Return the grid of a problem."""
+        first, second, batch = (Var(f"i{k}", INDEX) for k in range(3))
+        if parts is None:
+            loops = [
+                (first, b.size("tiles", tiles), tiles), (second, b.size("heads", p.heads), p.heads),
+                (batch, b.size("batch", p.batch), p.batch),
+            ]  # fmt: skip
+            return cls(first, ZERO, second, batch, loops)
+        # Heads that share keys are neighbours.
+        loops = [
+            (first, b.size("heads", p.heads), p.heads),
+            (second, b.size("numbers", tiles * parts.count), tiles * parts.count),
+            (batch, b.size("batch", p.batch), p.batch),
+        ]  # fmt: skip
+        part = b.let(ix.quotient(second, b.size("tiles", tiles)), "part")
+        return cls(b.let(ix.modulo(second, b.size("tiles", tiles)), "tile"), part, first, batch, loops)
+
+
 def emit_forward(
     p: Problem, launches: LaunchList, results: Mapping[str, int], parts: KeyParts | None = None
 ) -> None:
@@ -109,47 +206,30 @@ def emit_forward(
     name = f"tb_attention_{p.width}_{p.deep}_{shape.wide}x{shape.deep}"
     b = Builder(name if parts is None else f"{name}_parts")
     code = TileCode(b, shape, p.dtype)
-    tile, head, batch = (Var(f"i{k}", INDEX) for k in range(3))
     count, each = tiles_of(p.queries, p.blocks[0], shape.wide)
     if not count * p.heads * p.batch:
         return
-    part: Expr = ZERO
-    loops = [
-        (tile, b.size("tiles", count), count), (head, b.size("heads", p.heads), p.heads),
-        (batch, b.size("batch", p.batch), p.batch),
-    ]  # fmt: skip
-    if parts is not None:  # heads that share keys are neighbours
-        head, number = tile, head
-        loops = [
-            (head, b.size("heads", p.heads), p.heads),
-            (number, b.size("numbers", count * parts.count), count * parts.count),
-            (batch, b.size("batch", p.batch), p.batch),
-        ]  # fmt: skip
-        part = b.let(ix.quotient(number, b.size("tiles", count)), "part")
-        tile = b.let(ix.modulo(number, b.size("tiles", count)), "tile")
+    grid = _Grid.of(b, p, count, parts)
+    head, batch = grid.head, grid.batch
     own = p.own_head(b, head)
     query = p.operand(b, "query", p.query, (batch, head))
     key, value = (p.operand(b, n, x, (batch, own)) for n, x in (("key", p.key), ("value", p.value)))
     states = None if p.states is None else p.operand(b, "states", p.states, (batch, head))
     limit = b.size("queries", p.queries)
-    first, stop, block = tile_range(b, tile, each, p.blocks[0], shape.wide, limit)
-    lines, result, scores = code.lines(p.width), code.lines(p.deep), b.array(p.dtype, shape.size)
-    highest, total, fade = code.lines(1), code.lines(1), code.lines(1)
+    first, stop, block = tile_range(b, grid.tile, each, p.blocks[0], shape.wide, limit)
+    lines, softmax = code.lines(p.width), _OnlineSoftmax(code, p.deep)
     scale = b.param("scale", p.dtype, p.attrs.scale)
     code.transpose(lines, p.width, query, first, limit, scale)
-    code.fill(result, p.deep, 0.0)
-    code.fill(total, 1, 0.0)
-    code.fill(highest, 1, float("-inf"))
+    softmax.start()
     program = ScoreCode(b, p.attrs, p.captured)
-    none, zero = negative_infinity(p.dtype), literal(0, p.dtype)
 
     def numbers(start: Expr, j: Expr, u: Expr) -> Numbers:
         place = ix.minimum(ix.add(first, u), ix.subtract(limit, ONE))
         return Numbers(batch, head, place, ix.add(start, j))
 
     def tile_of_keys(start: Expr, rows: Expr, partial: Expr | None) -> None:
-        keys = b.size("keys", p.keys)
-        code.products(scores, lines, p.width, key, start, rows, keys)
+        scores = softmax.scores
+        code.products(scores, lines, p.width, key, start, rows, b.size("keys", p.keys))
         if program.changes:
             with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
                 old = b.let(code.get(scores, j, u), "s")
@@ -158,28 +238,8 @@ def emit_forward(
             with b.when(partial), b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
                 old = b.let(code.get(scores, j, u), "s")
                 counts = program.counts(old, numbers(start, j, u))
-                code.put(scores, j, u, Select(counts, old, none, p.dtype))
-        peak, top = code.lines(1), code.lines(1)
-        with code.lane() as u:
-            code.put(peak, ZERO, u, code.get(highest, ZERO, u))
-        with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
-            both = (code.get(peak, ZERO, u), code.get(scores, j, u))
-            code.put(peak, ZERO, u, Apply("maximum", both, p.dtype))
-        with code.lane() as u:
-            high = b.let(code.get(peak, ZERO, u), "high")
-            base = b.let(Select(Apply("equal", (high, none), bool_), zero, high, p.dtype), "top")
-            code.put(top, ZERO, u, base)
-            less = b.let(Apply("subtract", (code.get(highest, ZERO, u), base), p.dtype), "less")
-            share = b.let(Apply("exp", (less,), p.dtype), "fade")
-            code.put(fade, ZERO, u, share)
-            code.put(total, ZERO, u, Apply("multiply", (code.get(total, ZERO, u), share), p.dtype))
-            code.put(highest, ZERO, u, high)
-        with b.loop(ZERO, rows, prefix="j") as j, code.lane() as u:
-            less = b.let(Apply("subtract", (code.get(scores, j, u), code.get(top, ZERO, u)), p.dtype), "less")
-            share = b.let(Apply("exp", (less,), p.dtype), "share")
-            code.put(scores, j, u, share)
-            code.put(total, ZERO, u, Apply("add", (code.get(total, ZERO, u), share), p.dtype))
-        code.accumulate(result, p.deep, scores, value, start, rows, fade)
+                code.put(scores, j, u, Select(counts, old, negative_infinity(p.dtype), p.dtype))
+        softmax.add(value, start, rows)
 
     def run_of_keys(start: Expr, end: Expr, partial: Expr | None) -> None:
         with b.loop(start, end, step=shape.deep, prefix="key") as k:
@@ -187,45 +247,24 @@ def emit_forward(
             tile_of_keys(k, rows, partial)
 
     blocks = BlockLoop(b, states, p.attrs.program.masked, Side(p.keys, p.blocks[1]), "keys")
-    blocks.loop(block, False, run_of_keys, None if parts is None else (part, parts.length))
-
-    def store_part() -> None:
-        for name in ("partial", "sum", "top"):
-            b.buffer(name, p.dtype, writes=True)
-        with b.loop(ZERO, const(shape.wide), prefix="u") as u:
-            place = b.let(ix.add(first, u), "place")
-            with b.when(ix.less(place, stop)):
-                line = ix.add(ix.multiply(part, b.size("batch", p.batch)), batch)
-                line = ix.add(ix.multiply(line, b.size("heads", p.heads)), head)
-                at = b.let(ix.add(ix.multiply(line, limit), place), "line")
-                with b.loop(ZERO, const(p.deep), prefix="d") as d:
-                    b.store("partial", ix.add(ix.multiply(at, const(p.deep)), d), code.get(result, d, u))
-                b.store("sum", at, code.get(total, ZERO, u))
-                b.store("top", at, code.get(highest, ZERO, u))
-
-    slots = {o.name: o.slot for o in (query, key, value, states) if o is not None}
-    if parts is not None:
-        store_part()
-        launches.add(b.finish(loops), {**slots, **program.used(), **results})
-        return
-    b.buffer("out", p.query.spec.dtype, writes=True)
-    b.buffer("lse", p.dtype, writes=True)
+    blocks.loop(block, False, run_of_keys, None if parts is None else (grid.part, parts.length))
+    for result in results:
+        b.buffer(result, p.query.spec.dtype if result == "out" else p.dtype, writes=True)
     with b.loop(ZERO, const(shape.wide), prefix="u") as u:
         place = b.let(ix.add(first, u), "place")
         with b.when(ix.less(place, stop)):
-            line = ix.add(ix.multiply(batch, b.size("heads", p.heads)), head)
+            line = batch
+            if parts is not None:
+                line = ix.add(ix.multiply(grid.part, b.size("batch", p.batch)), batch)
+            line = ix.add(ix.multiply(line, b.size("heads", p.heads)), head)
             at = b.let(ix.add(ix.multiply(line, limit), place), "line")
-            sum_ = b.let(code.get(total, ZERO, u), "sum")
-            dead = b.let(Apply("equal", (sum_, zero), bool_), "dead")
-            by = b.let(Select(dead, literal(1, p.dtype), sum_, p.dtype), "by")
-            with b.loop(ZERO, const(p.deep), prefix="d") as d:
-                share = Apply("divide", (code.get(result, d, u), by), p.dtype)
-                to = ix.add(ix.multiply(at, const(p.deep)), d)
-                b.store("out", to, cast(share, p.query.spec.dtype))
-            logs = Apply("add", (code.get(highest, ZERO, u), Apply("log", (by,), p.dtype)), p.dtype)
-            b.store("lse", at, Select(dead, none, b.let(logs, "log"), p.dtype))
-    launch = b.finish(loops, task=launches.target.row_per_task)
-    launches.add(launch, {**slots, **program.used(), **results})
+            if parts is None:
+                softmax.store(at, u, p.query.spec.dtype)
+            else:
+                softmax.store_part(at, u)
+    slots = {o.name: o.slot for o in (query, key, value, states) if o is not None}
+    task = parts is None and launches.target.row_per_task
+    launches.add(b.finish(grid.loops, task=task), {**slots, **program.used(), **results})
 
 
 def _applies(request: ScheduleRequest, target: Target) -> Verdict:
