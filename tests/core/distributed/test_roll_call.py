@@ -16,21 +16,21 @@ SCRIPT = """
 import sys, time
 import tensorbus as tb
 from tensorbus import distributed as dist
-dist.init(timeout=60)
+dist.init(timeout=3600)  # far more than the test waits for: an answer is not that of the timeout
 if dist.get_rank() == 0:
-    start = time.monotonic()
     try:
         dist.all_reduce(tb.ones(2, device="cpu"))
     except dist.DistributedError as error:
         print(error)
-        sys.exit(0 if time.monotonic() - start < 30 else 1)
+        sys.exit(0)
 {end}
 """
 ENDS = {
     "the end of its program": ("", "rank 1 will not come: its program has ended"),
     "an exception": ("raise ValueError('mine')", "rank 1 will not come: it raised ValueError: mine"),
     "shutdown": (
-        "dist.shutdown(); time.sleep(60)", "rank 1 will not come: it called tensorbus.distributed.shutdown()",
+        "dist.shutdown(); time.sleep(3600)",
+        "rank 1 will not come: it called tensorbus.distributed.shutdown()",
     ),
 }  # fmt: skip
 
@@ -50,9 +50,9 @@ def test_a_process_that_leaves(name: str, tmp_path: Path) -> None:
         for rank in range(2)
     ]  # fmt: skip
     try:
-        said, complaints = ranks[0].communicate(timeout=60)
+        answer, complaints = ranks[0].communicate()
         assert ranks[0].returncode == 0, complaints
-        assert said.startswith(f"all_reduce sum of float32[2] on cpu:0, call 1 of group 'world': {text}")
+        assert answer.startswith(f"all_reduce sum of float32[2] on cpu:0, call 1 of group 'world': {text}")
     finally:
         for rank in ranks:
             rank.kill()
