@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from tensorbus.decompose.tracer import PRIMS
 from tensorbus.dtypes import definition as dt
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.ir.layout import packed
+from tensorbus.lowering.ir.loop_ir import Array
 from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import sized
 from tensorbus.ops.definition import Spec
@@ -48,7 +49,17 @@ def lowered_once(function: Callable[[Any], Any], hint: int, shape: tuple[int | N
     outputs = results if isinstance(results, tuple) else (results,)
     graph = Graph(inputs=(x,), outputs=tuple(out._value for out in outputs))
     graph = simplify(decompose(graph, lambda op: False))
-    return lengths, lower(graph, [packed(0, whole)], LANGUAGE.target)
+    program = lower(graph, [packed(0, whole)], LANGUAGE.target)
+    for kernel in program.kernels():  # what stands in the source of a kernel is a number, not a length
+        arrays = [s.size for s in _statements(kernel.body) if isinstance(s, Array)]
+        assert {type(n) for n in (kernel.group, kernel.group_bytes, *arrays)} == {int}, str(kernel)
+    return lengths, program
+
+
+def _statements(body: Any) -> Iterator[Any]:
+    for statement in body:
+        yield statement
+        yield from _statements(getattr(statement, "body", ()))
 
 
 ROWS, COLUMNS = (None, 64), (16, None)
@@ -110,6 +121,26 @@ def test_rows_that_grow_have_few_programs() -> None:
             plans.append(lengths.holds())
             assert plans[-1](s0=n)
     assert len(plans) <= 12
+
+
+@pytest.mark.usefixtures("cupy_or_names")
+@pytest.mark.parametrize("hint", [5, 33, 130, 700, 4097])
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        *[pytest.param(f, shape, id=name) for name, f, _, shape in EXACT],
+        pytest.param(lambda x: tb.softmax(x / 8, axis=-1), (None, None), id="softmax of a square"),
+        pytest.param(lambda x: tb.softmax(x, axis=0), (None, 48), id="softmax of columns"),
+        pytest.param(
+            lambda x: tb.scatter_along_axis(x, x.to(tb.int32), x, mode="add"), (16, None), id="scatter"
+        ),
+    ],
+)
+def test_any_length_lowers(function: Callable[[Any], Any], shape: tuple[int | None, ...], hint: int) -> None:
+    """Whatever sizes a schedule chooses for it; ``lowered_once`` looks at what stands in the sources."""
+    lengths, program = lowered_once(function, hint, shape)
+    assert lengths.holds()(s0=hint)
+    assert [*program.kernels()]
 
 
 class _Block(tb.nn.Module):

@@ -27,7 +27,7 @@ def workgroup_size(items: int, most: int) -> int:
 
     A subgroup of the field's GPUs is the least: fewer would leave its other lanes idle.
     """
-    return max(32, min(most, 1 << (items - 1).bit_length()))
+    return int(max(32, min(most, 1 << (items - 1).bit_length())))
 
 
 @dataclass(slots=True)
@@ -51,6 +51,7 @@ class Workgroup:
         return cls(b, size, target.subgroup_size, target.heuristics.workgroup_read_ahead)
 
     def __post_init__(self) -> None:
+        self.size = int(self.size)  # it stands in the source, whatever the lengths are
         self.subgroup = min(self.subgroup, self.size)
 
     @property

@@ -72,6 +72,7 @@ class _WorkgroupRows(RowKernel):
         ):
             self.workgroup_size //= 2
         self.group = Workgroup.of(b, self.workgroup_size, self.steps.target)
+        self.workgroup_size = self.group.size
         self.item = self.group.item
         count = length // self.lanes
         row = Var("i1", INDEX)

@@ -63,7 +63,9 @@ class _ColumnTiling:
         while size > 1 and size * (lanes + 1) * states > target.local_memory:
             size //= 2
         alone = vectors * around >= target.work_items_to_fill // 2 and rows <= limits.column_max_rows
-        deep = 1 if alone else min(1 << (-(-rows // ahead) - 1).bit_length(), limits.column_max_depth, size)
+        deep = (
+            1 if alone else int(min(1 << (-(-rows // ahead) - 1).bit_length(), limits.column_max_depth, size))
+        )
         wide = size // deep
         beside = -(-vectors // wide) * around
         wanted = target.work_items_to_fill // (size * beside)

@@ -98,7 +98,7 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
     limits = steps.target.heuristics
     x, _, *indices = task.root.inputs
     dtype, length = task.root.spec.dtype, x.spec.shape[-1]
-    size = _whole(length)
+    size = int(_whole(length))
     needed = _needed(length, steps.target) + size * max(dtype.itemsize, float32.itemsize)
     near = op is not None and needed <= steps.target.local_memory
     if op is not None and not near:
@@ -110,7 +110,8 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
         max(1 << (count // 4).bit_length(), limits.scatter_row_min_workgroup),
         limits.scatter_row_max_workgroup,
     )
-    each = min(1 << (-(-count // wide) - 1).bit_length(), limits.scatter_row_max_indices)
+    wide = int(wide)
+    each = int(min(1 << (-(-count // wide) - 1).bit_length(), limits.scatter_row_max_indices))
     workgroup, names = Workgroup(b, wide, 0, limits.workgroup_read_ahead), b.fresh("numbers")
     arrays = [Array(names, int32, size, "shared")]
     row: _RowScatter
