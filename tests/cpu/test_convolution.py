@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus import nn
 from tensorbus.backend_api import Call, dtypes
 from tensorbus_conformance.references.models import REFERENCES
 from tensorbus_cpu.compiler import NATIVE
 from tensorbus_cpu.convolution import kernels_convolution as convolution
+from tensorbus_cpu.convolution import tiled_functions
 
 pytestmark = pytest.mark.skipif(NATIVE.compiler() is None, reason="there is no C compiler")
 
@@ -163,3 +165,15 @@ def test_windows_beyond_the_cache_are_left_to_patches() -> None:
     assert "cache" in str(convolution.takes_windows(call))
     x, weight = tb.ones((1, 1, 40, 40), device="cpu"), tb.ones((1, 1, 20, 20), device="cpu")
     assert (tb.conv2d(x, weight).numpy() == 400).all()
+
+
+def test_of_the_tiles_only_what_is_called_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[tuple[Any, ...]] = []
+    part_of = tiled_functions._part
+    monkeypatch.setattr(tiled_functions, "_part", lambda *key: parts.append(key) or part_of(*key))
+    with tb.device("cpu"):
+        planes = nn.Conv2d(5, 5, 3, groups=5, bias=False)
+        planes(tb.ones((1, 5, 47, 53)))
+        assert {part for *_, part in parts} == {"PACK", "PLANES"}  # the first for the length of vectors
+        nn.Conv2d(5, 7, 3, bias=False)(tb.ones((1, 5, 47, 53)))
+        assert {part for *_, part in parts} == {"PACK", "PLANES", "CONVOLVE"}

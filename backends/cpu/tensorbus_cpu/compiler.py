@@ -105,6 +105,11 @@ class CCompiler:
         fast = _KERNELS if " gnu" in self.asked() else ()
         return (*fast, *([_WHOLE_LOOPS] if gnu else []), *([_BARE] if bare else []))
 
+    @cached_property
+    def for_written_vectors(self) -> tuple[str, ...]:
+        """The options for sources whose vectors are written out: to look for more takes a third longer."""
+        return ("-fno-tree-loop-vectorize",) if " gnu" in self.asked() else ()
+
     def asked(self) -> str:
         """Return the first of ``OWN`` that this compiler takes, and what else it has: asked once."""
         with self._asking:

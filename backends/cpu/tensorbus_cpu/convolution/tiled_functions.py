@@ -42,7 +42,8 @@ class SourceFunctions:
             _BYTES,
             *(f"#define {k} {v}" for k, v in macros.items()),
         ]
-        self._library = compiler.library("\n".join([*lines, c_source(name)]), _FUSED)
+        source = "\n".join([*lines, c_source(name)])
+        self._library = compiler.library(source, _FUSED, *compiler.for_written_vectors)
         self._prepared = compiler.prepared
         self.lanes = ctypes.c_int64.in_dll(self._library, "tb_lanes").value
 
@@ -71,6 +72,13 @@ class SourceFunctions:
         self._prepared(function, len(arrays), slots(params), grid, piece)(*map(address, arrays))
 
 
+_PARTS: Final = {
+    "pack_rows": "PACK", "convolve": "CONVOLVE", "planes_each": "PLANES", "planes_transposed": "PLANES",
+    "turn": "WEIGHTS", "correlate": "WEIGHTS", "collect": "WEIGHTS", "product": "PRODUCT",
+}  # fmt: skip
+"""The part of ``implicit_gemm.c`` with a function: each is compiled when it is needed first."""
+
+
 class GemmFunctions:
     """The functions of ``implicit_gemm.c`` for one dtype and one shape of what stays in registers.
 
@@ -78,14 +86,51 @@ class GemmFunctions:
     """
 
     def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
-        macros = {
-            "T": _FLOATS.get(dtype, f"int{8 * dtype.itemsize}_t"), "BITS": f"int{8 * dtype.itemsize}_t",
-            "TALL": tall, "VECTORS": vectors,
-            "DEEP": MAX_DEPTH, "COLUMNS": MAX_COLUMNS, "ROOM": MAX_READ,
-        }  # fmt: skip
-        functions = SourceFunctions("implicit_gemm", macros)
-        self.tall, self.vectors, self.lanes = tall, vectors, functions.lanes
-        self.launch, self.run = functions.launch, functions.run
+        self._dtype, self.tall, self.vectors = dtype, tall, vectors
+
+    @property
+    def lanes(self) -> int:
+        """How many elements a vector has."""
+        return _part(self._dtype, *_PACKING_TILE, "PACK").lanes
+
+    def launch(
+        self,
+        name: str,
+        buffers: Sequence[int],
+        params: Sequence[int],
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> Launch:
+        """Return a function's launch, one of a call's."""
+        return self._with(name).launch(name, buffers, params, grid, piece)
+
+    def run(
+        self,
+        name: str,
+        arrays: Sequence[Any],
+        params: Sequence[int],
+        grid: Sequence[int],
+        piece: Sequence[int],
+    ) -> None:
+        """Call a function with the memory of arrays."""
+        self._with(name).run(name, arrays, params, grid, piece)
+
+    def _with(self, name: str) -> SourceFunctions:
+        return _part(self._dtype, self.tall, self.vectors, _PARTS[name])
+
+
+_PACKING_TILE: Final = (6, 2)
+"""The shape in registers that most programs have: its library tells how many elements a vector has."""
+
+
+@cache
+def _part(dtype: DType, tall: int, vectors: int, part: str) -> SourceFunctions:
+    macros = {
+        part: "", "T": _FLOATS.get(dtype, f"int{8 * dtype.itemsize}_t"), "BITS": f"int{8 * dtype.itemsize}_t",
+        "TALL": tall, "VECTORS": vectors,
+        "DEEP": MAX_DEPTH, "COLUMNS": MAX_COLUMNS, "ROOM": MAX_READ,
+    }  # fmt: skip
+    return SourceFunctions("implicit_gemm", macros)
 
 
 tiles: Final = cache(GemmFunctions)

@@ -1,6 +1,7 @@
 // Matrix products and convolutions of floats T. What is computed at a time, TALL rows by WIDE columns, stays in
 // registers; what that needs stays in cache. Kernels take buffers, parameters and the part of their grid to work on:
-// from range[2 * axis] up to range[2 * axis + 1].
+// from range[2 * axis] up to range[2 * axis + 1]. There are those of one part, which is defined before: PACK, CONVOLVE,
+// PLANES, WEIGHTS or PRODUCT. All of them take the compiler long, and a program needs few of each TALL.
 
 #define KERNEL(name) void name(void *const *b, const int64_t *p, const int64_t *range)
 #define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
@@ -129,6 +130,7 @@ static inline void fill(const tb_windows *q, tb_layout s, const T *x, int64_t c0
   }
 }
 
+#ifdef PACK
 KERNEL(tb_pack_rows) {  // grid (row_panels, groups): TALL rows of weights side by side, the last ones filled up with zeros
   // b: weight, out; p: rows, depth of each axis (channels, taps), strides: of groups, rows, of each axis; first element
   const int64_t rows = p[0], row_panels = (rows + TALL - 1) / TALL, depth = p[1] * p[2] * p[3] * p[4];
@@ -144,6 +146,7 @@ KERNEL(tb_pack_rows) {  // grid (row_panels, groups): TALL rows of weights side 
     }
   }
 }
+#endif
 
 // Write into panel, for each k, a vector of which the first lanes lie in one row and the others in the next.
 static inline void assemble(int64_t depth, const T *x, const int32_t *off, int64_t left, int64_t right, tb_bits first, T *panel) {
@@ -212,6 +215,7 @@ static void scatter(const tb_windows *q, const tb_columns *c, int64_t v0, const 
   }
 }
 
+#ifdef CONVOLVE
 KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by groups); b: weights, x, out
   const tb_windows *q = (const tb_windows *)p;
   const tb_axis *az = q->axis, *ay = az + 1, *ax = az + 2;
@@ -252,8 +256,9 @@ KERNEL(tb_convolve) {  // grid (tiles, planes by parts of the rows, images by gr
     }
   }
 }
+#endif
 
-#if TALL == 1
+#ifdef PLANES  // TALL is 1
 // Convolutions of planes by themselves: all rows that some rows of outputs read are written side by side first, those of
 // each phase of a step along rows apart. `rows` and `columns` are those of inputs, `band` is how many rows are at once.
 typedef struct { int64_t groups, high, wide, rows, columns, taps[2], step[2], padding[2], apart[2], band; } tb_planes;
@@ -357,6 +362,7 @@ KERNEL(tb_planes_transposed) {  // grid (planes); b: weights, x, out
 }
 #endif
 
+#ifdef WEIGHTS
 // The gradient of the weights: T rows of the windows times gradients, summed over places.
 
 enum { LINE = 64 / sizeof(T) };
@@ -462,7 +468,9 @@ KERNEL(tb_collect) {  // grid (row panels, groups); b: parts, out; p: as before,
     }
   }
 }
+#endif
 
+#ifdef PRODUCT
 KERNEL(tb_product) {  // grid (tiles of columns, matrices): out = x y; b: row_panels of x, y, out
   // p: rows, columns, depth, strides of y (rows, columns, matrices), the number of matrices x that take turns
   enum { TILE = COLUMNS / 4 };
@@ -494,3 +502,4 @@ KERNEL(tb_product) {  // grid (tiles of columns, matrices): out = x y; b: row_pa
     }
   }
 }
+#endif
