@@ -385,6 +385,38 @@ def test_rows_are_views_of_the_tensor_itself(device: str) -> None:
         assert max(len([*chain_of(view_of(row))]) for row in rows) <= 2
 
 
+def test_a_compiled_function_writes_to_memory_that_is_lent(device: str) -> None:
+    """From its first call on, through the tensor and through views; one that fails leaves it as it was."""
+    if not isinstance(backend(device).runtime, SupportsLending):
+        with pytest.raises(TypeError, match="is no host array"):
+            np.asarray(tb.zeros(3, device=device), copy=False)
+        return
+
+    def change(x: Tensor, row: Tensor, index: Tensor) -> Tensor:
+        x += 1
+        before = +x
+        row.mul_(2)
+        x[index] = 9
+        return before
+
+    compiled = tb.compile(change)
+    x = tb.zeros((3, 2), device=device)
+    row, array = x[0], np.asarray(x)
+    late = x.T
+    for number in range(3):
+        before = compiled(x, row, tb.asarray([2], device=device))
+        first = [1.0, 3.0, 7.0][number]
+        wanted = [[2 * first] * 2, [number + 1.0] * 2, [9.0] * 2]
+        assert before.tolist() == [[first] * 2, [number + 1.0] * 2, [[1.0, 10.0, 10.0][number]] * 2]
+        assert (x.tolist(), array.tolist(), late.T.tolist(), row.tolist()) == (wanted,) * 3 + (wanted[0],)
+        assert np.shares_memory(array, np.asarray(x))
+    array[0] = 5
+    assert (row.tolist(), late.tolist()[0][0]) == ([5.0, 5.0], 5.0)
+    with pytest.raises(tb.IndexingError):
+        tb.compile(change)(x, row, tb.asarray([8], device=device))
+    assert x.tolist() == array.tolist() == np.asarray(x).tolist()
+
+
 def test_parameters(device: str) -> None:
     table, cell = tb.nn.Embedding(4, 2, device=device), tb.nn.LSTM(2, 3, device=device)
     row, whole = table.weight[1], table.weight.detach()

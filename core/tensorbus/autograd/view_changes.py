@@ -231,11 +231,15 @@ class _Change:
     def _write(self, memory: LentMemory) -> None:
         """Write the new value of the root over the memory that it has lent; views are taken from there."""
         root, value = self.cells[0], self.new[0]
-        if type(value._value) is LazyValue:  # computed later: nobody is shown it any more
-            lent.pop(id(root), None)
-            return
-        memory.host.overwrite(root._value, value._value)
-        self.new = {0: wrap(root._value, root._vtype, value._node)}
+        if type(root._value) is not LazyValue:
+            memory.value = root._value
+        if type(value._value) is LazyValue:
+            if value._value.wait is None:  # computed later, and written there then: see ``separate``
+                return
+            value._value.materialize()
+        own, memory.value = memory.value, None
+        memory.host.overwrite(own, value._value)
+        self.new = {0: wrap(own, root._vtype.materialized, value._node)}
         self.path = {}
 
     def _up(self, at: Link) -> Link | None:
@@ -352,15 +356,28 @@ def assign(pairs: Sequence[tuple[Tensor, Any]]) -> None:
 
 
 def separate(xs: Sequence[Tensor]) -> None:
-    """Give tensors that a program made memory that nobody else writes to; views are taken from their base."""
+    """Give tensors that a program made memory that nobody else writes to; views are taken from their base.
+
+    One that has lent its memory has its new value written there.
+    """
     for x in xs:
-        if lent_memory(x) is None:
+        memory, at = lent_memory(x), view_of(x)
+        if memory is None:
             separate_value(x)
-        elif (at := view_of(x)) is not None:
-            x._value = _shown(at)._value
+        elif at is not None:
+            root = root_of(x)
+            if root is not None and type(root._value) is not LazyValue:
+                x._value = _shown(at)._value
+        elif memory.value is not None:
+            own, memory.value = memory.value, None
+            memory.host.overwrite(own, x._value)
+            x._value = own
+            separate([view for view in members(x) if type(view._value) is not LazyValue])
 
 
 def _shown(at: Link) -> Tensor:
-    """Return what a view shows, taken from the nearest base that is alive."""
+    """Return what a view shows, taken from the nearest base that is alive and computed."""
     base = at[0]()
-    return _take(at, _shown(at[3]) if base is None else wrap(base._value, base._vtype))
+    if base is None or (at[3] is not None and type(base._value) is LazyValue):
+        return _take(at, _shown(at[3]))
+    return _take(at, wrap(base._value, base._vtype))

@@ -69,14 +69,16 @@ def wrap_settled(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
 class LentMemory:
     """Memory that a tensor has lent out: what changes the tensor is written there.
 
-    ``host`` is the device's runtime, which writes to it (``SupportsLending``).
+    ``host`` is the device's runtime, which writes to it (``SupportsLending``). ``value`` is what lies there
+    while the tensor's own value is computed later; then that is written there.
     """
 
-    __slots__ = ("host", "reference")
+    __slots__ = ("host", "reference", "value")
 
     def __init__(self, x: Tensor, host: SupportsLending) -> None:
         self.reference = forget_when_gone(x, lent)
         self.host = host
+        self.value: Any = None
 
 
 lent: Final[dict[int, LentMemory]] = {}
@@ -88,6 +90,7 @@ def unlent(value: Any) -> Any:
     for memory in [*lent.values()]:
         root = memory.reference()
         own = None if root is None else root._value
+        own = memory.value if type(own) is LazyValue else own
         if type(own) is type(value) and memory.host.shares(value, own):
             return memory.host.copied(value)
     return value
