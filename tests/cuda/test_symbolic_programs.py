@@ -8,16 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.backend_interface.compilation import CompileRequest
 from tensorbus.backend_interface.graph import Graph, Node
+from tensorbus.backend_interface.strided_array import StridedArray
 from tensorbus.compiler.programs import program_cache
 from tensorbus.decompose.decompose import decompose
 from tensorbus.decompose.tracer import PRIMS
 from tensorbus.dtypes import definition as dt
+from tensorbus.executors import source_program
+from tensorbus.executors.source_lowering import DialectLowering
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.ir.layout import packed
 from tensorbus.lowering.ir.loop_ir import Array
 from tensorbus.lowering.program.lower import lower
-from tensorbus.lowering.program.program import sized
+from tensorbus.lowering.program.program import sized, steps_of
 from tensorbus.ops.definition import Spec
 from tensorbus.tracing.plan_env import PlanEnv
 from tensorbus.tracing.sym_int import substitute
@@ -175,6 +179,69 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "gathered": lambda x: (tb.take(x, tb.arange(x.shape[0] - 1, -1, -1, device="cuda"), axis=0), x[::2]),
     "joined": lambda x: tb.concat([x, tb.zeros((3, x.shape[1]), device="cuda"), x[1:]], axis=0)[1:-1],
 }
+
+
+class _Recorder:
+    """A compiler that builds nothing, and keeps what it was asked to launch."""
+
+    def __init__(self) -> None:
+        self.launches: list[Any] = []
+
+    def dialect(self, index: int) -> Any:
+        return LANGUAGE
+
+    def allocate(self, nbytes: int, index: int) -> Any:
+        return object()
+
+    def prepare(self, source: str, launch: Any, index: int) -> Callable[..., None]:
+        self.launches.append(launch)
+        return lambda buffers, values=(): None
+
+
+@pytest.mark.parametrize("fills", [True, False, None], ids=["fills", "refuses", "cannot"])
+def test_a_new_size_prepares_only_what_fills_buffers(
+    fills: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that make their results are prepared where none fills the program's, or once that could not."""
+    prepared: list[Any] = []
+
+    def making(call: Any, device: Any) -> Callable[[Any], Any]:
+        prepared.append(call)
+        return lambda operands: [StridedArray(object(), s.shape, (1,), 0, s.dtype) for s in call.out_specs]
+
+    def filling(call: Any, device: Any, way: int) -> Any:
+        return None if fills is None else lambda operands, buffers: fills
+
+    monkeypatch.setattr(source_program, "library_call", making)
+    monkeypatch.setattr(source_program, "into_kernel", filling)
+    monkeypatch.setattr(source_program, "pack", lambda compiler, x, index: x)
+    compiler, lengths = _Recorder(), PlanEnv()
+    symbol = lengths.symbol("s0", 100, least=2)
+    x = Node(op="input", attrs={"index": 0}, spec=Spec((symbol, 64), dt.float32))
+    w = Node(op="input", attrs={"index": 1}, spec=Spec((64, 48), dt.float32))
+    out = PRIMS.wrap(x) @ PRIMS.wrap(w)
+    out = tb.softmax(out, axis=-1)
+    graph = Graph(inputs=(x, w), outputs=(out._value,))
+    order = CompileRequest(graph=decompose(graph, lambda op: op == "matmul"), index=0)
+    plan = DialectLowering(compiler, "cpu", library=("matmul",)).compile_symbolic(order, lengths)
+    for n in (100, 101):
+        compiler.launches.clear()
+        prepared.clear()
+        executable = plan.at({"s0": n})
+        assert executable is not None, lengths.conditions
+        whole, _ = plan._closed(substitute({"s0": n}))
+        assert whole == executable._bound.program
+        assert [launch.grid for launch in compiler.launches] == [
+            step.launch.grid for item in whole.steps for step in steps_of(item)
+        ]
+        assert any(n in launch.grid for launch in compiler.launches)
+        assert len(prepared) == (fills is None)
+        values = [StridedArray(object(), spec, packed(0, spec).strides, 0, dt.float32)
+                  for spec in ((n, 64), (64, 48))]  # fmt: skip
+        for _ in range(2):
+            (result,) = executable(values)
+            assert result.shape == (n, 48)
+        assert len(prepared) == (fills is not True)
 
 
 @on_gpu

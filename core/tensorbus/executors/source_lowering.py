@@ -6,7 +6,7 @@ its inputs have, and kept for when they come again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ..backend_interface.compilation import (
@@ -22,10 +22,10 @@ from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..kernels.from_dialect import Compiler, pack
 from ..lowering.ir.layout import Layout, packed
-from ..lowering.program.program import sized
+from ..lowering.program.program import Program, sized
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE
 from ..tracing.plan_env import PlanEnv
-from ..tracing.sym_int import substitute
+from ..tracing.sym_int import is_open, substitution
 from .legalize import LegalizeContext, is_generated, legalize
 from .library_call import has_kernel
 from .source_program import BoundProgram, lowered
@@ -173,18 +173,24 @@ class SymbolicDialectProgram:
             for k, node in enumerate(graph.inputs)
         ]
         self._lowered = lowered(lowering.compiler, graph, order, self._layouts, library)
+        self._has_open = [x is not None and is_open((x.shape, x.strides)) for x in self._layouts]
+        self._substitute = substitution(env.symbols, self._closed)
         self._holds = env.holds()
+
+    def _closed(self, close: Callable[[Any], Any]) -> tuple[Program, Sequence[Layout | None]]:
+        """Return the program and the layouts of its inputs with the lengths that ``close`` gives."""
+        layouts = [
+            Layout(x.slot, close(x.shape), close(x.strides)) if x is not None and has_open else x
+            for x, has_open in zip(self._layouts, self._has_open, strict=True)
+        ]
+        return sized(self._lowered[0], close), layouts
 
     def at(self, sizes: Mapping[str, int]) -> Executable | None:
         """Return the executable for these sizes; None where the program does not hold for them."""
         if not self._holds(**sizes):
             return None
-        close = substitute(sizes)
-        layouts = [
-            None if x is None else Layout(x.slot, close(x.shape), close(x.strides)) for x in self._layouts
-        ]
-        program, sources = self._lowered
-        code = sized(program, close), sources
+        program, layouts = self._closed(self._substitute(sizes))
+        code = program, self._lowered[1]
         bound = BoundProgram(
             self._lowering.compiler, self._device, self._graph, self._order, layouts, code, first_play=2
         )  # fmt: skip

@@ -248,8 +248,7 @@ class BoundProgram:
     def _launch(self, step: KernelLaunch, new: tuple[int, ...]) -> Queue:
         """Return what launches a kernel, making the buffers in ``new`` first."""
         most = self._chosen.get(f"most@{self._names[-1]}", self._chosen.get("most", 0))
-        launch, slots = replace(step.launch, most=most), step.slots
-        kernel = launch.kernel
+        launch, slots, kernel = step.launch, step.slots, step.launch.kernel
         values: list[Any] = []
         late: list[Callable[[Sequence[Any]], Any]] = []
         for value in launch.values:
@@ -259,7 +258,7 @@ class BoundProgram:
                 late.append(self._reader(value))
             values.append(value)
         source = self._sources[id(kernel)]
-        launch = replace(launch, values=tuple(values))
+        launch = replace(launch, values=tuple(values), most=most)
         run = self.compiler.prepare(source, launch, self.index)
         allocate, compiler, index = self._allocate, self.compiler, self.index
 
@@ -294,11 +293,15 @@ class BoundProgram:
         return lambda values: fit(values[operand], dtype)
 
     def _call(self, call: LibraryCall) -> Queue:
-        """Return what runs an eager kernel, whose results are then the buffers of its slots."""
-        kernel = library_call(call, self._device)
+        """Return what runs an eager kernel, whose results are then the buffers of its slots.
+
+        The kernel that makes its results itself is prepared only where none fills the program's buffers, or
+        once that one could not: preparing it takes longer than all else of a step.
+        """
         way = self._chosen.get(f"way@{self._names[-1]}", self._chosen.get("way", 0))
         into = into_kernel(call, self._device, way)
         inputs, specs, outputs = call.inputs, call.specs, call.outputs
+        kernel = library_call(call, self._device) if into is None else None
         places = bool(call.row_stride or call.layouts or call.side_size)
         self.places_results = self.places_results and not (places and into is None)
         if call.side_output is not None:
@@ -329,6 +332,7 @@ class BoundProgram:
         self._queued.append(Queued(slots=slots, written=frozenset(written), call=call_of))
 
         def run(values: Sequence[Any], buffers: Buffers) -> None:
+            nonlocal kernel
             if into is not None:
                 for slot in outputs:
                     if buffers[slot] is None:
@@ -343,6 +347,8 @@ class BoundProgram:
                         f"{call.op}: the device's kernel does not place its results where they are wanted."
                     )
                 return
+            if kernel is None:
+                kernel = library_call(call, self._device)
             for slot, out in zip(outputs, kernel(arguments), strict=True):
                 buffers[slot] = pack(compiler, out, index).buffer
 

@@ -402,6 +402,32 @@ def substitute(sizes: Mapping[str, int]) -> Callable[[Any], Any]:
     return lambda x: _mapped(x, value)
 
 
+def substitution(
+    symbols: Iterable[str], lengths_of: Callable[[Callable[[Any], Any]], object]
+) -> Callable[[Mapping[str, int]], Callable[[Any], Any]]:
+    """Return ``substitute`` for things that are known already: one function computes all their lengths.
+
+    ``lengths_of`` calls its argument with all things that have lengths; it returns them as they are.
+    """
+    known: dict[str, None] = {}
+
+    def note(length: SymInt) -> SymInt:
+        known[length.text] = None
+        return length
+
+    lengths_of(lambda x: _mapped(x, note))
+    scope: dict[str, Any] = {"__builtins__": {}, **FUNCTIONS}
+    entries = "".join(f"{text!r}: {text}, " for text in known)
+    exec(f"def values({', '.join(symbols)}): return {{{entries}}}", scope)
+    values: Callable[..., dict[str, int]] = scope["values"]
+
+    def substitute_known(sizes: Mapping[str, int]) -> Callable[[Any], Any]:
+        by_text = values(**sizes)
+        return lambda x: _mapped(x, lambda length: by_text[length.text])
+
+    return substitute_known
+
+
 def is_open(x: Any) -> bool:
     """Return whether there is a length in ``x``."""
     if type(x) in (tuple, list):
@@ -410,8 +436,10 @@ def is_open(x: Any) -> bool:
 
 
 def _mapped(x: Any, change: Callable[[SymInt], Any]) -> Any:
-    if type(x) is SymInt:
+    kind = type(x)
+    if kind is SymInt:
         return change(x)
-    if type(x) in (tuple, list):
-        return type(x)(_mapped(v, change) for v in x)
-    return {k: _mapped(v, change) for k, v in x.items()} if type(x) is dict else x
+    if kind is tuple or kind is list:  # lengths and plain integers, mostly: no call for each
+        items = [v if type(v) is int else _mapped(v, change) for v in x]
+        return items if kind is list else tuple(items)
+    return {k: _mapped(v, change) for k, v in x.items()} if kind is dict else x

@@ -110,7 +110,7 @@ def _sized_launch(step: KernelLaunch, close: Callable[[Any], Any]) -> KernelLaun
 
 def _sized_operand(x: Any, close: Callable[[Any], Any]) -> Any:
     if isinstance(x, RuntimeArg):
-        return replace(x, plus=close(x.plus))
+        return x if type(x.plus) is int else replace(x, plus=close(x.plus))
     if isinstance(x, Layout):
         return Layout(x.slot, close(x.shape), close(x.strides), close(x.offset), x.late)
     return close(x)
