@@ -38,7 +38,7 @@ from .capture.raised_captures import RaisedCaptures
 from .capture.side_effect_observer import SideEffectObserver
 from .capture.tracer import Tracer
 from .compiled_module import CompiledModule, share_state
-from .dynamic.mark_dynamic import DynamicAxes, contradicted_marks
+from .dynamic.mark_dynamic import Axes, DynamicAxes, contradicted_marks
 from .dynamic.retrace_shapes import retrace_with_shapes
 from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
@@ -345,10 +345,8 @@ class CompiledFunction(Generic[P, R]):
                 self._note(active)
                 raise
             varying = self._varying.varying_arguments(args, kwargs) if self.dynamic is not False else set()
-            several = len(traces) > 1
-            varies = (
-                entry is not None and not several and (bool(varying) or self._varying.may_be_read_by(reach))
-            )
+            may_vary = entry is not None and len(traces) < 2
+            varies = may_vary and (bool(varying) or self._varying.may_be_read_by(reach))
             if entry is not None and not varies and not axes:
                 reach.drop_old_values()
             active.run(entry.prepared if entry is not None else None)
@@ -357,35 +355,9 @@ class CompiledFunction(Generic[P, R]):
         if varies:
             mutations = Mutations()
         if mutations is not None:
-            trace = traces[0] if traces else None
-            first_run = FirstTrace(reach, active.prologue, trace, len(first), out)
-            codes = {**self._extra_code, **observer.codes}
-            make = partial(self._reachable, codes, args, kwargs)
-            retrace = partial(
-                retrace_with_state,
-                self._function,
-                make,
-                args,
-                kwargs,
-                first_run,
-                mutations,
-                self._varying,
-                self.mode,
-            )
-            choices = [axes, {}] if axes else [{}]
-            attempts = [
-                partial(retrace, symbolic, integers)
-                for symbolic in choices
-                for integers in self._varying.retrace_order()
-            ]
-            retraced = self._varying.most_general_trace(
-                lambda: next(filter(None, (attempt() for attempt in attempts)), None),
-                reach, varying, counts=not varies,
-            )  # fmt: skip
-            if retraced is not None:
-                entry, found_more = retraced
-                if found_more:  # older entries hold for one value of a number that varies
-                    self.replays = []
+            first_run = FirstTrace(reach, active.prologue, traces[0] if traces else None, len(first), out)
+            retraced = self._retrace(args, kwargs, first_run, mutations, axes, observer, varying, varies)
+            entry = retraced or entry
         if entry is not None:
             if axes and retraced is None:
                 codes = {**self._extra_code, **observer.codes}
@@ -400,22 +372,48 @@ class CompiledFunction(Generic[P, R]):
             self.replays = [entry, *self.replays]
             self._captures += 1
             self.reasons = []
-        else:  # the first run may have initialized state, or run code, that the next one finds
-            self._extra_code.update(
-                {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
-            )
-            self._all_attributes = self._all_attributes or observer.reads_any_name
-            self._unsettled_captures += unsettled
-            self._failed_captures += not unsettled
-            self._python_only = (
-                self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
-            )
-            self.reasons = [str(reason)]
-            if not unsettled and (active.sites.breaks or active.sites.loops):
-                divided = self._divide(active.sites, reach.codes)
-                if active.sites.repeats and not divided:
-                    self._python_only = self._unrolls = True
+        else:
+            self._note_failure(str(reason), unsettled, active.sites, reach, observer)
         return out
+
+    def _retrace(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], first: FirstTrace, mutations: Mutations,
+        axes: Axes, observer: SideEffectObserver, varying: set[int | str], varies: bool,
+    ) -> CacheEntry | None:  # fmt: skip
+        """Return the cache entry of a second, dry run, in which what varies is symbolic; None without one."""
+        make = partial(self._reachable, {**self._extra_code, **observer.codes}, args, kwargs)
+        retrace = partial(
+            retrace_with_state, self._function, make, args, kwargs, first, mutations, self._varying, self.mode
+        )
+        choices, order = [axes, {}] if axes else [{}], [*self._varying.retrace_order()]
+        retraced = self._varying.most_general_trace(
+            lambda: next(filter(None, (retrace(symbolic, n) for symbolic in choices for n in order)), None),
+            first.reach, varying, counts=not varies,
+        )  # fmt: skip
+        if retraced is None:
+            return None
+        entry, found_more = retraced
+        if found_more:  # older entries hold for one value of a number that varies
+            self.replays = []
+        return entry
+
+    def _note_failure(
+        self, reason: str, unsettled: bool, sites: BreakSites, reach: ReachableState,
+        observer: SideEffectObserver,
+    ) -> None:  # fmt: skip
+        """Note a run without an entry: it may have made state, or run code, that the next one finds."""
+        new = {c: s for c, s in observer.codes.items() if "site-packages" not in c.co_filename}
+        self._extra_code.update(new)
+        self._all_attributes = self._all_attributes or observer.reads_any_name
+        self._unsettled_captures += unsettled
+        self._failed_captures += not unsettled
+        self._python_only = (
+            self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
+        )
+        self.reasons = [reason]
+        undivided = not unsettled and (sites.breaks or sites.loops) and not self._divide(sites, reach.codes)
+        if undivided and sites.repeats:
+            self._python_only = self._unrolls = True
 
     def _trial(self) -> Tracer:
         """Return the tracer of a capture, which ends where a loop is too long."""
