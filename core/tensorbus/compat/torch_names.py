@@ -83,7 +83,7 @@ METHOD_ALIASES: Final = {"pow": "power", "ndimension": "dim", "nelement": "numel
 
 METHOD_FORMS: Final = """bfloat16 bool byte cdouble cfloat char contiguous cpu cuda dim double element_size
     expand_as float get_device half int is_contiguous long new_empty new_full new_ones new_tensor new_zeros
-    short type type_as view_as""".split()
+    short tile type type_as view_as""".split()
 """Methods of ``eager/torch_forms.py``."""
 
 FUNCTIONS: Final = {

@@ -58,7 +58,7 @@ _FUNCTIONS: Final[tuple[Callable[..., Any], ...]] = (
 )  # fmt: skip
 """Functions, written in ops, that are methods too. Ops become methods by their field ``method``."""
 _LAZY_FUNCTIONS: Final = {
-    "ops.movement.tile_roll_split": """chunk repeat repeat_interleave roll rot90 split swapaxes tile unfold
+    "ops.movement.tile_roll_split": """chunk repeat repeat_interleave roll rot90 split swapaxes unfold
     unstack""",
     "ops.elementwise.isclose": "allclose isclose",
     "ops.movement.diagonal": "diag diag_embed diagflat diagonal trace",

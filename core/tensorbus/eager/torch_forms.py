@@ -20,6 +20,7 @@ from ..ops.elementwise.arithmetic import conj
 from ..ops.elementwise.comparison import equal
 from ..ops.indexing.take_along_axis import take_along_axis
 from ..ops.matmul.matmul import matrix_transpose
+from ..ops.movement import tile_roll_split
 from ..ops.movement.family import as_shape, normalize_axis
 from ..ops.movement.movement import broadcast_to, permute_dims, reshape
 from ..ops.ordering.sorting import sort
@@ -238,6 +239,18 @@ def type_as(x: Tensor, other: Tensor, /) -> Tensor:
 def type(x: Tensor, /, dtype: DType | str) -> Tensor:
     """Return the tensor in another dtype."""
     return x.to(dtype)
+
+
+@with_form
+def tile(x: Tensor, /, *repetitions: Any) -> Any:
+    """Return the tensor beside itself, as often as ``repetitions`` says, one tuple or one by one.
+
+    >>> import tensorbus as tb
+    >>> tb.asarray([1, 2]).tile(2, 2).tolist()
+    [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
+    single = len(repetitions) == 1 and not hasattr(repetitions[0], "__index__")
+    return tile_roll_split.tile(x, repetitions[0] if single else repetitions)
 
 
 @with_form

@@ -62,6 +62,7 @@ def reduction(
     accumulate: Callable[[DType], DType] | None = None,
     identity: bool = True,
     typed: bool = False,
+    cast_first: bool = False,
     limit: float | None = None,
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
@@ -73,6 +74,7 @@ def reduction(
     """Define a reduction. Without an ``identity`` the reduction of no elements is an error.
 
     A ``typed`` one takes ``dtype``, in which it computes; the attribute is there only where it was asked for.
+    One that is ``cast_first`` takes it too, and has no such attribute: its operand is cast.
     Samples hold elements up to ``limit`` in size. ``partial`` is the reduction that joins those of parts.
     """
 
@@ -87,6 +89,11 @@ def reduction(
     ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
         operands, attrs = arguments(x, axis, keepdims)
         return operands, attrs if dtype is None else {**attrs, "dtype": check_dtype(name, dtype, dtypes)}
+
+    def casting_arguments(
+        x: Operand, /, axis: Axis = None, keepdims: bool = False, *, dtype: DType | str | None = None
+    ) -> tuple[tuple[Operand, ...], dict[str, Any]]:
+        return arguments(x if dtype is None else cast(x, check_dtype(name, dtype, dtypes)), axis, keepdims)
 
     def compute(operand_dtypes: tuple[DType, ...], dtype: DType | None = None, **_: Any) -> tuple[DType, ...]:
         if dtype is not None:
@@ -108,7 +115,8 @@ def reduction(
     return table.add(
         Op(
             name=name, family="reduction", operands=("x",), infer=infer,
-            arguments=typed_arguments if typed else arguments, normalize=normalize, compute=compute,
+            arguments=typed_arguments if typed else casting_arguments if cast_first else arguments,
+            normalize=normalize, compute=compute,
             decompose=decompose, vjp=vjp, jvp=jvp, batch=shifted(name, "axis"), dtypes=dtypes,
             shard=sharding_rules.reduction(partial, is_linear=jvp == "linear"),
             identity=identity, domain=None if limit is None else (-limit, limit),
@@ -214,12 +222,12 @@ def _mean(x: Any, axis: tuple[int, ...], keepdims: bool) -> Any:
 
 
 mean = reduction(
-    "mean", autocast="wide", dtypes=INEXACT,
+    "mean", autocast="wide", dtypes=INEXACT, cast_first=True,
     accumulate=lambda d: d if d.is_inexact else dt.default_float,
     decompose=_mean,
     vjp=lambda g, x_shape, axis: (_back(g, x_shape, axis) * _reciprocal(_count(x_shape, axis)),),
     jvp="linear",
-    doc="The mean; of no elements it is NaN.",
+    doc="The mean, in ``dtype`` where one is asked for; of no elements it is NaN.",
 )  # fmt: skip
 
 
