@@ -1,8 +1,9 @@
 """Loops as people run them on a card: a step that reads its loss, text that grows, a convolutional network.
 
 ``python -m benchmarks.card_loops`` measures on the card; with ``--device cpu --small`` it runs small ones of
-the same kinds anywhere, and ``--only`` some of the kinds. Each row is printed when it has been measured, and
-once more in the table. Peers are PyTorch's eager mode and ``torch.compile`` where PyTorch is installed.
+the same kinds anywhere, and ``--only`` some of the kinds. Each call is printed when it is warm, each row when
+it has been measured, and all of them once more in the table; of one that fails it says why. Peers are
+PyTorch's eager mode and ``torch.compile`` where PyTorch is installed.
 Milliseconds of a call that is waited for: medians of calls in turn.
 """
 
@@ -20,7 +21,6 @@ from typing import Any, Final
 
 import tensorbus as tb
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from benchmarks import eager_models, generation
@@ -100,7 +100,7 @@ def _placed(of: Any, device: str) -> Any:
 def _ways(make: Callable[[Any], Call], device: str, torch: Any) -> dict[str, Call]:
     """Return the calls of both libraries, eager and compiled."""
     calls: dict[str, Call] = {}
-    for of, eager, compiled in ((torch, "PyTorch", "torch.compile"), (tb, "tensorbus eager", "tensorbus")):
+    for of, eager, compiled in ((tb, "tensorbus eager", "tensorbus"), (torch, "PyTorch", "torch.compile")):
         if of is None:
             continue
         for way in (eager, compiled):
@@ -160,13 +160,13 @@ def _text(device: str, sizes: Sizes, torch: Any) -> Row:
 
         return generate
 
-    calls: dict[str, Call] = {}
+    calls: dict[str, Call] = {
+        "tensorbus eager": generate_of(tb, lambda model: model), "tensorbus": generate_of(tb, tb.compile),
+        "tensorbus dynamic=True": generate_of(tb, lambda model: tb.compile(model, dynamic=True)),
+    }  # fmt: skip
     if torch is not None:
         calls["PyTorch"] = generate_of(torch, lambda model: model)
         calls["torch.compile"] = generate_of(torch, lambda model: torch.compile(model, dynamic=True))
-    calls["tensorbus eager"] = generate_of(tb, lambda model: model)
-    calls["tensorbus"] = generate_of(tb, tb.compile)
-    calls["tensorbus dynamic=True"] = generate_of(tb, lambda model: tb.compile(model, dynamic=True))
     return Row(
         name=f"{sizes.tokens} tokens, growing lengths, {layers} layers of {width}", calls=calls,
         targets="compiled below PyTorch's eager", warm_up=1,
@@ -224,23 +224,40 @@ def waited_for(device: str) -> Callable[[], None]:
     return wait
 
 
-def milliseconds(row: Row, wait: Callable[[], None], repeats: int, seconds: float) -> dict[str, float]:
-    """Return the median milliseconds of each call, in turn."""
-    for call in row.calls.values():
-        for _ in range(row.warm_up):
-            call()
-            wait()
-    times: dict[str, list[float]] = {way: [] for way in row.calls}
+def milliseconds(
+    row: Row, wait: Callable[[], None], repeats: int, seconds: float, show: Callable[[str], None]
+) -> dict[str, float | str]:
+    """Return the median milliseconds of each call, in turn, or why it fails.
+
+    ``show`` is told how each begins: somebody who ends the run keeps what is known by then.
+    """
+    times: dict[str, list[float]] = {}
+    figures: dict[str, float | str] = {}
+    for way, call in row.calls.items():
+        try:
+            first = _milliseconds(call, wait)
+            last = [_milliseconds(call, wait) for _ in range(row.warm_up)]
+        except Exception as error:
+            figures[way] = f"failed: {type(error).__name__}: {str(error)[:200]}"
+            show(f"{row.name}: {way} {figures[way]}")
+        else:
+            times[way] = []
+            tail = median(last[len(last) // 2 :])
+            show(f"{row.name}: {way}, first call {first:.0f}, at the end of the warm-up {tail:.3f}")
     end = time.perf_counter() + seconds
     for k in range(repeats):
-        for way, call in row.calls.items():
-            start = time.perf_counter()
-            call()
-            wait()
-            times[way].append(1e3 * (time.perf_counter() - start))
+        for way, spent in times.items():
+            spent.append(_milliseconds(row.calls[way], wait))
         if k >= 2 and time.perf_counter() > end:
             break
-    return {way: median(found) for way, found in times.items()}
+    return figures | {way: median(spent) for way, spent in times.items()}
+
+
+def _milliseconds(call: Call, wait: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    call()
+    wait()
+    return 1e3 * (time.perf_counter() - start)
 
 
 def main() -> None:
@@ -252,23 +269,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="of measuring a row, after its warm-up")
     options = parser.parse_args()
     sizes = SMALL if options.small else Sizes()
-    console, wait = Console(), waited_for(options.device)
+    wait = waited_for(options.device)
     table = Table(title=f"loops on {options.device}, ms")
     ways = (*WAYS, "tensorbus dynamic=True")
     for column in ("what", *ways, "asked"):
         table.add_column(column, justify="right" if column in ways else "left")
-    kinds = options.only or KINDS
-    counts = {"language": 2, "text": 1, "images": len(sizes.dtypes)}
     with contextlib.suppress(KeyboardInterrupt):
-        for row in track(
-            rows(options.device, sizes, kinds), "measuring", total=sum(counts[kind] for kind in kinds),
-            console=console, transient=True,
-        ):  # fmt: skip
-            found = milliseconds(row, wait, repeats=20, seconds=options.seconds)
-            figures = [f"{found[w]:.3f}" if w in found else "" for w in ways]
-            console.print(f"{row.name}: " + ", ".join(f"{w} {ms:.3f}" for w, ms in found.items()))
-            table.add_row(row.name, *figures, row.targets)
-    console.print(table)
+        for row in rows(options.device, sizes, options.only or KINDS):
+            figures = milliseconds(row, wait, repeats=20, seconds=options.seconds, show=_show)
+            cells = {way: x if isinstance(x, str) else f"{x:.3f}" for way, x in figures.items()}
+            _show(f"{row.name}: " + ", ".join(f"{way} {cell}" for way, cell in cells.items()))
+            table.add_row(row.name, *[cells.get(way, "")[:24] for way in ways], row.targets)
+    Console().print(table)
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

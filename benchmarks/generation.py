@@ -83,7 +83,7 @@ def text_model(of: Any, nn: Any, layers: int, width: int, heads: int) -> Any:
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
 
         def forward(self, ids: Any) -> Any:
-            x = self.tokens(ids) + self.places(of.arange(ids.shape[1]))
+            x = self.tokens(ids) + self.places(of.arange(ids.shape[1], device=ids.device))
             for block in self.blocks:
                 x = block(x)
             return self.head(self.norm(x)[:, -1, :])
