@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -34,8 +35,16 @@ class ProgressLine:
         while not self._done.wait(wait):
             seconds = int(perf_counter() - self._begun)
             parts = [self.text, *([self.detail] if self.detail else []), f"{seconds} s"]
-            self._write(f"{_CLEAR}tensorbus: {', '.join(parts)}")
+            self._write(_CLEAR + self._cut(f"tensorbus: {', '.join(parts)}"))
             self._shown, wait = True, _REFRESH_SECONDS
+
+    def _cut(self, text: str) -> str:
+        """Return a text that fits on one row of the terminal: of more, only the last would be cleared."""
+        try:
+            room = os.get_terminal_size(self._stream.fileno()).columns - 1
+        except (OSError, ValueError, AttributeError):  # it does not say how wide it is
+            return text
+        return text if len(text) <= room or room < 1 else f"{text[: max(room - 3, 0)]}..."[:room]
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # a terminal that is gone
