@@ -11,7 +11,6 @@ from .generator import Tape as Tape
 from .generator import bernoulli as bernoulli
 from .generator import chosen as chosen
 from .generator import default_generator as default_generator
-from .generator import distributed as distributed
 from .generator import drawing as drawing
 from .generator import manual_seed as manual_seed
 from .generator import normal as normal

@@ -128,6 +128,20 @@ def test_a_store_that_the_user_names_is_served_by_the_first_rank(tmp_path: Path)
     assert "Starting all again (1 of 1 restarts)." in err
 
 
+LEAVES = """
+import subprocess, sys
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid)
+"""
+
+
+@pytest.mark.full
+def test_what_a_rank_has_started_and_left_is_not_waited_for(tmp_path: Path) -> None:
+    code, out, _ = run(LEAVES, 2, tmp_path)
+    assert code == 0
+    for line in out.splitlines():  # they still run: nothing has waited for their end
+        os.kill(int(line.partition("] ")[2]), signal.SIGKILL)
+
+
 def test_a_script_that_is_not_there_is_named() -> None:
     answer = CliRunner().invoke(app, ["run", "-n", "2", "nowhere/train.py"])
     assert (answer.exit_code, "no script 'nowhere/train.py'" in answer.output) == (2, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from tensorbus import distributed as dist
+from tensorbus_tcp.frames import CHALLENGE, DIGEST, LENGTH, packed, proof, read, unpacked
 
 
 @pytest.fixture
@@ -51,6 +53,73 @@ def test_noise_harms_nobody_else(store: Any, name: str) -> None:
         noise.sendall(bytes(64) + struct.pack(">I", 1 << 31) if data is None else data)
         assert store.add("n", 1) == 1
     assert client(store).add("n", 1) == 2
+
+
+def connection(store: Any) -> socket.socket:
+    """Return a connection whose frames are the test's."""
+    host, port = store.url.removeprefix("tcp://").split(":")
+    raw = socket.create_connection((host, int(port)))
+    secret, challenge = os.environ.get("TENSORBUS_STORE_SECRET", "").encode(), bytes(CHALLENGE)
+    raw.sendall(proof(secret, read(raw, CHALLENGE), b"client") + challenge)
+    assert read(raw, DIGEST) == proof(secret, challenge, b"server")
+    return raw
+
+
+def answers(raw: socket.socket, count: int) -> list[Any]:
+    return [unpacked(read(raw, *LENGTH.unpack(read(raw, LENGTH.size)))) for _ in range(count)]
+
+
+NONSENSE = {
+    "no message": b"", "no msgpack": b"\xc1", "deep": b"\x91" * 5000, "no list": packed(5)[4:],
+    "nothing in it": packed([])[4:], "no such operation": packed(["__init__"])[4:],
+    "no name of one": packed([["set"], 1])[4:], "too few arguments": packed(["set"])[4:],
+    "no limit": packed(["get", "k", None])[4:], "no keys": packed(["wait", 5, 1.0])[4:],
+    "no number": packed(["add", "n", "one"])[4:],
+}  # fmt: skip
+
+
+def test_nonsense_is_answered_by_an_error_and_requests_go_on(store: Any) -> None:
+    with connection(store) as raw:
+        for name, body in NONSENSE.items():
+            raw.sendall(LENGTH.pack(len(body)) + body)
+            ((right, text),) = answers(raw, 1)
+            assert (right, "Error: " in text) == (False, True), name
+        raw.sendall(packed(["add", "n", 1]))
+        assert answers(raw, 1) == [[True, 1]]
+
+
+def test_requests_behind_one_that_waits_are_answered_in_order(store: Any) -> None:
+    with connection(store) as raw:
+        frames = b"".join(
+            map(packed, (["get", "a", 60.0], ["add", "n", 1], ["wait", ["b", "c"], 60.0], ["add", "n", 1]))
+        )
+        for part in (frames[:50], frames[50:]):
+            raw.sendall(part)
+        store.set("b", b"")
+        store.set("a", b"A")
+        store.set("c", b"")
+        assert answers(raw, 4) == [[True, b"A"], [True, 1], [True, []], [True, 2]]
+
+
+def test_who_dies_waiting_for_a_queue_takes_no_value(store: Any) -> None:
+    with connection(store) as dead, connection(store) as alive:
+        for raw in (dead, alive):
+            raw.sendall(packed(["queue_pop", "q", 60.0]))
+        dead.shutdown(socket.SHUT_RDWR)
+        assert dead.recv(1) == b""
+        while len(store._server.clients) > 2:  # this store's own, and the one that lives
+            store.add("n", 1)
+        store.queue_push("q", b"1")
+        assert answers(alive, 1) == [[True, b"1"]]
+
+
+def test_who_reads_no_answers_is_answered_no_more(store: Any) -> None:
+    store.set("large", bytes(8 << 20))
+    with connection(store) as raw:
+        raw.sendall(packed(["get", "large", 1.0]) * 100)
+        while not (full := [client for client in store._server.clients if client._full]):
+            store.add("n", 1)
+        assert full[0]._transport.get_write_buffer_size() <= 2 * (8 << 20)
 
 
 def test_a_frame_that_is_too_long_is_refused_before_it_is_sent(store: Any) -> None:

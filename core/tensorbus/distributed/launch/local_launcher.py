@@ -47,13 +47,15 @@ class _Rank:
             reader.start()
 
     def _read(self, stream: IO[str], wrong: bool, show: Show) -> None:
-        for line in stream:
-            show(self.number, line, wrong)
+        with stream:
+            for line in stream:
+                show(self.number, line, wrong)
 
-    def drain(self) -> None:
-        """Wait for what it said last."""
+    def drain(self, seconds: float) -> None:
+        """Wait for its last words, no longer than that: what it has started may hold its streams."""
+        end = time.monotonic() + seconds
         for reader in self._readers:
-            reader.join(_GRACE)
+            reader.join(max(end - time.monotonic(), 0))
 
 
 class LocalRanks:
@@ -61,6 +63,8 @@ class LocalRanks:
 
     def __init__(self, request: LaunchRequest, show: Show) -> None:
         self._ranks: list[_Rank] = []
+        self._patience = _GRACE
+        """Seconds that are left to wait for last words, of all ranks together."""
         self._resources = contextlib.ExitStack()
         try:
             self._start(request, show)
@@ -92,7 +96,12 @@ class LocalRanks:
 
     def drain(self, number: int) -> None:
         """Wait for what a rank said last."""
-        self._ranks[number].drain()
+        self._drain(self._ranks[number])
+
+    def _drain(self, rank: _Rank) -> None:
+        start = time.monotonic()
+        rank.drain(self._patience)
+        self._patience = max(self._patience - (time.monotonic() - start), 0)
 
     def end(self) -> None:
         """End the ranks that still run: asked first, then not."""
@@ -107,10 +116,7 @@ class LocalRanks:
                 if rank.process.poll() is None:
                     rank.process.kill()
                     rank.process.wait()
-                rank.drain()
-                for stream in (rank.process.stdout, rank.process.stderr):
-                    if stream is not None:
-                        stream.close()
+                self._drain(rank)
 
 
 @contextlib.contextmanager
