@@ -15,7 +15,7 @@ from tensorbus.ops import lazy_families
 from tensorbus.ops.definition import table
 
 ROW = re.compile(r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
-DOCUMENT = Path(__file__).parents[2] / "docs" / "prims.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "prims.md"
 X = tb.ones((4, 3), device="cpu")
 M = tb.eye(3, device="cpu")
 

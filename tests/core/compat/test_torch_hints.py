@@ -18,7 +18,7 @@ from torch_hints import HINTS, OURS, PATH, RANDOM, ROWS, SCOPE, evaluate
 
 ROUNDINGS: Final = 128
 """Sums of the elements of a kernel or a row, and the ops around them; PyTorch's results are as far off."""
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "pytorch.md"
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "pytorch.md"
 TEXTS: Final = {
     **{name: f"tensorbus.{found}" for name, found in torch_names.FUNCTIONS.items()},
     **torch_names.EXPRESSIONS,

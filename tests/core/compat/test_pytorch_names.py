@@ -24,7 +24,7 @@ from tensorbus.compat.torch_names import (
     NUMPY,
 )
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "pytorch.md"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
