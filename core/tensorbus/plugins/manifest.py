@@ -138,7 +138,7 @@ class Manifest:
                 host_ops=tuple(_table(document, "ops").get("host", ())),
                 gaps=_gaps(document),
             )
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:  # nested too deeply, or a list for a name
             raise PluginError(
                 f"the manifest of {owner} is malformed: {error}. File: {file}."
                 f" Its author must mend it; `tensorbus doctor` shows the state of every plugin."

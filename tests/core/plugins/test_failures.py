@@ -120,6 +120,18 @@ FAILURES: dict[str, tuple[dict[str, Any], str, list[str], bool]] = {
         ["manifest of tb-bad 1.0 is malformed", "manifest.toml"],
         True,
     ),
+    "manifest is nested too deeply": (
+        {"manifest": "x = " + "[" * 100_000},
+        "PluginError",
+        ["manifest of tb-bad 1.0 is malformed", "recursion depth"],
+        True,
+    ),
+    "manifest has a list for a name": (
+        {"manifest": '[plugin]\nname = "bad"\napi = ">=0.1"\n[device]\ntype = "bad"\n[ops]\nall = [[]]\n'},
+        "PluginError",
+        ["manifest of tb-bad 1.0 is malformed", "manifest.toml"],
+        True,
+    ),
     "manifest lacks its API": (
         {"manifest": '[plugin]\nname = "bad"\n[device]\ntype = "bad"\n'},
         "PluginError",
