@@ -70,10 +70,13 @@ def exit_dual_level(*, level: int | None = None) -> None:
     _open.pop().__exit__(None, None, None)
 
 
+def _innermost() -> ForwardLevel | None:
+    return next((level for level in reversed(levels()) if isinstance(level, ForwardLevel)), None)
+
+
 def _level(who: str) -> ForwardLevel:
-    for level in reversed(levels()):
-        if isinstance(level, ForwardLevel):
-            return level
+    if (level := _innermost()) is not None:
+        return level
     raise AutogradError(f"{who}: there is no level to carry tangents; use it inside of 'with dual_level():'.")
 
 
@@ -93,7 +96,11 @@ def make_dual(primal: Tensor, tangent: Tensor) -> Tensor:
 
 
 def unpack_dual(x: Tensor) -> UnpackedDual:
-    """Return the primal of a tensor, and its tangent in the innermost level, None where that is zero."""
+    """Return the primal of a tensor, and its tangent in the innermost level, None where that is zero.
+
+    Outside of a ``dual_level`` no tensor has one.
+    """
     if not isinstance(x, Tensor):
         raise AutogradError(f"unpack_dual: a tensor is needed, got {type(x).__name__}.")
-    return UnpackedDual(*_level("unpack_dual").parts_of(x))
+    level = _innermost()
+    return UnpackedDual(x, None) if level is None else UnpackedDual(*level.parts_of(x))

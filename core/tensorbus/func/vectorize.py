@@ -7,8 +7,8 @@ tensors inside: so gradients may be taken inside and outside, on every device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from typing import Any, Final
 
 from ..backend_interface.protocols import Call
@@ -19,6 +19,7 @@ from ..errors import ArgumentError, ShapeError, UnsupportedOpError
 from ..ops.definition import Op, Shape, table
 from ..ops.movement.family import normalize_axis
 from ..ops.movement.movement import broadcast_to, moveaxis
+from ..random.generator import Tape
 from ..tensor.tensor import Tensor, wrap
 from .pytree import leaves, tree_map
 
@@ -113,10 +114,12 @@ def vmap(
     ``in_dims`` says which axis of each positional argument counts the examples: an int for all, or a tuple
     with one entry an argument; None for an argument that is the same for all. Entries may be nested like the
     arguments (tuples, lists, dicts). Keyword arguments count along axis 0. ``out_dims`` says where the
-    results have that axis. ``chunk_size`` limits how many examples run at once. ``randomness`` says what
-    numbers drawn inside are for the examples: an ``"error"``, the ``"same"``, or ``"different"``.
+    results have that axis, in the same way; None for one that is the same for all. ``chunk_size`` limits how
+    many examples run at once. ``randomness`` says what numbers drawn inside are for the examples: an
+    ``"error"``, the ``"same"``, or ``"different"``.
 
-    Raises ``ShapeError`` where the arguments differ in their number of examples or have none, and
+    Raises ``ShapeError`` where the arguments differ in their number of examples or have none, where
+    ``in_dims`` or ``out_dims`` have another structure, and where a result without axis differs, and
     ``DeviceError`` where the program asks for the value of a tensor that differs between examples, or writes
     it into a tensor from outside.
 
@@ -142,6 +145,7 @@ def vmap(
                 f"vmap: in_dims {in_dims!r} has {len(in_dims)} entries for {len(args)} arguments."
             )
         dims = tuple(in_dims) if isinstance(in_dims, (tuple, list)) else in_dims
+        _check_dims("in_dims", in_dims, dims, args)
         batched = (tree_map(_front, args, dims), tree_map(_front, kwargs, 0))
         counts = {x.tensor.shape[0] for x in leaves(batched) if isinstance(x, Batched) and x.varies}
         if len(counts) != 1:
@@ -152,11 +156,19 @@ def vmap(
             )
         (count,) = counts
         step = chunk_size or max(count, 1)
-        runs = []
+        runs: list[Any] = []
+        drawn = Tape()
         for start in range(0, max(count, 1), step):
             part = batched if step >= count else tree_map(lambda x, s=start: _part(x, s, step), batched)
-            runs.append(_run(function, part[0], part[1], min(step, count - start), randomness))
-        whole = runs[0] if len(runs) == 1 else tree_map(_concatenated, *runs)
+            size = min(step, count - start)
+            if randomness != "same" or step >= count:
+                results = _run(function, part[0], part[1], size, randomness)
+            else:  # the first chunk draws for all
+                with Tape([*drawn.states], playing=True) if runs else drawn:
+                    results = _run(function, part[0], part[1], size, randomness)
+            _check_dims("out_dims", out_dims, out_dims, results)
+            runs.append(tree_map(partial(_repeated, count=size), results, out_dims))
+        whole = runs[0] if len(runs) == 1 else tree_map(_concatenated, *runs, out_dims)
         return tree_map(_place, whole, out_dims)
 
     return mapped
@@ -172,6 +184,31 @@ def _front(x: Any, dim: int | None) -> Any:
     return Batched(moveaxis(x, normalize_axis("vmap", dim, x.ndim), 0) if dim else x, True)
 
 
+def _check_dims(name: str, whole: Any, dims: Any, tree: Any) -> None:
+    """Raise ``ShapeError`` where ``dims``, part of ``whole``, branches otherwise than a tree."""
+    if isinstance(dims, Mapping):
+        if isinstance(tree, Mapping) and dims.keys() == tree.keys():
+            for key, value in dims.items():
+                _check_dims(name, whole, value, tree[key])
+            return
+        got = f"a dict of {sorted(map(str, tree))}" if isinstance(tree, Mapping) else "none"
+        needed = f"a dict of {sorted(map(str, dims))}"
+    elif isinstance(dims, (tuple, list)):
+        if isinstance(tree, (tuple, list)) and len(dims) == len(tree):
+            for value, branch in zip(dims, tree, strict=True):
+                _check_dims(name, whole, value, branch)
+            return
+        several = isinstance(tree, (tuple, list))
+        got = f"{len(tree)} of them" if several else "a dict" if isinstance(tree, Mapping) else "one"
+        needed = f"{len(dims)} values"
+    else:
+        return
+    raise ShapeError(
+        f"vmap: {name} {whole!r} names axes of {needed}, and there is {got}; an int or None in its place goes"
+        " for all of a branch."
+    )
+
+
 def _part(x: Any, start: int, step: int) -> Any:
     if not (isinstance(x, Batched) and x.varies):
         return x
@@ -179,7 +216,7 @@ def _part(x: Any, start: int, step: int) -> Any:
 
 
 def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int, randomness: str) -> Any:
-    """Run ``function`` one level deeper; return its results with the examples along axis 0."""
+    """Run ``function`` one level deeper; return its results, tensors as ``Batched``."""
     inner = next(x.tensor.device for x in leaves((args, kwargs)) if isinstance(x, Batched) and x.varies)
     mode = Vmap(inner, count, randomness)
     device = mode.device
@@ -190,19 +227,32 @@ def _run(function: Callable[..., Any], args: Any, kwargs: Any, count: int, rando
     def leave(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
-        batched = x._value if x.device == device else Batched(x, False)
-        if batched.varies:
-            return batched.tensor
-        return broadcast_to(batched.tensor, (count, *batched.tensor.shape))
+        return x._value if x.device == device else Batched(x, False)
 
     with mode:
         result = function(*tree_map(enter, args), **tree_map(enter, kwargs))
     return tree_map(leave, result)
 
 
+def _repeated(x: Any, dim: int | None, count: int) -> Any:
+    """Return a result with the examples along axis 0, or where ``dim`` is None what is the same for all."""
+    if not isinstance(x, Batched):
+        return x
+    if dim is None:
+        if x.varies:
+            raise ShapeError(
+                f"vmap: out_dims is None for a result of shape {x.shape} that differs between examples; say"
+                " where its axis of examples goes."
+            )
+        return x.tensor
+    return x.tensor if x.varies else broadcast_to(x.tensor, (count, *x.tensor.shape))
+
+
 def _concatenated(*parts: Any) -> Any:
-    return table["concat"](parts) if isinstance(parts[0], Tensor) else parts[0]
+    *results, dim = parts
+    joined = isinstance(results[0], Tensor) and dim is not None
+    return table["concat"](results) if joined else results[0]
 
 
-def _place(x: Any, dim: int) -> Any:
+def _place(x: Any, dim: int | None) -> Any:
     return moveaxis(x, 0, dim) if isinstance(x, Tensor) and dim else x

@@ -268,6 +268,7 @@ def test_dual_numbers() -> None:
     forward_ad.exit_dual_level()
     with pytest.raises(tb.AutogradError, match="none is entered"):
         forward_ad.exit_dual_level()
+    assert forward_ad.unpack_dual(X).tangent is None
 
 
 def test_randomness() -> None:
@@ -278,6 +279,11 @@ def test_randomness() -> None:
     rows = vmap(draw, randomness="different")(tb.zeros(3)).numpy()
     assert len({tuple(row) for row in rows}) == 3
     assert len({tuple(row) for row in vmap(draw, randomness="same")(tb.zeros(3)).numpy()}) == 1
+    same = vmap(draw, randomness="same", chunk_size=2)
+    for chunked in (same, tb.compile(same)):
+        shared = [chunked(tb.zeros(5)).numpy() for _ in range(2)]
+        assert [len({tuple(row) for row in drawn}) for drawn in shared] == [1, 1]
+        assert not np.array_equal(*shared)
     nested = vmap(vmap(draw, randomness="different"), randomness="different")(tb.zeros((2, 3))).numpy()
     assert len({tuple(row) for row in nested.reshape(6, 5)}) == 6
     compiled = tb.compile(vmap(draw, randomness="different"))

@@ -105,6 +105,10 @@ def test_trees_out_dims_and_chunks() -> None:
     assert (found["x"].shape, found["n"][0].shape) == ((5, 4, 3), (5, 4, 3))
     in_chunks = tb.vmap(lambda a: a * 2, chunk_size=2)(ROWS)
     assert (in_chunks == ROWS * 2).all()
+    for size in (None, 2):
+        same, each = tb.vmap(lambda a: (OTHER * 2, {"x": a}), out_dims=(None, 1), chunk_size=size)(ROWS)
+        assert same.shape == OTHER.shape
+        assert each["x"].shape == (3, 5, 4)
 
 
 def test_a_result_that_does_not_vary_is_repeated() -> None:
@@ -134,6 +138,13 @@ def test_values_inside_cannot_be_read() -> None:
         (lambda: tb.vmap(lambda a: a)(tb.asarray(1.0)), "0-dimensional"),
         (lambda: tb.vmap(lambda a: a, 3)(ROWS), "axis 3 is out of range"),
         (lambda: tb.vmap(lambda a: a, chunk_size=0), "at least 1"),
+        (lambda: tb.vmap(lambda a: a, out_dims=None)(ROWS), "differs between examples"),
+        (lambda: tb.vmap(lambda a: (a, a), out_dims=(0,))(ROWS), "axes of 1 values, and there is 2 of them"),
+        (lambda: tb.vmap(lambda a: a, out_dims=(0, 1))(ROWS), "2 values, and there is one"),
+        (lambda: tb.vmap(lambda a: {"k": a}, out_dims={"q": 0})(ROWS), r"dict of .*q.* a dict of .*k"),
+        (lambda: tb.vmap(lambda d: d, ({"b": 0},))({"a": ROWS}), r"in_dims .*dict of .*b.* a dict of .*a"),
+        (lambda: tb.vmap(lambda d: d, ((0,),))((ROWS, ROWS)), "1 values, and there is 2 of them"),
+        (lambda: tb.vmap(lambda d: d, {"a": 0})(ROWS), "dict of .*a.* none"),
     ],
 )
 def test_bad_calls(call: Callable[[], Any], message: str) -> None:
