@@ -12,14 +12,17 @@ from typing import Any, Final, NamedTuple
 from .. import plugins
 from ..autograd.engine import no_grad
 from ..autograd.gradient_check import gradcheck
+from ..decompose.tracer import OPS
 from ..devices.device import Device
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..dtypes.info import finfo
 from ..eager.functions import concat, flip, reshape
 from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
+from ..func.derivatives import jvp
 from ..func.vectorize import vmap
 from ..ops.batching_rules import loops_expected
+from ..ops.creation.creation import iota
 from ..ops.definition import Spec
 from ..ops.elementwise.isclose import allclose
 from ..ops.elementwise.where_cast import cast
@@ -28,7 +31,7 @@ from ..tensor.tensor import Tensor, materialize, wrap
 from .call_layout import arguments_of, call, flattened, layout_of, mutated_places, split
 from .custom_op import CustomOp, definition_of, get_op
 from .kernel_source import KernelSource
-from .rules import Definition, infer
+from .rules import Definition, infer, run_shape_rule
 from .shared_memory import shares_memory
 
 _compile: Final = LateFunction("compile")
@@ -181,6 +184,7 @@ def _operand_names(case: _Case) -> list[str]:
 
 def _fake(case: _Case) -> Iterator[str]:
     yield from _rule_differences(case, case.operands, "")
+    yield from _fake_devices(case)
     longer = [concat([x, x], axis=0) if x.shape else x for x in case.operands]
     try:  # other lengths, where the kernel takes them
         with no_grad():
@@ -196,6 +200,18 @@ def _fake(case: _Case) -> Iterator[str]:
     if any(x.shape for x in case.operands):
         runs = [case.operands, longer] if longer else [case.operands]
         yield from _compared(case, "with symbolic lengths", runs, dynamic=True)
+
+
+def _fake_devices(case: _Case) -> Iterator[str]:
+    """Compare where the fake puts tensors that it does not make of the operands."""
+    if case.definition.fake is None:
+        return
+    specs = [Spec(x.shape, x.dtype) for x in case.operands]
+    returned = run_shape_rule(case.definition, specs, case.attrs)
+    results = [returned] if case.definition.schema.returns == "tensor" else flattened(returned)
+    for n, x in enumerate(results):
+        if isinstance(x, Tensor) and x.device not in (OPS.device, case.device):
+            yield f"result {n} lies on {case.device}, and the fake says {x.device}"
 
 
 def _rule_differences(case: _Case, operands: Sequence[Tensor], where: str) -> Iterator[str]:
@@ -226,7 +242,9 @@ def _kernel_of(case: _Case) -> Callable[..., Any] | None:
 
 def _gradients(case: _Case) -> Iterator[str]:
     definition = case.definition
-    if definition.backward is None and definition.vjp is None and definition.decompose is None:
+    forward = definition.jvp is not None or definition.jvp_rule is not None
+    backward = any(x is not None for x in (definition.backward, definition.vjp, definition.decompose))
+    if not (forward or backward):
         raise _Skipped("no derivative is registered")
     moving = [k for k, x in enumerate(case.operands) if x.dtype.is_floating]
     if not moving:
@@ -253,9 +271,28 @@ def _gradients(case: _Case) -> Iterator[str]:
     if not all(x.dtype is dt.float64 for x in results):
         raise _Skipped("the results of float64 arguments are not float64, which differences need")
     variables = [wide[k].detach().requires_grad_() for k in moving]
-    gradcheck(function, variables)
-    return
-    yield
+    if backward:
+        gradcheck(function, variables)
+    if forward:
+        yield from _forward_differences(function, [x.detach() for x in variables])
+
+
+def _forward_differences(function: Callable[..., Any], at: Sequence[Tensor]) -> Iterator[str]:
+    """Compare the forward derivative along one direction with a difference, as ``gradcheck`` does."""
+    step, absolute, relative = 1e-6, 1e-5, 1e-3
+    ways = [cast(reshape(iota(x.size, device=x.device) % 3 + 1, x.shape), x.dtype) for x in at]
+    _, tangents = jvp(function, tuple(at), tuple(ways))
+    with no_grad():
+        ahead, behind = (
+            function(*[x + sign * step * way for x, way in zip(at, ways, strict=True)]) for sign in (1, -1)
+        )
+    for n, (tangent, after, before) in enumerate(zip(tangents, ahead, behind, strict=True)):
+        slope = (after - before) / (2 * step)
+        if not bool(allclose(tangent, slope, rtol=relative, atol=absolute)):
+            yield (
+                f"the forward derivative of result {n} is {tangent.tolist()} along"
+                f" {[way.tolist() for way in ways]}, where differences give {slope.tolist()}"
+            )
 
 
 def _batching(case: _Case) -> Iterator[str]:

@@ -96,23 +96,28 @@ def infer(definition: Definition, operands: Sequence[Spec], attrs: Mapping[str, 
     changed = tuple(operands[k] for k in mutated_places(schema, layout_of(schema, attrs)))
     if schema.returns == "nothing":
         return changed
-    stand_ins = [OPS.wrap(Node(op="input", attrs={"index": k}, spec=spec)) for k, spec in enumerate(operands)]
-    rule = definition.fake or definition.function
     try:
-        returned = _fake_result(definition, rule, arguments_of(schema, stand_ins, attrs))
+        returned = run_shape_rule(definition, operands, attrs)
     except UnsupportedOpError:
         known = None if active_modes else definition.seen.get(_call_key(operands, attrs))
         if known is None:
             raise
         return known
     results = [returned] if schema.returns == "tensor" else flattened(returned)
-    specs = tuple(_spec(schema, x) for x in results)
+    specs = tuple(_spec(definition, x) for x in results)
     if schema.results not in (None, len(specs)):
         raise ArgumentError(
             f"{schema.name}: {_rule_name(definition)} returned {len(specs)} results; the annotation says"
             f" {schema.results}."
         )
     return (*specs, *changed)
+
+
+def run_shape_rule(definition: Definition, operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Any:
+    """Return what the fake, or the function itself, returns of tensors without values."""
+    stand_ins = [OPS.wrap(Node(op="input", attrs={"index": k}, spec=spec)) for k, spec in enumerate(operands)]
+    values = arguments_of(definition.schema, stand_ins, attrs)
+    return _fake_result(definition, definition.fake or definition.function, values)
 
 
 def _call_key(operands: Sequence[Spec], attrs: Mapping[str, Any]) -> Any:
@@ -188,15 +193,19 @@ def _fake_result(definition: Definition, rule: Callable[..., Any], values: Seque
         ) from error
 
 
-def _spec(schema: Schema, result: Any) -> Spec:
+def _spec(definition: Definition, result: Any) -> Spec:
     if isinstance(result, Tensor):
         return Spec(result.shape, result.dtype)
     if isinstance(result, Spec):
         return result
     if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], DType):
         return Spec(tuple(result[0]), result[1])
+    several = isinstance(result, (tuple, list))
+    got = f"({', '.join(type(x).__name__ for x in result)})" if several else type(result).__name__
+    wanted = "one tensor" if definition.schema.returns == "tensor" else "tensors"
     raise ArgumentError(
-        f"{schema.name}: a fake returns a tensor or a (shape, dtype) pair for each result, got {result!r}."
+        f"{definition.name}: {_rule_name(definition)} returned {got}, where the annotation says {wanted};"
+        " a fake returns a tensor or a (shape, dtype) pair for each result."
     )
 
 

@@ -55,7 +55,9 @@ def unsteady(x: Tensor) -> Tensor:
         (plain, {"register_fake": lambda x: (x.shape, tb.int32)}, "fake: .*int32"),
         (plain, {"register_fake": lambda x: (x.shape[1:], x.dtype)}, "fake: .*rule says float64"),
         (plain, {"register_fake": lambda x: ((2, 3), x.dtype)}, "fake: .*twice as long"),
+        (plain, {"register_fake": lambda x: tb.empty(x.shape, device="meta")}, "the fake says meta"),
         (plain, {"register_autograd": lambda ctx, g: g * 3}, "gradients: "),
+        (plain, {"register_jvp": lambda ctx, t: t * 3}, "gradients: the forward derivative of result 0"),
         (plain, {"register_vmap": lambda info, dims, x: (x * 3, 0)}, "batching: result 0 of vmap over x"),
         (unsteady, {"register_fake": lambda x: x}, "compile: result 0 of the second call|compile: result 0"),
     ],
@@ -67,6 +69,25 @@ def test_what_is_wrong_is_told(function: Any, rules: dict[str, Any], message: st
     x = tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=tb.float64, device="cpu")
     with pytest.raises(library.OpCheckError, match=message):
         library.opcheck(op, (x,))
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (
+            lambda x: (x * 1, x * 2),
+            r"the function returned \(Tensor, Tensor\), where the annotation says one",
+        ),
+        (lambda x: 3, "the function returned int, where the annotation says one tensor"),
+    ],
+)
+def test_results_that_are_not_those_annotated(result: Any, message: str) -> None:
+    def plain(x: Tensor) -> Tensor:
+        returned: Tensor = result(x)
+        return returned
+
+    with pytest.raises(tb.ArgumentError, match=message):
+        library.custom_op("t::checked", plain)(tb.ones(2))
 
 
 def test_what_cannot_be_tested_is_told_with_the_reason() -> None:

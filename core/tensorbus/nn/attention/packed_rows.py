@@ -24,7 +24,7 @@ from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer, untraced
 
-_FEWEST_PRODUCTS: Final = 1 << 23
+_FEWEST_PRODUCTS: Final = 1 << 25
 """Of fewer multiplications the dozen of small ops that find the rows take longer than half of them."""
 _FEWEST_PRODUCTS_IN_STREAMS: Final = 1 << 31
 """The same of a device that works behind Python's back, which waits for it here and is ahead no more."""
