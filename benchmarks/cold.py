@@ -40,7 +40,8 @@ def rows(show: Callable[[str], object] = lambda what: None) -> list[dict[str, An
         if importlib.util.find_spec("torch") is not None:
             with tempfile.TemporaryDirectory() as folder:
                 show(f"{model}, torch.compile, cold")
-                row["torch.compile cold s"] = _first_steps("torch", model, folder)["wall"]
+                peer = _first_steps("torch", model, folder)
+            row |= {"torch.compile cold s": peer["wall"], "torch.compile cold cpu s": peer["cpu"]}
         table.append(row)
     return table
 

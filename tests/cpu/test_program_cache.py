@@ -15,7 +15,7 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.ir.builder import Builder, literal
 from tensorbus.lowering.ir.index_expr import ZERO
 from tensorbus_cpu.compiler import NATIVE
-from tensorbus_cpu.native.kernel_batch_compiler import KernelUnits
+from tensorbus_cpu.native.kernel_batch_compiler import KernelUnits, _runs
 
 from error_bounds import gamma
 
@@ -101,6 +101,14 @@ def test_a_second_process_starts_no_compiler(bench: Bench) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("kernels", "cores", "runs"),
+    [(1, 4, 1), (5, 2, 1), (6, 2, 2), (32, 2, 2), (33, 2, 4), (48, 4, 4), (90, 4, 8), (40, 1, 3)],
+)
+def test_runs_of_the_compiler_end_together(kernels: int, cores: int, runs: int) -> None:
+    assert _runs(kernels, cores) == runs
+
+
 def test_many_kernels_take_few_compiler_runs(bench: Bench) -> None:
     bench.run("check('exp')")
     before = bench.starts

@@ -140,7 +140,7 @@ class KernelUnits:
     def _build(self, units: Sequence[KernelUnit]) -> None:
         if not units:
             return
-        runs = max(-(-len(units) // _MAX_BATCH), min(cores(), len(units) // _MIN_BATCH), 1)
+        runs = _runs(len(units), cores())
         from concurrent.futures import Future, ThreadPoolExecutor  # imports more than loading a program takes
 
         pool = ThreadPoolExecutor(min(runs, cores()))
@@ -183,6 +183,14 @@ class KernelUnits:
         helpers = {name: text for unit in units for name, text in unit.helpers.items()}
         own = [unit.text.replace(_NAME, unit.symbol) for unit in units]
         return "\n".join([self.compiler.dialect(0).prologue, SLOT, *helpers.values(), *own])
+
+
+def _runs(count: int, side_by_side: int) -> int:
+    """Return how many runs of the compiler take so many kernels: what keeps all cores busy to the end."""
+    least = -(-count // _MAX_BATCH)
+    if least > side_by_side:
+        return -(-least // side_by_side) * side_by_side
+    return max(least, min(side_by_side, count // _MIN_BATCH), 1)
 
 
 def _shared_out(units: Sequence[KernelUnit], count: int) -> list[list[KernelUnit]]:
