@@ -412,6 +412,18 @@ def test_a_compiled_function_writes_to_memory_that_is_lent(device: str) -> None:
         assert np.shares_memory(array, np.asarray(x))
     array[0] = 5
     assert (row.tolist(), late.tolist()[0][0]) == ([5.0, 5.0], 5.0)
+
+    def read_between(x: Tensor) -> Tensor:
+        x += 1
+        total = float(x.numpy().sum())
+        x *= 2
+        return x + total
+
+    compiled, y = tb.compile(read_between), tb.zeros(2, device=device)
+    lent_array = np.asarray(y)
+    for wanted_number in (2.0, 6.0, 14.0):
+        assert compiled(y).tolist() == [2 * wanted_number] * 2
+        assert lent_array.tolist() == y.tolist() == [wanted_number] * 2
     with pytest.raises(tb.IndexingError):
         tb.compile(change)(x, row, tb.asarray([8], device=device))
     assert x.tolist() == array.tolist() == np.asarray(x).tolist()

@@ -49,9 +49,11 @@ def materialize(x: Tensor) -> Any:
     """Return the device's value that ``x`` holds; a lazy one is computed first and replaced."""
     value = x._value
     if type(value) is LazyValue:
-        x._value = value = value.materialize()
-        x._vtype = x._vtype.materialized
-    elif active_modes and (active := active_tracer()) is not None:
+        computed = value.materialize()
+        if x._value is value:  # else it is there already, in memory that was lent, say
+            x._value, x._vtype = computed, x._vtype.materialized
+        return x._value
+    if active_modes and (active := active_tracer()) is not None:
         active.materialize("Python asks for a value")
     return value
 
