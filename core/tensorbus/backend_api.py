@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     from .decompose.tracer import graph_of_op as graph_of_op
     from .decompose.tracer import trace as trace
     from .devices.device import Device as Device
+    from .devices.stream_capture import StreamCapture as StreamCapture
+    from .devices.stream_capture import capturing as capturing
     from .distributed.collectives.combination import combined as combined
     from .distributed.collectives.combination import copied as copied
     from .distributed.launch.supervisor import Failed as Failed
@@ -206,6 +208,8 @@ _LATER: Final = {
     "takes_products": "ops.nn.attention_blocks",
     "trace": "decompose.tracer",
     "Device": "devices.device",
+    "StreamCapture": "devices.stream_capture",
+    "capturing": "devices.stream_capture",
     "DialectLowering": "executors.source_lowering",
     "Interpreting": "executors.kernel_interpreter",
     "library_call": "executors.library_call",

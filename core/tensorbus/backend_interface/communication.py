@@ -92,6 +92,14 @@ class Communicator(Protocol[T]):
     the other, as one tensor of one axis: where results are joined along the first axis nothing is copied.
     And ``reduce_scatter_flat(x, reduction)``, which takes the ranks' parts, all of one size, so joined, and
     returns this rank's as a tensor of one axis.
+
+    One that ``queues`` may have ``is_capturable = True``, and then has ``all_gather_into(x, sizes, out)``,
+    ``all_reduce_into(x, reduction, out)``, ``reduce_scatter_into(x, reduction, sizes, out)`` and
+    ``broadcast_into(x, root, out)``; ``sizes`` are the elements of each rank's part, which lie one behind the
+    other. Each returns a function that gives the work to the current stream, or None where it cannot be done
+    so; its result is in the memory of ``out``, which lies in C order. The device may record that work, and
+    run it many times: the host takes no part in it, and to other ranks it is the same as work that is not
+    recorded.
     """
 
     def all_reduce(self, x: T, reduction: str) -> T:

@@ -17,7 +17,7 @@ class Queued:
     ``late`` read the arguments that come with each run. ``call`` takes the run's values and the buffers by
     slot, all of which are there, and says whether it could be queued. ``what`` is what was prepared of
     ``source``, for a device that would rather prepare it otherwise. Of ``slots`` those in ``written`` are
-    written to.
+    written to. ``ordered`` calls communicate: they may run beside what does not wait for them.
     """
 
     slots: tuple[int, ...]
@@ -27,6 +27,7 @@ class Queued:
     call: Callable[[Sequence[Any], list[Any]], bool] | None = None
     source: str = ""
     what: Launch | None = None
+    ordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

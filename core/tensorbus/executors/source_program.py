@@ -23,6 +23,7 @@ from ..lowering.ir.verify import verify
 from ..lowering.library import Library
 from ..lowering.program.lower import lower
 from ..lowering.program.program import Program, parts_of, slots_of, steps_of
+from ..ops.definition import AFTER, table
 from .library_call import into_kernel, library_call
 from .replay_interface import Player, Queued, Script
 
@@ -327,9 +328,13 @@ class BoundProgram:
             return into is not None and into(arguments, [buffers[s] for s in outputs])
 
         read, written = slots_of(call)
+        if AFTER in call.attrs:  # an operand that says the order alone
+            read = {x.slot for x in inputs[:-1] if isinstance(x, Layout)}
         slots = (*sorted(read), *sorted(written - read))
         call_of = direct if into is not None else None
-        self._queued.append(Queued(slots=slots, written=frozenset(written), call=call_of))
+        self._queued.append(
+            Queued(slots=slots, written=frozenset(written), call=call_of, ordered=table[call.op].ordered)
+        )
 
         def run(values: Sequence[Any], buffers: Buffers) -> None:
             nonlocal kernel

@@ -31,7 +31,7 @@ from ..tracing.active_tracer import DEFERRED_CODE
 from .call_codegen import arguments_function, call_function, has_short_way, short_key
 from .call_layout import layout_of, mutated_places, split
 from .kernel_source import KernelSource, check_takes_source, preparing_source
-from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, learn_shapes, preparing, vjp_of
+from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, learn_shapes, preparing, vjp_of, writing
 from .schema import Schema, schema_of
 
 __all__ = ["CustomOp", "VmapInfo", "custom_op", "custom_op_names", "definition_of", "get_op", "unregister"]
@@ -267,7 +267,11 @@ class _Kernels(Mapping[str, OwnedKernel]):
             function = definition.function
         if isinstance(function, KernelSource):
             return "the program", Kernel(name="source", prepare=self._source(device_type, function))
-        return "the program", Kernel(name="custom", prepare=preparing(definition, function, device_type))
+        into = definition.into
+        return "the program", Kernel(
+            name="custom", prepare=preparing(definition, function, device_type),
+            out=None if into is None else writing(definition, into, device_type),
+        )  # fmt: skip
 
     def _source(self, device_type: str, source: KernelSource) -> Callable[[Call], Any]:
         """Return what prepares the source, always the same: it knows what it has compiled."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from ..autograd.function import Context
 from ..backend_interface.graph import Node
 from ..backend_interface.protocols import Call
+from ..backend_interface.strided_array import StridedArray
 from ..decompose.tracer import OPS
 from ..devices.device import Device, ValueType
 from ..dispatch.modes import below_modes
@@ -54,8 +55,10 @@ class Definition:
     """What the user has registered for one custom op.
 
     ``decompose``, ``vjp`` and ``jvp_rule`` are in the form that an op has them in, of an op whose operands
-    have names; what is registered afterwards counts before them. ``reads`` are the user's functions behind
-    them. ``seen`` holds what a function that needs values has returned, by what it was called with.
+    have names; what is registered afterwards counts before them. ``into(*arguments, out)`` is for compiled
+    programs: it puts the one result into ``out``, whose memory is there, or returns False. ``reads`` are the
+    user's functions behind them. ``seen`` holds what a function that needs values has returned, by what it
+    was called with.
     """
 
     schema: Schema
@@ -72,6 +75,7 @@ class Definition:
     decompose: Callable[..., Any] | None = None
     vjp: Callable[..., Any] | None = None
     jvp_rule: Callable[..., Any] | None = None
+    into: Callable[..., bool] | None = None
     reads: tuple[Callable[..., Any], ...] = ()
     seen: dict[Any, tuple[Spec, ...] | None] = field(default_factory=dict)
     dtypes: tuple[DType, ...] = ALL
@@ -341,6 +345,32 @@ def vjp_of(definition: Definition) -> Callable[..., Any] | None:
 def _attributes(schema: Schema) -> list[str]:
     """Return the names of the op's attributes."""
     return [*([] if schema.named else ["layout"]), *[attribute(p) for p in schema.scalars]]
+
+
+def writing(
+    definition: Definition, function: Callable[..., bool], device_type: str
+) -> Callable[[Call], Callable[[Sequence[Any], Sequence[Any]], bool]]:
+    """Return what makes ``Definition.into`` of an op of one result ``Kernel.out`` on a device type."""
+    schema = definition.schema
+
+    def prepare(request: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
+        assert request.shapes is not None
+        attrs = {name: value for name, value in request.attrs.items() if name != AFTER}
+        count = len(request.dtypes) - bool(request.attrs.get(AFTER))
+        device = Device(device_type, request.index)
+        kinds = [ValueType.of(d, device) for d in request.dtypes[:count]]
+        operands = [Spec(*x) for x in zip(request.shapes[:count], request.dtypes[:count], strict=True)]
+        (spec,) = infer(definition, operands, attrs)
+        kind = ValueType.of(spec.dtype, device)
+
+        def write(values: Sequence[Any], buffers: Sequence[Any]) -> bool:
+            operands = [wrap(v, kind) for v, kind in zip(values[:count], kinds, strict=True)]
+            out = wrap(StridedArray.contiguous(buffers[0], spec.shape, spec.dtype), kind)
+            return function(*arguments_of(schema, operands, attrs), out)
+
+        return write
+
+    return prepare
 
 
 def jvp_of(definition: Definition) -> Callable[..., Any] | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ _NUMBERS: Final = {
 _REDUCTIONS: Final = {"sum": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
 _HEAD: Final = 64
 Shape = tuple[int, ...]
+Queue = Callable[[], None]
 
 
 class Factory:
@@ -56,6 +57,7 @@ class Communicator:
     """One process's end of a group. Its work goes into the stream that is current on the tensors' GPU."""
 
     queues = True
+    is_capturable = True
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._meeting, self._rank, self._size = rendezvous, rendezvous.rank, rendezvous.size
@@ -180,6 +182,87 @@ class Communicator:
             )
         return result
 
+    def all_reduce_into(self, x: tb.Tensor, reduction: str, out: tb.Tensor) -> Queue | None:
+        """Return what lets NCCL combine."""
+        kind, size = _kind(x.dtype, reduction), x.size
+        return kind and self._into(
+            "all_reduce",
+            x,
+            out,
+            lambda comm, source, target, stream: comm.allReduce(source, target, size, *kind, stream),
+        )
+
+    def all_gather_into(self, x: tb.Tensor, sizes: Sequence[int], out: tb.Tensor) -> Queue | None:
+        """Return what sends it to every rank; of parts of other sizes, what sends each."""
+        nbytes, item = x.nbytes, x.dtype.itemsize
+        if len({*sizes}) == 1:
+            return self._into(
+                "all_gather",
+                x,
+                out,
+                lambda comm, source, target, stream: comm.allGather(source, target, nbytes, _bytes(), stream),
+            )
+        starts = [item * start for start in accumulate(sizes, initial=0)]
+
+        def queue(comm: Any, source: int, target: int, stream: int) -> None:
+            for root, (start, end) in enumerate(pairwise(starts)):
+                if end > start:
+                    place = target + start
+                    begin = source if root == self._rank else place
+                    comm.broadcast(begin, place, end - start, _bytes(), root, stream)
+
+        return self._into("all_gather", x, out, queue, together=True)
+
+    def reduce_scatter_into(
+        self, x: tb.Tensor, reduction: str, sizes: Sequence[int], out: tb.Tensor
+    ) -> Queue | None:
+        """Return what lets NCCL combine each rank's part; of parts of other sizes, one by one."""
+        kind, item = _kind(x.dtype, reduction), x.dtype.itemsize
+        if kind is None:
+            return None
+        if len({*sizes}) == 1:
+            return self._into(
+                "reduce_scatter", x, out,
+                lambda comm, source, target, stream: comm.reduceScatter(
+                    source, target, sizes[0], *kind, stream
+                ),
+            )  # fmt: skip
+        starts = [*accumulate(sizes, initial=0)]
+
+        def queue(comm: Any, source: int, target: int, stream: int) -> None:
+            for root, (start, end) in enumerate(pairwise(starts)):
+                if end > start:
+                    begin = source + start * item
+                    into = target if root == self._rank else begin
+                    comm.reduce(begin, into, end - start, *kind, root, stream)
+
+        return self._into("reduce_scatter", x, out, queue, together=True)
+
+    def broadcast_into(self, x: tb.Tensor, root: int, out: tb.Tensor) -> Queue | None:
+        """Return what sends the root's to every rank."""
+        nbytes = x.nbytes
+        return self._into(
+            "broadcast", x, out,
+            lambda comm, source, target, stream: comm.broadcast(
+                source, target, nbytes, _bytes(), root, stream
+            ),
+        )  # fmt: skip
+
+    def _into(
+        self, what: str, x: tb.Tensor, out: tb.Tensor, queue: Callable[..., None], together: bool = False
+    ) -> Queue | None:
+        """Return what gives a call on operand and result to NCCL; None where the operand is not packed.
+
+        A rank that has no elements of its own takes part all the same.
+        """
+        session = self._on(x)
+        source, target = device_address(x), device_address(out)
+        if source is None or target is None:
+            return None
+        if not x.size and not out.size:
+            return lambda: None
+        return lambda: session.run(what, lambda comm, stream: queue(comm, source, target, stream), together)
+
     def send(self, x: tb.Tensor, to: int) -> None:
         """Send what it is, then its bytes."""
         session, (own, source) = self._on(x), _packed(x)
@@ -262,6 +345,14 @@ def _kind(dtype: DType, reduction: str) -> tuple[int, int] | None:
     if not exact or not hasattr(nccl, name):
         return None
     return getattr(nccl, name), getattr(nccl, f"NCCL_{_REDUCTIONS[reduction]}")
+
+
+@cache
+def _bytes() -> int:
+    """Return NCCL's number of the dtype of what is moved as it is."""
+    from cupy.cuda import nccl
+
+    return int(nccl.NCCL_UINT8)
 
 
 def _new(like: tb.Tensor, shape: Shape) -> tuple[tb.Tensor, int]:

@@ -26,6 +26,8 @@ class Session:
         # Connected as a whole at once: connecting at the first use of each algorithm would wait on the host,
         # in the middle of calls whose order among groups differs from rank to rank.
         os.environ.setdefault("NCCL_RUNTIME_CONNECT", "0")
+        # What a rank records is its own affair: registering memory for it would wait for the other ranks.
+        os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         self.index, self.nccl, self._cupy = index, nccl, cupy
         self._ended, self._lock = "", threading.Lock()
         store, name, size = rendezvous.store, rendezvous.name, rendezvous.size

@@ -11,6 +11,7 @@ import ctypes
 import sys
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
@@ -18,7 +19,9 @@ from tensorbus.backend_api import (
     COUNTS_SLOT,
     ERROR_SLOT,
     DeviceError,
+    StreamCapture,
     call_when_gone,
+    capturing,
     get_matmul_precision,
     plan_memory,
     steps_of,
@@ -136,19 +139,33 @@ class _ChangingArguments:
         self.at = ctypes.addressof(self._arguments)
 
 
-class CudaGraph:
-    """A recorded program. ``changing`` are its kernels that get new arguments."""
+class _Handles:
+    """What a graph is known by to the driver, which it is given back to with the last reference."""
 
-    def __init__(self, driver: GraphDriver, graph: Any, changing: Sequence[_ChangingArguments]) -> None:
+    __slots__ = ("__weakref__",)
+
+
+class CudaGraph:
+    """A recorded program. ``changing`` are its kernels that get new arguments.
+
+    ``capture`` says what is due around each launch, and holds the driver's handles.
+    """
+
+    def __init__(
+        self, driver: GraphDriver, graph: Any, changing: Sequence[_ChangingArguments], capture: StreamCapture
+    ) -> None:
         self.driver = driver
         self.changing = changing
+        self.capture = capture
         self.late = [one for one in changing if one.late]
         self.where: list[int] | None = None
         self._graph = graph  # its nodes name the kernels that are changed
         self.whole = ctypes.c_void_p()
-        call_when_gone(self, driver.lib.cuGraphDestroy, graph)
+        handles = _Handles()
+        call_when_gone(handles, driver.lib.cuGraphDestroy, graph)
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(self.whole), graph, ctypes.c_uint64(0))
-        call_when_gone(self, driver.lib.cuGraphExecDestroy, self.whole)
+        call_when_gone(handles, driver.lib.cuGraphExecDestroy, self.whole)
+        capture.held.append(handles)
 
 
 class GraphRunner:
@@ -161,7 +178,8 @@ class GraphRunner:
         program = script.program
         outputs = {x.slot for x in program.outputs}
         self._made = [s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)]
-        arena = plan_memory(program)
+        counts = [len(steps_of(item)) or 1 for item in program.steps]
+        arena = plan_memory(program, until=graph_dependencies.alive_longer(counts, script.steps))
         offsets, self._total = dict(arena.offsets), arena.total
         whole = [(s, -(-script.nbytes[s] // ALIGNMENT) * ALIGNMENT) for s in offsets]
         short = sum(nbytes for _, nbytes in whole) <= LITTLE
@@ -171,14 +189,16 @@ class GraphRunner:
                 offsets[slot] = self._total
                 self._total += nbytes
         self._offsets = [(s, at, script.nbytes[s]) for s, at in offsets.items() if s not in outputs]
-        order = graph_dependencies.in_turn(len(steps_of(item)) or 1 for item in program.steps)
-        if short:
+        order = graph_dependencies.in_turn(counts)
+        beside = [step.ordered for step in script.steps]
+        if short or any(beside):
             over = [(program.outputs[k].slot, place) for k, place in program.replaceable.items()]
-            order = graph_dependencies.waits(
+            waits = graph_dependencies.waits(
                 script.steps, graph_dependencies.shared_places(self._offsets, over)
             )
+            order = waits if short else graph_dependencies.branched(counts, waits, beside)
         self._order, self._lanes = graph_dependencies.lanes(
-            order, [step.call is not None for step in script.steps]
+            order, [step.call is not None and not step.ordered for step in script.steps]
         )
         self._inputs = sorted(
             {s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes}
@@ -237,7 +257,10 @@ class GraphRunner:
             if graph is None:
                 return False
         with unit.current():
-            self._launch(graph, values, buffers, stream)
+            if graph.capture.around:
+                self._communicate(graph, values, buffers, stream)
+            else:
+                self._launch(graph, values, buffers, stream)
         return True
 
     def _room(self, slot: int) -> Any:
@@ -277,6 +300,20 @@ class GraphRunner:
         code = driver.launch(graph.whole, stream.ptr)
         if code:
             raise self._unit.failed("queueing a program", code)
+
+    def _communicate(self, graph: CudaGraph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
+        """Launch a graph with what is due around each launch; whose group ends is given back."""
+        capture = graph.capture
+        capture.begin()
+        try:
+            with capture.lock:
+                if not capture.held:
+                    raise DeviceError(f"{self._title} communicates in a group that has ended.")
+                self._launch(graph, values, buffers, stream)
+        except BaseException as error:
+            capture.end(error)
+            raise
+        capture.end()
 
     def _key(self, values: Sequence[Any], buffers: list[Any]) -> Any:
         """Return what a graph is for: where all lies that libraries read and write."""
@@ -366,22 +403,24 @@ class GraphRunner:
                 unit.library().space(side)
             before = unit.use(side)
             changing: list[_ChangingArguments] = []
-            graph = ctypes.c_void_p()
+            graph, capture = ctypes.c_void_p(), StreamCapture()
             try:
                 driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(side.ptr), _RELAXED)
                 try:
                     ends: list[list[int]] = []
                     for k, step in enumerate(self._script.steps):
                         driver.follow(side.ptr, [node for n in self._order[k] for node in ends[n]])
-                        queued = self._step(k, step, values, all_buffers, side)
+                        with capturing(capture) if step.ordered else nullcontext():
+                            queued = self._step(k, step, values, all_buffers, side)
                         ends.append(driver.ends(side.ptr))
                         if queued is not None and self._moves[k]:
                             launcher, pointers = queued
                             (node,) = ends[k]
                             changing.append(_ChangingArguments(step, launcher, node, self._moving, pointers))
+                    driver.follow(side.ptr, [*dict.fromkeys(node for nodes in ends for node in nodes)])
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
             finally:
                 unit.use(before)
                 unit.recorded_for, unit.lane = None, 0
-            return CudaGraph(driver, graph, changing)
+            return CudaGraph(driver, graph, changing, capture)

@@ -39,14 +39,17 @@ def shared_places(
 def waits(steps: Sequence[Queued], shared: Mapping[int, Sequence[int]]) -> list[list[int]]:
     """Return for each step the earlier ones that it follows directly: by what they write and read.
 
-    None of them follows another of them.
+    None of them follows another of them. Ordered steps follow each other.
     """
     wrote: dict[int, int] = {}
     read: dict[int, int] = {}
     before: list[int] = []
     dependencies: list[list[int]] = []
+    ordered = 0
     for k, step in enumerate(steps):
         after = 0
+        if step.ordered:
+            after, ordered = ordered, 1 << k
         for slot in dict.fromkeys(step.slots):
             for place in (slot, *shared.get(slot, ())):
                 after |= wrote.get(place, 0)
@@ -79,6 +82,73 @@ def in_turn(counts: Iterable[int]) -> list[list[int]]:
         dependencies += [before] * count
         before = batch
     return dependencies
+
+
+def branched(
+    counts: Iterable[int], waits: Sequence[Sequence[int]], beside: Sequence[bool]
+) -> list[list[int]]:
+    """Return what each step follows directly where some run ``beside`` the others.
+
+    Those follow what they wait for, by ``waits``, and what waits for them follows them; all others are as
+    ``in_turn`` has them.
+
+    >>> branched([1, 1, 1, 1, 1], [[], [0], [], [], [1, 3]], [False, True, False, False, False])
+    [[], [0], [0], [2], [3, 1]]
+    """
+    bits = sum(1 << k for k, is_beside in enumerate(beside) if is_beside)
+    dependencies: list[list[int]] = []
+    needed: list[int] = []
+    reached: list[int] = []
+    before: list[int] = []
+    for count in counts:
+        batch = [*range(len(dependencies), len(dependencies) + count)]
+        for k in batch:
+            needs = 0
+            for n in waits[k]:
+                needs |= needed[n] | 1 << n
+            follows = [] if beside[k] else [*before]
+            covered = 0
+            for n in follows:
+                covered |= reached[n] | 1 << n
+            open_ends = (needs if beside[k] else needs & bits) & ~covered
+            while open_ends:
+                last = open_ends.bit_length() - 1
+                follows.append(last)
+                covered |= reached[last] | 1 << last
+                open_ends &= ~covered
+            dependencies.append(follows)
+            needed.append(needs)
+            reached.append(covered)
+        if not beside[batch[0]]:
+            before = batch
+    return dependencies
+
+
+def alive_longer(counts: Iterable[int], steps: Sequence[Queued]) -> dict[int, int]:
+    """Return until which batch of ``counts`` steps the operands of ordered steps had better be left alone.
+
+    These run beside what comes behind them: until their result is read. Else that would wait for them.
+
+    >>> from types import SimpleNamespace as Step
+    >>> reads = lambda *slots, to: Step(slots=(*slots, to), written={to}, ordered=False)
+    >>> reduced = Step(slots=(1, 2), written={2}, ordered=True)
+    >>> alive_longer([1, 1, 2], [reads(0, to=1), reduced, reads(0, to=3), reads(2, to=4)])
+    {1: 2}
+    """
+    batch = [k for k, count in enumerate(counts) for _ in range(count)]
+    until: dict[int, int] = {}
+    for k, step in enumerate(steps):
+        if not step.ordered:
+            continue
+        readers = (
+            n for n in range(k + 1, len(steps))
+            if any(s in step.written and s not in steps[n].written for s in steps[n].slots)
+        )  # fmt: skip
+        end = batch[next(readers, len(steps) - 1)]
+        for slot in step.slots:
+            if slot not in step.written:
+                until[slot] = max(end, until.get(slot, end))
+    return until
 
 
 def lanes(

@@ -9,6 +9,7 @@ The derivative of each is that of the sum of all ranks' results: what ranks send
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 from ...backend_interface.communication import REDUCTIONS
@@ -17,6 +18,7 @@ from ...errors import ArgumentError, AutogradError, AxisError, DtypeError, Shape
 from ...library import CustomOp, custom_op
 from ...library.custom_op import definition_of
 from ...ops.creation.creation import empty
+from ...ops.movement.movement import moveaxis
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup, get_group
 
@@ -39,8 +41,10 @@ def all_reduce(x: Tensor, reduction: str = "sum", group: ProcessGroup | None = N
     [[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]]
     """
     check_reduction("all_reduce", reduction, x)
-    result: Tensor = _all_reduce(x, reduction, _name(group))
-    return result
+    name = _name(group)
+    size = get_group(name).size
+    result: Tensor = x.clone() if size == 1 else _all_reduce(x, _summed(reduction), name)
+    return result / size if reduction == "average" and size > 1 else result
 
 
 def all_gather(
@@ -66,7 +70,12 @@ def all_gather(
             f"all_gather: lengths {sizes} give rank {ranks.rank} {sizes[ranks.rank]} along axis {axis}, but"
             f" its tensor has shape {x.shape}."
         )
-    result: Tensor = _all_gather(x, axis, sizes, name)
+    if ranks.size == 1:
+        return x.clone()
+    if axis:  # in front, parts lie one behind the other; the copies are nodes of programs, too
+        whole: Tensor = moveaxis(all_gather(moveaxis(x, axis, 0), 0, sizes, ranks), 0, axis)
+        return whole
+    result: Tensor = _all_gather(x, 0, sizes, name)
     return result
 
 
@@ -83,8 +92,13 @@ def reduce_scatter(
     name = _name(group)
     axis = _axis("reduce_scatter", x, axis)
     sizes = _lengths("reduce_scatter", lengths, get_group(name).size, x.shape[axis])
-    result: Tensor = _reduce_scatter(x, reduction, axis, sizes, name)
-    return result
+    if sizes == (x.shape[axis],):
+        return x.clone()
+    if axis:
+        mine: Tensor = moveaxis(reduce_scatter(moveaxis(x, axis, 0), reduction, 0, sizes, group), 0, axis)
+        return mine
+    part: Tensor = _reduce_scatter(x, _summed(reduction), 0, sizes, name)
+    return part / len(sizes) if reduction == "average" else part
 
 
 def all_to_all(
@@ -122,7 +136,7 @@ def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None) -> Te
     size = get_group(name).size
     if not 0 <= root < size:
         raise ArgumentError(f"broadcast: root must be a rank of the group, 0 to {size - 1}, got {root!r}.")
-    result: Tensor = _broadcast(x, root, name)
+    result: Tensor = x.clone() if size == 1 else _broadcast(x, root, name)
     return result
 
 
@@ -287,6 +301,57 @@ def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
     terms = f"of {spec(x)} from place {root}"
     result: Tensor = ranks.run("broadcast", [x], lambda c: c.broadcast(x, root), terms)
     return result
+
+
+def _all_reduce_into(x: Tensor, reduction: str, group: str, out: Tensor) -> bool:
+    terms = f"{reduction} of {spec(x)}"
+    return get_group(group).run_into(
+        "all_reduce",
+        x,
+        lambda c: c.all_reduce_into(x, reduction, out),
+        terms,
+    )
+
+
+def _all_gather_into(x: Tensor, axis: int, lengths: tuple[int, ...], group: str, out: Tensor) -> bool:
+    if any(n != 1 for n in x.shape[:axis]):
+        return False
+    shapes = [_resized(x.shape, axis, length) for length in lengths]
+    sizes = [prod(shape) for shape in shapes]
+    return get_group(group).run_into(
+        "all_gather", x, lambda c: c.all_gather_into(x, sizes, out),
+        f"of {x.dtype} in shapes {shapes}",
+    )  # fmt: skip
+
+
+def _reduce_scatter_into(
+    x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str, out: Tensor
+) -> bool:
+    if any(n != 1 for n in x.shape[:axis]):
+        return False
+    sizes = [length * prod(x.shape[axis + 1 :]) for length in lengths]
+    return get_group(group).run_into(
+        "reduce_scatter", x,
+        lambda c: c.reduce_scatter_into(x, reduction, sizes, out),
+        f"{reduction} of {spec(x)} along axis {axis} in lengths {[*lengths]}",
+    )  # fmt: skip
+
+
+def _broadcast_into(x: Tensor, root: int, group: str, out: Tensor) -> bool:
+    terms = f"of {spec(x)} from place {root}"
+    return get_group(group).run_into(
+        "broadcast",
+        x,
+        lambda c: c.broadcast_into(x, root, out),
+        terms,
+    )
+
+
+for _op, _into in (
+    (_all_reduce, _all_reduce_into), (_all_gather, _all_gather_into),
+    (_reduce_scatter, _reduce_scatter_into), (_broadcast, _broadcast_into),
+):  # fmt: skip
+    definition_of(_op).into = _into
 
 
 @_all_reduce.register_fake

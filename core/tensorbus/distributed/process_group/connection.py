@@ -15,7 +15,9 @@ from ...backend_interface.capabilities import SupportsLateErrors
 from ...backend_interface.communication import Rendezvous
 from ...devices.device import Device
 from ...devices.stream import Event
+from ...devices.stream_capture import StreamCapture
 from ...errors import DeviceError, DistributedError, DistributedTimeoutError
+from ...system.weak_tables import WeakSet
 from ...tensor.tensor import Tensor
 from .records import Record
 from .work import reach
@@ -40,6 +42,9 @@ class Connection:
         """``communicator`` is None while the ranks agree on one."""
         self.name, self.communicator, self.meeting = name, communicator, meeting
         self.queues = bool(getattr(communicator, "queues", False))
+        self.is_capturable = self.queues and bool(getattr(communicator, "is_capturable", False))
+        self.captures: Final[WeakSet[StreamCapture]] = WeakSet()
+        """What devices have recorded of the communicator's work, and run as a whole."""
         self.device: Device | None = None
         """Where the tensors of the first call lay."""
         self.sequence = self.messages = 0
@@ -66,17 +71,34 @@ class Connection:
                 self.messages += 1
                 record.sequence = self.messages
             else:
-                self.sequence += 1
-                record.sequence = self.sequence
-                record.asked = f"{record.operation} {terms}" if terms else record.operation
-                self.fingerprint = crc32(record.asked.encode(), self.fingerprint)
-                self.fingerprints.append((self.sequence, self.fingerprint, record.asked))
+                self._count(record, (f"{record.operation} {terms}" if terms else record.operation,))
             self.running[id(record)] = record
+
+    def start_program(self, record: Record, asked: Sequence[str]) -> None:
+        """Number the collectives of a program that begins now as a whole; ``asked`` are theirs, in order."""
+        record.communicator, record.started, record.count = self.name, time.monotonic(), len(asked)
+        with self._lock:
+            self._count(record, asked)
+            self.running[id(record)] = record
+
+    def _count(self, record: Record, asked: Sequence[str]) -> None:
+        sequence, fingerprint = self.sequence, self.fingerprint
+        for text in asked:
+            sequence += 1
+            fingerprint = crc32(text.encode(), fingerprint)
+            self.fingerprints.append((sequence, fingerprint, text))
+        self.sequence, self.fingerprint = sequence, fingerprint
+        record.sequence, record.fingerprint, record.asked = sequence, fingerprint, asked[-1]
 
     def asked(self, sequence: int) -> str:
         """Return what this rank asked for by a collective; "" where it has not yet, or it is long ago."""
         with self._lock:
             return next((text for n, _, text in self.fingerprints if n == sequence), "")
+
+    def is_as(self, sequence: int, fingerprint: int) -> bool:
+        """Return whether this rank has asked for the same up to a collective, as far as it knows."""
+        with self._lock:
+            return next((x == fingerprint for n, x, _ in self.fingerprints if n == sequence), True)
 
     def oldest(self) -> Record | None:
         """Return the call that has been under way the longest; None where there is none."""
@@ -217,8 +239,15 @@ class Connection:
         threading.Thread(target=self._abort, args=(error, reason or str(error)), daemon=True).start()
         self._aborted.wait(_PATIENCE)
 
+    def release(self) -> None:
+        """Give back what devices have recorded: a library may wait for the end of that in its own."""
+        for capture in list(self.captures):
+            capture.release()
+
     def _abort(self, error: DistributedError, reason: str) -> None:
         try:
+            if len(self.captures):  # beside the abort, which ends what they may wait for
+                threading.Thread(target=self.release, daemon=True).start()
             if self.communicator is not None:
                 self.communicator.abort(reason)
         except Exception as problem:  # the error that is told matters more, and tells of this one

@@ -15,6 +15,7 @@ from ...autograd.engine import no_grad
 from ...backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
 from ...devices.device import Device, get_default_device
 from ...devices.stream import Event, Stream, has_streams, stream
+from ...devices.stream_capture import active_capture
 from ...dispatch.host_fallback import fallback, fallback_mode
 from ...dispatch.remarks import remark
 from ...errors import ArgumentError, DeviceError, DistributedError, DistributedTimeoutError
@@ -25,11 +26,12 @@ from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
+from .captured_collectives import CapturedCollectives
 from .connection import Connection
 from .host_staging import ALLOW, HostStaging
 from .records import Record
 from .watch import watch
-from .work import Work
+from .work import Place, Work
 from .world import World, current, in_world
 
 T = TypeVar("T")
@@ -56,7 +58,7 @@ class ProcessGroup(KnownByIdentity):
         self._connecting: list[Connection] = []
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._worker: threading.Thread | None = None
-        self._last: Work | None = None
+        self._last: Place | None = None
         self._inline: int | None = None
         """The thread that runs a queued call itself, while it does."""
         self._sides: dict[Device, Stream] = {}
@@ -85,14 +87,51 @@ class ProcessGroup(KnownByIdentity):
         if active_modes:
             _end_capture(operation)
         last, here = self._last, threading.get_ident()
-        busy = last is not None and not last.is_submitted()
         if last is not None and here != self._inline and not self._is_worker(here):
-            if busy:
+            if not last.is_submitted():
                 work = self.submit(operation, tensors, call, None, terms, needs)
                 return work.wait()  # type: ignore[no-any-return]
-            if last._reached is not None and not last._reached.is_done():
-                last._reached.wait()
+            last.follow()
         return self._call(operation, tensors, call, terms, needs)
+
+    def run_into(
+        self, operation: str, x: Tensor, prepare: Callable[[Any], Callable[[], None] | None],
+        terms: str,
+    ) -> bool:  # fmt: skip
+        """Do a collective that writes into memory that is there already; False where that cannot be.
+
+        ``prepare`` returns what gives it to the device, None where the communicator cannot do it. Where the
+        device records the work of this thread, that is what it does, and it is numbered at each run.
+        """
+        connection = self._chosen.get(x.device.type)
+        if connection is None or not connection.is_capturable or x.device.type in self._staged:
+            return False
+        with no_grad():
+            give = prepare(connection.communicator)
+        if give is None:
+            return False
+        capture = active_capture()
+        if capture is None:
+            self.run(operation, [x], lambda _: give(), terms)
+            return True
+        calls = capture.around.get(connection)
+        if calls is None:
+            calls = capture.around[connection] = CapturedCollectives(self, connection, x.device)
+            connection.captures.add(capture)
+        assert isinstance(calls, CapturedCollectives)
+        calls.asked.append(f"{operation} {terms}")
+        give()
+        return True
+
+    def check(self, operation: str) -> None:
+        """Raise where the group has ended."""
+        if self._ended:
+            raise DistributedError(f"{operation}: {self!r} has ended: {self._ended}.")
+
+    def follow(self) -> None:
+        """Let what is queued next in the current stream follow what was queued beside it."""
+        if self._last is not None and not self._is_worker(threading.get_ident()):
+            self._last.follow()
 
     def submit(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
@@ -127,14 +166,14 @@ class ProcessGroup(KnownByIdentity):
                 work._run(run)
             finally:
                 self._inline = None
-            self._last = work
+            self._last = work.place
             return work
         with self._lock:
             if self._worker is None:
                 name = f"tensorbus-group-{self.label}-{self.world.rank}"
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                 self._worker.start()
-            self._last = work
+            self._last = work.place
             self._queue.put(lambda: work._run(run))
         return work
 
@@ -181,6 +220,7 @@ class ProcessGroup(KnownByIdentity):
             else:
                 with suppress(DistributedError, DeviceError):  # whoever waits for a value is told
                     connection.finish()
+                connection.release()
                 connection.communicator.close()
         if self._worker is not None:
             self._queue.put(None)
@@ -191,8 +231,7 @@ class ProcessGroup(KnownByIdentity):
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T], terms: str,
         needs: Sequence[int] | None,
     ) -> T:  # fmt: skip
-        if self._ended:
-            raise DistributedError(f"{operation}: {self!r} has ended: {self._ended}.")
+        self.check(operation)
         first = tensors[0] if tensors else None
         record = Record(
             self.label, 0, operation, tuple([x.shape for x in tensors]),
@@ -256,8 +295,8 @@ class ProcessGroup(KnownByIdentity):
                 result = call()
                 for x in tensors:
                     forget_use(x)
-            work._reached = side.record_event()
-            connection.hold(work._reached, tensors)
+            reached = work.place.reached = side.record_event()
+            connection.hold(reached, tensors)
             return result
 
     def _check(self) -> None:

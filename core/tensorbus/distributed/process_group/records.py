@@ -19,7 +19,9 @@ class Record:
     can be laid side by side; messages have numbers of their own. ``asked`` says what all ranks ask for alike,
     "" for messages. ``started`` and ``ended`` are seconds of ``time.monotonic``; ``failure`` is "" unless it
     raised. ``is_queued``: the call has returned, and the device works on it. ``needs`` are the ranks that
-    have to take part; ``thread`` is the number of the one that called.
+    have to take part; ``thread`` is the number of the one that called. ``count`` is above 1 for a compiled
+    program that the device runs as a whole, with so many collectives: ``sequence`` and ``asked`` are those of
+    the last. ``fingerprint`` stands for all that has been asked for up to here.
     """
 
     group: str
@@ -36,6 +38,8 @@ class Record:
     is_queued: bool = False
     needs: tuple[int, ...] = ()
     thread: int = field(default_factory=threading.get_ident)
+    count: int = 1
+    fingerprint: int = 0
 
     @property
     def state(self) -> str:
@@ -48,6 +52,8 @@ class Record:
         shapes = ", ".join(f"{self.dtype}{[*shape]}" for shape in self.shapes)
         place = f" on {self.device}" if self.device else ""
         asked = self.asked or f"{self.operation}({shapes})"
+        if self.count > 1:
+            asked = f"a program with {self.count} collectives, the last of them {asked}"
         return f"{asked}{place}, call {self.sequence} of group {self.group!r}"
 
 

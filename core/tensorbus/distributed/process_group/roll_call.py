@@ -32,13 +32,14 @@ lock for long."""
 
 @dataclass(slots=True)
 class Waiting:
-    """A call that waits: where, which, for whom."""
+    """A call that waits: where, which, for whom; ``fingerprint`` is that of its record."""
 
     meeting: str
     sequence: int
     asked: str
     text: str
     needs: list[int]
+    fingerprint: int
 
 
 @dataclass(slots=True)
@@ -117,8 +118,11 @@ class RollCall:
             if record.thread == self._world.thread and record.state == "running":
                 state.blocked = len(state.waiting)
             state.waiting.append(
-                Waiting(connection.meeting.name, record.sequence, record.asked, str(record), [*record.needs])
-            )
+                Waiting(
+                    connection.meeting.name, record.sequence, record.asked, str(record), [*record.needs],
+                    record.fingerprint,
+                )
+            )  # fmt: skip
         return state
 
     def _others(self, state: State) -> dict[int, tuple[State, bytes]]:
@@ -157,6 +161,12 @@ class RollCall:
                     return (
                         f"the ranks ask for different things: rank {here}: {mine}, call {waiting.sequence};"
                         f" rank {rank}: {waiting.text}."
+                    )
+                if mine and not connection.is_as(waiting.sequence, waiting.fingerprint):
+                    return (
+                        f"the ranks ask for different things: rank {rank} waits in {waiting.text}; before it"
+                        f" rank {here} has asked for something else. tensorbus.distributed.records() on each"
+                        f" rank shows what they did last."
                     )
             if not state.waiting and self._is_silent(rank, now):
                 return (

@@ -15,6 +15,29 @@ _GLANCE: Final = 0.2
 """Seconds between two looks at whether the group has failed, while the host waits."""
 
 
+class Place:
+    """Where a collective that runs beside the program is: submitted, and reached by the device.
+
+    It outlives the handle: what follows it asks for nothing else, and so holds no result.
+    """
+
+    __slots__ = ("reached", "submitted")
+
+    def __init__(self) -> None:
+        self.submitted = threading.Event()
+        self.reached: Event | None = None
+
+    def is_submitted(self) -> bool:
+        """Return whether the call itself is over; a device may still work on what it queued."""
+        return self.submitted.is_set()
+
+    def follow(self) -> None:
+        """Let later work in the current stream wait for it; the host only waits for the call itself."""
+        self.submitted.wait()
+        if self.reached is not None and not self.reached.is_done():
+            self.reached.wait()
+
+
 class Work:
     """A collective that was asked for with ``async_op=True``; its tensor is right once ``wait`` has returned.
 
@@ -25,19 +48,19 @@ class Work:
     def __init__(
         self, finish: Callable[[Any], Any] | None = None, check: Callable[[], None] | None = None
     ) -> None:
-        self._done = threading.Event()
+        self.place = Place()
         self._finish, self._check = finish, check
-        self._reached: Event | None = None
         self._result: Any = None
         self._error: BaseException | None = None
 
     def is_submitted(self) -> bool:
         """Return whether the call itself is over; a device may still work on what it queued."""
-        return self._done.is_set()
+        return self.place.is_submitted()
 
     def is_completed(self) -> bool:
         """Return whether the communication is over; ``wait`` returns at once then."""
-        return self._done.is_set() and (self._reached is None or self._reached.is_done())
+        reached = self.place.reached
+        return self.is_submitted() and (reached is None or reached.is_done())
 
     def wait(self, timeout: float | None = None) -> Any:
         """Wait, put the result where it belongs, and return it.
@@ -47,19 +70,20 @@ class Work:
         ``DistributedTimeoutError`` after ``timeout`` seconds, when it still runs.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        if not self._done.wait(timeout):
+        if not self.place.submitted.wait(timeout):
             raise DistributedTimeoutError(f"the collective still runs after {timeout:g} seconds of waiting.")
         if self._error is not None:
             raise self._error
-        if self._reached is not None:
+        reached = self.place.reached
+        if reached is not None:
             if end is not None:
-                if not reach(self._reached, self._check, end):
+                if not reach(reached, self._check, end):
                     raise DistributedTimeoutError(
                         f"the collective still runs after {timeout:g} seconds of waiting."
                     )
             elif self._check is not None:
                 self._check()
-            self._reached.wait()
+            reached.wait()
         if self._finish is not None:
             finish, self._finish = self._finish, None
             self._result = finish(self._result)
@@ -71,7 +95,7 @@ class Work:
         except BaseException as error:  # raised where somebody waits
             self._error = error
         finally:
-            self._done.set()
+            self.place.submitted.set()
 
 
 def reach(event: Event, check: Callable[[], None] | None = None, end: float | None = None) -> bool:

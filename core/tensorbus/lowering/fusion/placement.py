@@ -106,6 +106,7 @@ def place(asked: LoweringInput) -> Placement:
         else:
             where[id(node)] = layout
     wanted, read = _wanted(asked), read_by_calls(calls)
+    whole = {id(x) for call in calls if call.op in table and table[call.op].ordered for x in call.inputs}
     concats = joins(nodes, calls, asked.graph.outputs)
     buffered: set[int] = set()
     sizes: dict[int, tuple[int, DType]] = {}
@@ -113,7 +114,8 @@ def place(asked: LoweringInput) -> Placement:
         if id(node) in where or id(node) in scalars:
             continue
         source = where.get(id(node.inputs[0])) if node.inputs else None
-        if source is not None and node not in calls and (moved := view(node, source)) is not None:
+        moved = None if source is None or node in calls else view(node, source)
+        if moved is not None and (moved.is_contiguous or id(node) not in whole):
             where[id(node)] = moved
         elif id(node) in wanted:
             buffered.add(id(node))
@@ -125,7 +127,10 @@ def place(asked: LoweringInput) -> Placement:
             elif _in_place(asked, node, buffered):
                 where[id(node)] = where[id(node.inputs[0])]
             else:
-                size, where[id(node)] = _new_buffer(asked, node, slot, where, read)
+                if id(node) in whole:  # what communicates takes values in C order
+                    size, where[id(node)] = prod(node.spec.shape), packed(slot, node.spec.shape)
+                else:
+                    size, where[id(node)] = _new_buffer(asked, node, slot, where, read)
                 sizes[slot] = size, node.spec.dtype
     return Placement(
         where=where, scalars=scalars, buffered=frozenset(buffered), sizes=sizes,

@@ -14,6 +14,7 @@ from .program import Program, slots_of
 
 ALIGNMENT: Final = 64
 _ENDLESS: Final = 1 << 62
+_EMPTY: Final[Mapping[int, int]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +54,15 @@ class _Region:
         return lowest
 
 
-def plan_memory(program: Program, apart: Collection[int] = (), hosts: Collection[int] = ()) -> Arena:
+def plan_memory(
+    program: Program, apart: Collection[int] = (), hosts: Collection[int] = (),
+    until: Mapping[int, int] = _EMPTY,
+) -> Arena:  # fmt: skip
     """Return an arena for the slots that no output lies in; each is alive from its first use to its last.
 
     Slots in ``apart`` have memory of their own. Those in ``hosts`` are results whose memory is there from the
     beginning: before a result is first written, large temporaries may lie in it. The largest come first.
+    ``until`` says of slots that are alive longer than the order of the steps tells until which step.
     """
     apart_slots, lent = {x.slot for x in program.outputs} | {*apart}, {*hosts}
     born: dict[int, int] = {}
@@ -70,7 +75,7 @@ def plan_memory(program: Program, apart: Collection[int] = (), hosts: Collection
         for slot in sorted(read | written):
             if slot in program.sizes and slot not in apart_slots:
                 born.setdefault(slot, k)
-                dies[slot] = k
+                dies[slot] = max(k, until.get(slot, k))
     bytes_of = {
         slot: -(-program.sizes[slot][0] * program.sizes[slot][1].itemsize // ALIGNMENT) * ALIGNMENT
         for slot in born
