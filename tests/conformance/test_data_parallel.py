@@ -77,6 +77,32 @@ def test_gradients_are_those_of_all_data(compiled: bool, views: bool) -> None:
     assert calls.count("all_reduce") == 2 * 3  # each of three buckets, in two of three steps
 
 
+def test_a_compiled_step_is_one_program_in_which_buckets_do_not_wait_for_each_other() -> None:
+    def body(model: Any, x: tb.Tensor) -> Any:
+        model.never.requires_grad_(False)
+        optimizer = tb.optim.AdamW(model.parameters())
+
+        def step(x: tb.Tensor) -> tb.Tensor:
+            loss = (model(x, "a") ** 2).mean() + model.b(x).sum()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        run = tb.compile(step, fullgraph=True)
+        for _ in range(3):
+            run(x)
+        captured = run.this_rank
+        return [[node.op for node in graph] for graph in captured.graphs], captured.breaks
+
+    for graphs, breaks in on_ranks(body, bucket_cap_mb=1e-4):
+        (ops,) = graphs
+        assert not breaks
+        calls = [k for k, op in enumerate(ops) if op == "distributed::all_reduce"]
+        assert len(calls) == 3
+        assert calls[0] < max(k for k, op in enumerate(ops) if op in ("matmul", "sum"))
+
+
 def test_what_some_ranks_do_not_use_counts_as_zero() -> None:
     def body(model: Any, x: tb.Tensor) -> Any:
         model(x, "ab"[dist.get_rank()]).sum().backward()

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorbus.backend_api import Queued
-from tensorbus_cuda.graphs.graph_dependencies import in_turn, lanes, shared_places, waits
+from tensorbus_cuda.graphs.graph_dependencies import branched, in_turn, lanes, shared_places, waits
 
 
-def step(read: Collection[int], written: Collection[int]) -> Queued:
-    return Queued(slots=tuple({*read, *written}), written=frozenset(written))
+def step(read: Collection[int], written: Collection[int], ordered: bool = False) -> Queued:
+    return Queued(slots=tuple({*read, *written}), written=frozenset(written), ordered=ordered)
 
 
 def before(order: Sequence[Sequence[int]]) -> list[set[int]]:
@@ -76,6 +76,34 @@ def test_calls_in_one_lane_follow_each_other(given: list[tuple[set[int], bool]],
         if calls[k]:
             same = [n for n in range(k) if calls[n] and chosen[n] == chosen[k]]
             assert {*same} <= follows[k]
+
+
+@given(st.lists(st.tuples(ACCESS, ACCESS, st.booleans(), st.integers(1, 3)), max_size=10))
+def test_what_communicates_runs_beside_the_batches(
+    given: list[tuple[set[int], set[int], bool, int]],
+) -> None:
+    """Batches stay one after the other, collectives too, and whatever waits for each other is in order."""
+    counts = [1 if ordered else count for *_, ordered, count in given]
+    steps = [
+        step(read, written if count == 1 else set(), ordered)
+        for (read, written, ordered, _), count in zip(given, counts, strict=True)
+        for _ in range(count)
+    ]
+    beside = [one.ordered for one in steps]
+    order = branched(counts, waits(steps, {}), beside)
+    follows, needed = before(order), before(waits(steps, {}))
+    turn = before(in_turn([n for n, (*_, ordered, _) in zip(counts, given, strict=True) if not ordered]))
+    others = [k for k, is_beside in enumerate(beside) if not is_beside]
+    for k in range(len(steps)):
+        if beside[k]:
+            assert needed[k] <= follows[k]
+        else:
+            assert {n for n in needed[k] if beside[n]} <= follows[k]
+            assert {others[n] for n in turn[others.index(k)]} <= follows[k]
+        own = [m for m in range(k + 1) if not beside[m]]
+        last = max([n for m in own for n in needed[m] if beside[n]], default=-1)
+        if not beside[k]:
+            assert all(n <= last for n in follows[k] if beside[n])  # no other batch waits for it
 
 
 def test_batches_come_one_after_the_other() -> None:

@@ -138,6 +138,16 @@ def _address(x: tb.Tensor) -> int | None:
     return array.ctypes.data if array.flags.c_contiguous else None
 
 
+def _into(shape: tuple[int, ...], prepare: Any) -> Any:
+    """Return what a call that is given memory puts there; None where it cannot be one."""
+    out = tb.asarray(np.full(shape, -1, np.float32), device="cpu")
+    give = prepare(out)
+    if give is None:
+        return None
+    give()
+    return out.tolist()
+
+
 def _collectives(communicator: Any, rank: int) -> list[Any]:
     x = tb.arange(5, dtype="float32", device="cpu") + rank
     flags = tb.tensor([True, rank == 1], device="cpu")
@@ -157,6 +167,14 @@ def _collectives(communicator: Any, rank: int) -> list[Any]:
         communicator.all_reduce(x[:0], "sum").tolist(),
         [y.tolist() for y in communicator.all_gather(x[::2], [(3,)] * RANKS)],
         communicator.reduce_scatter([x[1 + k : 2 + k] for k in range(RANKS)], "sum").tolist(),
+        _into((5,), lambda out: communicator.all_reduce_into(x, "sum", out)),
+        _into((15,), lambda out: communicator.all_gather_into(x, [5] * RANKS, out)),
+        _into((3,), lambda out: communicator.all_gather_into(x[: 2 - rank], [2, 1, 0], out)),
+        _into((1,), lambda out: communicator.reduce_scatter_into(x[:3], "sum", [1] * RANKS, out)),
+        _into((rank,), lambda out: communicator.reduce_scatter_into(x[:3], "sum", [0, 1, 2], out)),
+        _into((5,), lambda out: communicator.broadcast_into(x, 2, out)),
+        _into((5,), lambda out: communicator.all_reduce_into(x, "max", out)),  # NaN must win
+        _into((3,), lambda out: communicator.all_reduce_into(x[::2], "sum", out)),
     ]
 
 
@@ -203,4 +221,12 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
             [],
             [y[::2].tolist() for y in x],
             [sum(x)[1 + rank]],
+            sum(x).tolist(),
+            np.concatenate(x).tolist(),
+            [*x[0][:2], *x[1][:1]],
+            [sum(x)[rank]],
+            sum(x)[[0, 0, 1][rank] : [0, 1, 3][rank]].tolist(),
+            x[2].tolist(),
+            None,
+            None,
         ]
