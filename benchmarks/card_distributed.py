@@ -83,6 +83,11 @@ def plan_of(parallel: Any, replicated: Any) -> dict[str, Any]:
     columns, rows = parallel.ColwiseParallel, parallel.RowwiseParallel
     plan = {f"blocks.*.{name}": columns() for name in ("query", "key", "value", "up")}
     plan |= {f"blocks.*.{name}": rows() for name in ("out", "down")}
+    # What several layers read stays distributed, so that its gradients are added up before they are reduced.
+    whole = parallel.PrepareModuleOutput(
+        output_layouts=replicated, desired_output_layouts=replicated, use_local_output=False
+    )
+    plan |= {f"blocks.*.{name}": whole for name in ("first", "second")}
     return plan | {
         "words": rows(input_layouts=replicated), "head": columns(use_local_output=False),
     }  # fmt: skip

@@ -23,6 +23,7 @@ from ..ops.definition import CONTROL_FLOW, USER, Spec, table
 from ..ops.fused_update import is_fused_update
 from ..ops.nn.attention_blocks import NAME as FLEX
 from ..ops.nn.attention_blocks import takes_products
+from .ordered_calls import expand_ordered
 
 MAX_CACHED_BODIES: Final = 1024
 """The largest number of cached decompositions of fused updates."""
@@ -138,6 +139,7 @@ def _serves(context: LegalizeContext) -> Callable[[Node], bool]:
 
 
 LEGALIZE: Final[tuple[Pass[LegalizeContext], ...]] = (
+    Pass(name="expand ordered composites", run=lambda graph, _: expand_ordered(graph)),
     Pass(
         name="matvec to reduction", requires=shares_rows,
         run=lambda graph, _: matvec_to_reduction(graph, where_adjacent),

@@ -6,9 +6,10 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...dispatch.remarks import remark
+from ...eager import functions
 from ...errors import AutogradError
 from ...library import custom_op
 from ...library.custom_op import definition_of
@@ -29,6 +30,10 @@ from .placements import (
     plain,
     splits_inside,
 )
+
+MOST_GATHERED: Final = 1 << 20
+"""Elements of all ranks up to which extremes are taken of what is gathered, by kernels of the program."""
+_EXTREMES: Final[dict[str, Callable[..., Tensor]]] = {"min": functions.min, "max": functions.max}
 
 
 class Step(NamedTuple):
@@ -135,6 +140,9 @@ def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup) -> 
         if isinstance(after, Shard):
             send = chunk_lengths(x.shape[after.dim], size)
             return functional.reduce_scatter(x, before.reduction, after.dim, send, group)
+        if before.reduction in _EXTREMES and x.size * size <= MOST_GATHERED:
+            every = functional.all_gather(x.reshape((1, *x.shape)), 0, (1,) * size, group)
+            return _EXTREMES[before.reduction](every, axis=0)
         return functional.all_reduce(x, before.reduction, group)
     if isinstance(after, Shard):
         lengths = chunk_lengths(x.shape[after.dim], size)
@@ -179,21 +187,32 @@ def _described(
 
 @custom_op("distributed::redistribute", ordered=True)
 def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str) -> Tensor:
+    remark(lambda: _described(x, shape, _sizes(groups), _read(source), _read(target)))
+    return _steps_taken(x, shape, source, target, groups).clone()
+
+
+def _sizes(groups: str) -> tuple[int, ...]:
+    return tuple(get_group(name).size for name in groups.split("|"))
+
+
+def _steps_taken(
+    x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str, layout: Any = None
+) -> Tensor:
+    """Do the steps one after the other; of nothing else is the op made where a program takes it apart."""
     ranks = [get_group(name) for name in groups.split("|")]
     sizes = tuple(group.size for group in ranks)
     coordinate = [group.rank for group in ranks]
-    state = _read(source)
-    remark(lambda: _described(x, shape, sizes, state, _read(target)))
-    result = x
+    state, result = _read(source), x
     for step in plan(shape, sizes, state, _read(target)):
         unsplit = (*state[: step.mesh_dim], Replicate(), *state[step.mesh_dim + 1 :])
         extent = local_shape(shape, unsplit, sizes, coordinate)
         result = _take(result, step, extent, ranks[step.mesh_dim])
         state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
-    return result.clone()
+    return result
 
 
 _redistribute.register_kernel("meta", definition_of(_redistribute).function)
+definition_of(_redistribute).decompose = _steps_taken
 
 
 @_redistribute.register_fake

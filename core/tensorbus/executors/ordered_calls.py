@@ -1,0 +1,79 @@
+"""Ordered ops that are composites, as the ops that they call: then a device sees what it communicates.
+
+The order of all calls stays: each ordered one names the one before (see ``Op.ordered``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..backend_interface.graph import Graph, Node
+from ..decompose.tracer import OPS
+from ..graph.rewrite import topological, with_inputs
+from ..ops.definition import AFTER, table
+
+
+def expand_ordered(graph: Graph) -> Graph:
+    """Return ``graph`` with the ordered composites replaced by what they call, in their order.
+
+    One that communicates nothing on this rank drops out of the order, unless calls before it would be lost.
+    """
+    if not any(_is_composite(node) for node in graph):
+        return graph
+    expanded, calls = _expanded(graph, keep=False)
+    return expanded if calls <= {*expanded} else _expanded(graph, keep=True)[0]
+
+
+def _expanded(graph: Graph, keep: bool) -> tuple[Graph, set[Node]]:
+    """Return the graph, and its ordered calls; ``keep``: composites without one stay as they are."""
+    values: dict[Node, Node] = {}
+    last: dict[Node, Node | None] = {}
+    calls: set[Node] = set()
+    for node in graph:
+        if not _is_ordered(node):
+            values[node] = with_inputs(node, tuple([values[x] for x in node.inputs]))
+            continue
+        attrs = {name: value for name, value in node.attrs.items() if name != AFTER}
+        inputs, follows = node.inputs, None
+        if AFTER in node.attrs:
+            inputs, follows = inputs[:-1], last[inputs[-1]]
+        operands = [values[x] for x in inputs]
+        result = Node(op=node.op, inputs=tuple(operands), attrs=attrs, spec=node.spec)
+        within = [result]
+        if _is_composite(node):
+            (composed,) = OPS.run_decomposition(table[node.op], [*map(OPS.wrap, operands)], attrs)
+            pieces = _within(composed, operands)
+            if not keep or any(map(_is_ordered, pieces)):
+                result, within = composed, pieces
+        values[node], last[node] = _in_order(result, within, follows, node.recompute_tag)
+        if (call := last[node]) is not None:
+            calls.add(call)
+    outputs = tuple([values[x] for x in graph.outputs])
+    return Graph(inputs=graph.inputs, outputs=outputs), calls
+
+
+def _in_order(result: Node, within: Iterable[Node], last: Node | None, tag: int) -> tuple[Node, Node | None]:
+    """Return ``result`` of nodes whose ordered calls follow ``last`` and each other, and the last of all."""
+    new: dict[Node, Node] = {}
+    for node in within:
+        inputs, attrs = tuple([new.get(x, x) for x in node.inputs]), dict(node.attrs)
+        ordered = _is_ordered(node)
+        if ordered and last is not None:
+            inputs, attrs[AFTER] = (*inputs, last), True
+        new[node] = Node(op=node.op, inputs=inputs, attrs=attrs, spec=node.spec, recompute_tag=tag)
+        last = new[node] if ordered else last
+    return new.get(result, result), last
+
+
+def _within(result: Node, operands: Iterable[Node]) -> list[Node]:
+    """Return the nodes that make ``result`` of operands, in order."""
+    known = {*operands}
+    return [node for node in topological([result], stop=known.__contains__) if node not in known]
+
+
+def _is_ordered(node: Node) -> bool:
+    return node.op in table and table[node.op].ordered
+
+
+def _is_composite(node: Node) -> bool:
+    return _is_ordered(node) and table[node.op].decompose is not None
