@@ -119,7 +119,7 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     cupy.cuda.nccl = nccl
     cupy.cuda.Device = lambda index: nullcontext()
     cupy.cuda.get_current_stream = lambda: types.SimpleNamespace(ptr=0)
-    cupy.cuda.runtime = types.SimpleNamespace(CUDARuntimeError=OSError)
+    cupy.cuda.runtime = types.SimpleNamespace(CUDARuntimeError=OSError, deviceSynchronize=lambda: None)
     for module in (cupy, cupy.cuda, nccl):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr("tensorbus_nccl.communicator.device_address", _address)
