@@ -420,6 +420,10 @@ class GraphRunner:
                     driver.follow(side.ptr, [*dict.fromkeys(node for nodes in ends for node in nodes)])
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
+            except BaseException:
+                if graph:
+                    driver.lib.cuGraphDestroy(graph)
+                raise
             finally:
                 unit.use(before)
                 unit.recorded_for, unit.lane = None, 0
