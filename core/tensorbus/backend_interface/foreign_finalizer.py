@@ -20,9 +20,9 @@ class _Call(weakref.ref[Any]):
     _as_parameter_: ctypes.c_void_p
 
 
-_calls: Final[set[_Call]] = set()
-"""Those of objects that live, and of some that are gone. At the program's end, when a library may be gone
-before the last objects, none is left."""
+_calls: Final[dict[int, _Call]] = {}
+"""Those of objects that live, and of some that are gone, by identity: as references those of one object are
+equal. At the program's end, when a library may be gone before the last objects, none is left."""
 _SWEEP_FROM: Final = 256
 _next_sweep = _SWEEP_FROM
 
@@ -38,14 +38,16 @@ def call_when_gone(owner: object, function: Any, argument: ctypes.c_void_p) -> N
     >>> owner, freed = Owner(), []
     >>> free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(freed.append)
     >>> call_when_gone(owner, free, ctypes.c_void_p(64))
+    >>> call_when_gone(owner, free, ctypes.c_void_p(65))
     >>> del owner
     >>> freed
-    [64]
+    [65, 64]
     """
     global _next_sweep
     if len(_calls) >= _next_sweep:
-        _calls.difference_update([call for call in list(_calls) if call() is None])
+        for key in [key for key, call in list(_calls.items()) if call() is None]:
+            _calls.pop(key, None)
         _next_sweep = max(_SWEEP_FROM, 2 * len(_calls))
     call = _Call(owner, function)
     call._as_parameter_ = argument
-    _calls.add(call)
+    _calls[id(call)] = call
