@@ -19,7 +19,11 @@ from tensorbus.distributed.process_group.group import get_group
 from tensorbus_threads.communicator import Factory
 
 OPENCL, RANKS = "opencl", 2
-reduce, gather, scatter = dist.functional.all_reduce, dist.functional.all_gather, dist.functional.reduce_scatter
+reduce, gather, scatter = (
+    dist.functional.all_reduce,
+    dist.functional.all_gather,
+    dist.functional.reduce_scatter,
+)
 
 
 def _put(out: tb.Tensor, value: tb.Tensor) -> None:
@@ -159,14 +163,16 @@ def test_programs_are_played_with_their_collectives(captured: list[_Graph]) -> N
         last = rows[-1][1][-1]
         asked = [text for _, _, text in connection.fingerprints][-4:]
         dist.barrier()
-        held = [capture for capture in connection.captures]
+        held = list(connection.captures)
         group.close()
         return (
             [same for same, _ in rows], counts, str(last), last.state, asked[-1] == last.asked,
             connection.sequence, [len(capture.held) for capture in held],
         )  # fmt: skip
 
-    for same, counts, text, state, is_last, sequence, held in dist.run_ranks(rank, RANKS, prefer="capturable"):
+    for same, counts, text, state, is_last, sequence, held in dist.run_ranks(
+        rank, RANKS, prefer="capturable"
+    ):
         assert same == [True] * 4
         assert counts == [[1] * 4, [4], [4], [4]]  # the first run is step by step
         assert "a program with 4 collectives" in text

@@ -71,3 +71,30 @@ def test_a_compiled_step_has_the_collectives_of_an_eager_one() -> None:
         return [record.operation for record in dist.records()[before:]]
 
     assert dist.run_ranks(rank, 2) == [["all_reduce"] * 6] * 2
+
+
+def test_parameters_are_written_over_and_what_shares_them_is_not() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        whole = tb.arange(8.0, device="cpu").reshape((4, 2))
+        p = tb.nn.Parameter(dist.distribute_tensor(whole, mesh, [dist.Shard(0)]))
+        optimizer = tb.optim.SGD([p], lr=1.0)
+
+        @tb.compile(fullgraph=True)
+        def step() -> None:
+            (p * 2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        results = []
+        for _ in range(4):
+            held = [p.detach().clone(), p.to_local().detach(), p._value, p._value.local]
+            expected = [x.tolist() for x in (held[0].full_tensor(), held[1])]
+            step()
+            assert [x.tolist() for x in (held[0].full_tensor(), held[1])] == expected
+            assert [x.tolist() for x in (held[2].local, held[3])] == [expected[1]] * 2
+            results.append(p.full_tensor().tolist())
+        return results
+
+    right = [[[x - 2.0 * k, x + 1 - 2.0 * k] for x in (0.0, 2.0, 4.0, 6.0)] for k in range(1, 5)]
+    assert dist.run_ranks(rank, 2) == [right] * 2

@@ -49,6 +49,7 @@ from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .input_relaxation import relax
 from .output_codegen import OutputCodegen, construct, link_along, set_attribute
+from .shared_parts import shared_parts
 
 
 class ReplayCodegen:
@@ -149,6 +150,8 @@ class ReplayCodegen:
             leaves = tuple(tracked.obj._node for tracked in mutations.grads)
             ready = PreparedRun(program, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
+            if parts := [s.expr for s in mutations.tensor_values if _has_parts(s)] if in_place else []:
+                body.append(f"h = shared_parts(({', '.join(parts)},))")  # which nothing is written over
             body += self._free_early(mutations, [*values, *self.output.lines, *history, *effects, answer])
             at = len(body)
             if isinstance(program, ShapeSpecializations):
@@ -398,11 +401,12 @@ class ReplayCodegen:
         place = _input_numbers(trace)
         reused: dict[int, int] = {}
         for tracked in mutations.tensor_values:
-            value, k = tracked.obj._value, place.get(id(tracked.before.state.value))
-            if k is None or k in reused.values() or id(tracked.before.state.value) in self._passed_on:
-                continue
-            if type(value) is LazyValue:
-                reused.setdefault(self.outputs.index(value.place), k)
+            for value, before in _value_pairs(tracked):
+                k = place.get(id(before))
+                if k is None or k in reused.values() or id(before) in self._passed_on:
+                    continue
+                if type(value) is LazyValue:
+                    reused.setdefault(self.outputs.index(value.place), k)
         return reused
 
     def _old_inputs(self, trace: OpTrace, mutations: Mutations) -> dict[int, int]:
@@ -432,6 +436,7 @@ class ReplayCodegen:
             "checked": [self.reach.mutation_count], "construct": construct,
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
+            "shared_parts": shared_parts,
             "link_along": link_along, "link_side_by_side": link_side_by_side,
             "lent": lent, "separate": separate,
         }  # fmt: skip
@@ -464,3 +469,17 @@ def _input_numbers(trace: OpTrace) -> dict[int, int]:
 
 def _sizes(tracer: Tracer) -> str:
     return "{" + ", ".join(f"{name!r}: {name}" for name in tracer.shape_env.symbols) + "}"
+
+
+def _has_parts(tracked: TrackedObject) -> bool:
+    """Return whether a tensor had, and has, a value of parts."""
+    old, new = tracked.before.state.value, tracked.obj._value
+    return isinstance(new, CompositeValue) and type(old) is type(new)
+
+
+def _value_pairs(tracked: TrackedObject) -> list[tuple[Any, Any]]:
+    """Return the values that a tensor, or each of its parts, has and had."""
+    old, new = tracked.before.state.value, tracked.obj._value
+    if not _has_parts(tracked):
+        return [(new, old)]
+    return [(getattr(new, name)._value, getattr(old, name)._value) for name in new.PARTS]
