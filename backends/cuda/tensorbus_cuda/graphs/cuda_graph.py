@@ -421,7 +421,7 @@ class GraphRunner:
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
             except BaseException:
-                if graph:
+                if graph.value is not None:
                     driver.lib.cuGraphDestroy(graph)
                 raise
             finally:
