@@ -182,10 +182,6 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         lambda d: tb.scatter(t(X, d), t(X, d), t(I2, d), mode="mean"),
         tb.ArgumentError, "mode must be one of",
     ),
-    "the largest of bools": (
-        lambda d: tb.scatter(t(X > 0, d), t(X > 0, d), t(I2, d), mode="max"),
-        tb.DtypeError, "not defined for bool",
-    ),
     "another reduction": (
         lambda d: tb.scatter_reduce(t(X, d), 0, t(I2[None], d), t(X, d), "max"),
         tb.ArgumentError, "got 'max'",

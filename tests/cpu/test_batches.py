@@ -149,10 +149,15 @@ def test_layouts_are_walked_in_the_order_of_memory() -> None:
     a = np.zeros((4, 5, 6, 7), np.float32)
     found = reduction_layout(a.shape, a.strides, 4, (0, 2))
     assert found is not None
-    assert (found.added, found.kept, found.columns, found.left) == (((4, 210), (6, 7)), ((5, 42),), 7, (1, 3))
+    assert (found.added, found.outer, found.columns, found.left) == (
+        ((4, 210), (6, 7)),
+        ((5, 42),),
+        7,
+        (1, 3),
+    )
     turned = reduction_layout(a.T.shape, a.T.strides, 4, (0, 1))
     assert turned is not None
-    assert (turned.added, turned.kept, turned.columns, turned.left) == (((42, 1),), ((20, 42),), 0, (3, 2))
+    assert (turned.added, turned.outer, turned.columns, turned.left) == (((42, 1),), ((20, 42),), 0, (3, 2))
     deep = np.zeros((2,) * 8, np.float32)
     assert reduction_layout(deep.shape, deep.strides, 4, (0, 2, 4, 6)) is None
 
