@@ -86,16 +86,17 @@ def use_pool(runtime: ctypes.CDLL, limit: int) -> None:
     runtime.tb_reserved.argtypes, runtime.tb_reserved.restype = (), ctypes.c_size_t
     runtime.tb_set_limit(limit)
     python = ctypes.pythonapi
-    wrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    wrap = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
         ("PyCapsule_New", python)
     )
     address = ctypes.cast(numpy_table(), ctypes.POINTER(ctypes.c_void_p))[_SET_HANDLER]
     handler = ctypes.addressof(ctypes.c_char.in_dll(runtime, "tb_handler"))
+    name = ctypes.addressof(ctypes.c_char.in_dll(runtime, "tb_handler_name"))
     while True:
         try:
             fast_run(
                 ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(address),
-                wrap(handler, b"mem_handler", None),
+                wrap(handler, name, None),
             )
             return
         except RuntimeError:  # another thread is in the context

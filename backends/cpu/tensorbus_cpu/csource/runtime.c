@@ -433,7 +433,9 @@ size_t tb_reserved(void) { return reserved; }
 void tb_set_limit(size_t bytes) { limit = bytes; }
 void tb_set_idle(int64_t nanoseconds) { idle = nanoseconds; }
 
-// What NumPy's PyDataMem_SetHandler takes (NEP 49).
+// What NumPy's PyDataMem_SetHandler takes (NEP 49), and the name of the capsule around it: arrays are let go until the
+// very end, when strings of Python's are gone.
+const char tb_handler_name[] = "mem_handler";
 struct {
   char name[127];
   uint8_t version;
