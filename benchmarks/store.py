@@ -17,6 +17,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
+import uvloop
 from rich.progress import Progress
 from tensorbus import distributed as dist
 from tensorbus_tcp.frames import CHALLENGE, DIGEST, LENGTH, packed, proof, secret, unpacked
@@ -32,29 +33,60 @@ def _allow_connections() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class _Client:
-    """A connection that has proved that it knows the secret."""
+class _Client(asyncio.Protocol):
+    """A connection that asks one thing after the other; no stream, which would cost more than the store."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
+    __slots__ = ("_answer", "_buffer", "_need", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._buffer, self._need = b"", CHALLENGE
+        self._answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        self.transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let who waits know."""
+        if not self._answer.done():
+            self._answer.set_exception(error or ConnectionError("the store hung up"))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand over what is whole: so many bytes of the handshake, afterwards a frame."""
+        self._buffer += data
+        need = self._need
+        if not need and len(self._buffer) >= LENGTH.size:
+            need = LENGTH.size + LENGTH.unpack_from(self._buffer)[0]
+        if need and len(self._buffer) >= need and not self._answer.done():
+            self._answer.set_result(self._buffer[:need])
+            self._buffer = self._buffer[need:]
+
+    async def handshake(self) -> None:
+        """Prove to know the secret, and let the store prove it."""
+        challenge = os.urandom(CHALLENGE)
+        digest = proof(secret(), await self._answer, b"client")
+        if await self._exchange(digest + challenge, DIGEST) != proof(secret(), challenge, b"server"):
+            raise RuntimeError("what answers does not know the secret")
 
     async def ask(self, *request: Any) -> Any:
         """Return the answer to a request."""
-        self.writer.write(packed(request))
-        (length,) = LENGTH.unpack(await self._reader.readexactly(LENGTH.size))
-        right, answer = unpacked(await self._reader.readexactly(length))
+        right, answer = unpacked((await self._exchange(packed(request), 0))[LENGTH.size :])
         if not right:
             raise RuntimeError(str(answer))
         return answer
 
+    async def _exchange(self, data: bytes, need: int) -> bytes:
+        self._answer, self._need = asyncio.get_running_loop().create_future(), need
+        self.transport.write(data)
+        return await self._answer
+
 
 async def _join(host: str, port: int) -> _Client:
-    reader, writer = await asyncio.open_connection(host, port, limit=1 << 12)
-    challenge = os.urandom(CHALLENGE)
-    writer.write(proof(secret(), await reader.readexactly(CHALLENGE), b"client") + challenge)
-    if await reader.readexactly(DIGEST) != proof(secret(), challenge, b"server"):
-        raise RuntimeError("what answers does not know the secret")
-    return _Client(reader, writer)
+    _, client = await asyncio.get_running_loop().create_connection(_Client, host, port)
+    await client.handshake()
+    return client
 
 
 async def _take_part(client: _Client, number: int, alive: list[int]) -> int:
@@ -65,7 +97,7 @@ async def _take_part(client: _Client, number: int, alive: list[int]) -> int:
         if await client.ask("get", f"go {barrier}", PATIENCE) is None:
             return barrier
         if barrier == 0 and number % DYING == 0:
-            client.writer.transport.abort()
+            client.transport.abort()
             return 1
     return BARRIERS
 
@@ -78,7 +110,7 @@ async def _clients(host: str, port: int, numbers: range, alive: list[int]) -> li
             async with places:
                 client = await _join(host, port)
             passed = await _take_part(client, number, alive)
-            client.writer.close()
+            client.transport.close()
         except (OSError, EOFError, RuntimeError) as error:
             print(f"client {number}: {error!r}", file=sys.stderr)
             return -1
@@ -95,21 +127,18 @@ def _cpu_of_children() -> float:
 def _process(url: str, numbers: range, alive: list[int], answers: Any) -> None:
     _allow_connections()
     host, port = url.removeprefix("tcp://").split(":")
-    answers.put(asyncio.run(_clients(host, int(port), numbers, alive)))
+    answers.put(uvloop.run(_clients(host, int(port), numbers, alive)))
 
 
-def measure(clients: int, processes: int = PROCESSES) -> dict[str, Any]:
-    """Let so many clients meet; return seconds, and how many of those who live passed every barrier."""
-    _allow_connections()
+def _run_processes(work: Any, place: Any, clients: int, processes: int) -> dict[str, Any]:
+    """Let processes bring the clients; return seconds, and how many that live missed a barrier."""
     dying = len(range(0, clients, DYING))
     alive = [clients, *[clients - dying] * (BARRIERS - 1)]
-    store: Any = dist.open_store("tcp://127.0.0.1:0", serve=True)
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
     starts = [clients * k // processes for k in range(processes + 1)]
     workers = [
-        context.Process(target=_process, args=(store.url, range(a, b), alive, answers))
-        for a, b in pairwise(starts)
+        context.Process(target=work, args=(place, range(a, b), alive, answers)) for a, b in pairwise(starts)
     ]
     start, cpu, others = time.perf_counter(), time.process_time(), _cpu_of_children()
     for worker in workers:
@@ -118,14 +147,20 @@ def measure(clients: int, processes: int = PROCESSES) -> dict[str, Any]:
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     for worker in workers:
         worker.join()
-    store.close()
-    others = _cpu_of_children() - others
     return {
         "clients": clients, "processes": processes, "die": dying, "barriers": BARRIERS, "seconds": seconds,
-        "cpu_seconds_of_server": cpu, "cpu_seconds_of_clients": others,
-        "limit_seconds": LIMIT if clients == CLIENTS else None,
+        "cpu_seconds_of_server": cpu, "cpu_seconds_of_clients": _cpu_of_children() - others,
         "lost": clients - dying - passed.count(BARRIERS), "load": os.getloadavg()[0],
     }  # fmt: skip
+
+
+def measure(clients: int, processes: int = PROCESSES) -> dict[str, Any]:
+    """Let so many clients of ours meet."""
+    _allow_connections()
+    store: Any = dist.open_store("tcp://127.0.0.1:0", serve=True)
+    row = _run_processes(_process, store.url, clients, processes)
+    store.close()
+    return row | {"limit_seconds": LIMIT if clients == CLIENTS else None}
 
 
 def run(progress: Progress) -> list[dict[str, Any]]:
