@@ -126,7 +126,8 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, monkeypatch: pytest.
 
 
 WRONG = {
-    "--mesh": ("pp=2", "each dimension once"), "--model": ("gpt7", "gpt2, llama-8b, llama-70b or module"),
+    "--mesh": ("pp=2", "each dimension once"), "--mesh ": ("tp=5", "tp=5 must divide the 12 heads"),
+    "--model": ("gpt7", "gpt2, llama-8b, llama-70b or module"),
     "--optimizer": ("lion", "adamw, sgd, momentum"), "--rank": ("4", "0 to 3"), "--heads": ("5", "divisible"),
     "--compute-dtype": ("float7", "float7"),
 }  # fmt: skip
@@ -135,7 +136,7 @@ WRONG = {
 @pytest.mark.parametrize("option", WRONG)
 def test_wrong_options_are_named(option: str) -> None:
     value, text = WRONG[option]
-    options = {"--mesh": "dp=4", "--model": "gpt2", option: value}
+    options = {"--mesh": "dp=4", "--model": "gpt2", option.strip(): value}
     answer = CliRunner().invoke(app, ["plan", *[word for pair in options.items() for word in pair]])
     assert answer.exit_code == 2
     assert text in " ".join(answer.output.split())

@@ -191,6 +191,11 @@ def _divided(model: nn.Module, mesh: dist.DeviceMesh, policy: dist.MixedPrecisio
                 f"plan: {type(model).__name__} has no attribute parallel_plan, the styles that"
                 f" parallelize_module takes, which a dimension tp needs."
             )
+        heads, ranks = getattr(model, "kv_heads", 0), mesh["tp"].size()
+        if heads % ranks:
+            raise ArgumentError(
+                f"plan: tp={ranks} must divide the {heads} heads of keys and values: a rank has whole ones."
+            )
         model = dist.parallelize_module(model, mesh["tp"], styles)
     if "dp" in names:
         data = mesh["ddp", "dp"] if "ddp" in names else mesh["dp"]

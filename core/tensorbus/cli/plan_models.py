@@ -123,6 +123,7 @@ class Decoder(nn.Module):
         self, size: Size, block: Callable[[Size, Rotary | None], nn.Module], learned_positions: bool
     ) -> None:
         super().__init__()
+        self.kv_heads = size.kv_heads
         self.tokens = nn.Embedding(size.vocabulary, size.width)
         self.positions = nn.Embedding(size.sequence, size.width) if learned_positions else None
         rotary = None if learned_positions else Rotary(size.width // size.heads, size.sequence)
