@@ -70,6 +70,20 @@ _SPACE: Final = 32 << 20
 _LARGE: Final = 1 << 19
 """Elements of a result from which on ways without such memory are as fast: others have it cleared first."""
 ALIGNED: Final = 16
+_POINTER, _INT, _U64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
+_SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
+    "cublasLtCreate": (_POINTER,),
+    "cublasLtMatmul": (*[_POINTER] * 14, ctypes.c_size_t, _POINTER),
+    "cublasLtMatmulAlgoGetHeuristic": (*[_POINTER] * 7, _INT, _POINTER, _POINTER),
+    "cublasLtMatmulDescCreate": (_POINTER, _INT, _INT),
+    "cublasLtMatmulDescSetAttribute": (_POINTER, _INT, _POINTER, ctypes.c_size_t),
+    "cublasLtMatmulPreferenceCreate": (_POINTER,),
+    "cublasLtMatmulPreferenceDestroy": (_POINTER,),
+    "cublasLtMatmulPreferenceSetAttribute": (_POINTER, _INT, _POINTER, ctypes.c_size_t),
+    "cublasLtMatrixLayoutCreate": (_POINTER, _INT, _U64, _U64, ctypes.c_int64),
+    "cublasLtMatrixLayoutSetAttribute": (_POINTER, _INT, _POINTER, ctypes.c_size_t),
+}
+"""The arguments of the library's functions: without them ctypes passes numbers, addresses too, as 32 bits."""
 
 
 class _Found(ctypes.Structure):
@@ -92,6 +106,12 @@ class Matrix:
     stride: int = 0
 
 
+def declare(lib: Any) -> None:
+    """Say which arguments the library's functions take."""
+    for name, types in _SIGNATURES.items():
+        getattr(lib, name).argtypes = types
+
+
 class Library:
     """cuBLASLt for one GPU."""
 
@@ -102,9 +122,8 @@ class Library:
         major = cublas.getVersion(cupy.cuda.device.get_cublas_handle()) // 10000
         self._unit = unit
         self.lib = ctypes.CDLL(f"libcublasLt.so.{major}")
+        declare(self.lib)
         self._matmul = self.lib.cublasLtMatmul
-        pointer = ctypes.c_void_p
-        self._matmul.argtypes = [*[pointer] * 14, ctypes.c_size_t, pointer]
         self.handle = ctypes.c_void_p()
         self._check("cublasLtCreate", ctypes.byref(self.handle))
         self._spaces: dict[tuple[int, int], Any] = {}
@@ -172,18 +191,14 @@ class Library:
         """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
         high, wide = (m.rows, m.columns) if m.turned else (m.columns, m.rows)
         layout = ctypes.c_void_p()
-        self._check(
-            "cublasLtMatrixLayoutCreate", ctypes.byref(layout), kind, ctypes.c_uint64(high),
-            ctypes.c_uint64(wide), ctypes.c_int64(m.lead),
-        )  # fmt: skip
+        self._check("cublasLtMatrixLayoutCreate", ctypes.byref(layout), kind, high, wide, m.lead)
         if batches > 1:
             self._set("MatrixLayout", layout, _BATCHES, ctypes.c_int32(batches))
             self._set("MatrixLayout", layout, _STRIDE, ctypes.c_int64(m.stride))
         return layout
 
     def _set(self, what: str, of: Any, attribute: int, value: Any) -> None:
-        size = ctypes.c_size_t(ctypes.sizeof(value))
-        self._check(f"cublasLt{what}SetAttribute", of, attribute, ctypes.byref(value), size)
+        self._check(f"cublasLt{what}SetAttribute", of, attribute, ctypes.byref(value), ctypes.sizeof(value))
 
 
 class Product:
