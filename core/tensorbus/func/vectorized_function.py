@@ -7,7 +7,8 @@ level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..autograd import function
@@ -53,7 +54,7 @@ def call_vectorized(
                     f" gradients that are taken inside of vmap."
                 )
         else:
-            whole = _vectorized(level, cls, varies, inside, places)
+            whole = _vectorized(_Examples(level, cls, varies, inside, places))
             output = function.call(whole, inner)[0]
     results = list(output) if isinstance(output, (tuple, list)) else [output]
     cells = [_cell(level, x, True) if isinstance(x, Tensor) else x for x in results]
@@ -109,91 +110,117 @@ def _by_rule(level: Vmap, cls: type[Function], inner: Sequence[Any], varies: Seq
     return tuple(moved) if isinstance(output, (tuple, list)) else moved[0]
 
 
-def _vectorized(
-    level: Vmap, cls: type[Function], varies: Sequence[bool], inside: Context, places: list[Any]
-) -> type[Function]:
-    """Return the function of all examples: the parts of ``cls``, each run inside of the level.
+class _Examples:
+    """A call of ``cls`` for all examples of a level: the parts of it, each run inside of the level.
 
+    ``inside`` is the context that they see, ``varies`` says which arguments differ between examples, and
     ``places`` gets what ``forward`` saved, as ``function.places_of`` tells it.
     """
-    flags: list[bool] = []
 
-    def within(run: Callable[..., Any]) -> Any:
-        assert level.inner is not None
-        with Vmap(level.inner, level.count, level.randomness):
+    __slots__ = ("cls", "inside", "level", "places", "saved_varies", "varies")
+
+    def __init__(
+        self, level: Vmap, cls: type[Function], varies: Sequence[bool], inside: Context, places: list[Any]
+    ) -> None:
+        self.level, self.cls, self.varies, self.inside, self.places = level, cls, varies, inside, places
+        self.saved_varies: list[bool] = []
+
+    def within(self, run: Callable[..., Any]) -> Any:
+        """Return what ``run`` returns inside of the level."""
+        assert self.level.inner is not None
+        with Vmap(self.level.inner, self.level.count, self.level.randomness):
             return run()
 
-    def unpack(ctx: Context) -> None:
-        saved = ctx.saved_tensors
-        inside._unpacked = tuple(
-            [None if x is None else _cell(level, x, v) for x, v in zip(saved, flags, strict=True)]
-        )
+    def cells(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return what the level has for arguments, or for their tangents."""
+        pairs = zip(tensors, self.varies, strict=True)
+        return [_cell(self.level, x, v) if isinstance(x, Tensor) else x for x, v in pairs]
+
+    def spread(self, x: Any) -> Any:
+        """Return a result with the examples along axis 0, where it is a tensor."""
+        return _spread(self.level, x) if isinstance(x, Tensor) else x
+
+    def forward(self, ctx: Context, inner: Sequence[Any]) -> Any:
+        """Return the outputs for all examples, and save what the parts saved."""
+        cells, inside = self.cells(inner), self.inside
+        needs = zip(inside.needs_input_grad, ctx.needs_input_grad, strict=True)
+        inside.needs_input_grad = tuple([a or b for a, b in needs])
+        output = self.within(lambda: function.run_forward(self.cls, inside, cells))
+        results = list(output) if isinstance(output, (tuple, list)) else [output]
+        whole = [self.within(lambda x=x: self.spread(x)) for x in results]
+        self.places[:] = function.places_of(inside._forward or inside._given, cells, output)
+        self._save(ctx, inner, whole)
+        ctx.set_materialize_grads(inside._fills)
+        constant = [k for k, x in enumerate(results) if id(x) in inside._constant]
+        inside.__dict__["_constant_places"] = constant
+        ctx.mark_non_differentiable(*[whole[k] for k in constant])
+        return tuple(whole) if isinstance(output, (tuple, list)) else whole[0]
+
+    def _save(self, ctx: Context, inner: Sequence[Any], whole: Sequence[Any]) -> None:
+        """Save what the parts saved: an argument or a result by its place, another tensor by itself."""
+        saved: list[Any] = []
+        for place in self.places:
+            if isinstance(place, int):
+                x, varies = (inner[place], self.varies[place]) if place >= 0 else (whole[~place], True)
+            elif place is None or place.device != self.level.device:
+                x, varies = place, False
+            else:
+                x, varies = place._value.tensor, place._value.varies
+            saved.append(x)
+            self.saved_varies.append(varies)
+        ctx.save_for_backward(*saved)
+
+    @contextmanager
+    def unpacked(self, ctx: Context) -> Iterator[None]:
+        """Let the parts see meanwhile what they saved."""
+        saved = zip(ctx.saved_tensors, self.saved_varies, strict=True)
+        self.inside._unpacked = tuple([None if x is None else _cell(self.level, x, v) for x, v in saved])
+        try:
+            yield
+        finally:
+            self.inside._unpacked = None
+
+    def backward(self, ctx: Context, grads: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the gradients of the arguments, summed for those that all examples share."""
+
+        def run() -> list[Any]:
+            cells = [g if g is None else _cell(self.level, g, True) for g in grads]
+            backs = self.cls.backward(self.inside, *cells)
+            several = list(backs) if isinstance(backs, (tuple, list)) else [backs]
+            return [g if g is None else _spread(self.level, g) for g in several]
+
+        with self.unpacked(ctx):
+            pairs = zip(self.within(run), self.varies, strict=False)
+        return tuple([g if g is None or v else table["sum"](g, axis=0) for g, v in pairs])
+
+    def push_forward(self, ctx: Context, tangents: Sequence[Any]) -> Any:
+        """Return the tangents of the outputs for all examples."""
+
+        def run() -> tuple[Any, ...]:
+            moved = self.cls.jvp(self.inside, *self.cells(tangents))
+            several = list(moved) if isinstance(moved, (tuple, list)) else [moved]
+            return tuple([t if t is None else _spread(self.level, t) for t in several])
+
+        with self.unpacked(ctx):
+            return self.within(run)
+
+
+def _vectorized(examples: _Examples) -> type[Function]:
+    """Return a call of a function for all examples as a function itself."""
 
     class Vectorized(Function):
         @staticmethod
         def forward(ctx: Context, *inner: Any) -> Any:
-            cells = [
-                _cell(level, x, v) if isinstance(x, Tensor) else x for x, v in zip(inner, varies, strict=True)
-            ]
-            inside.needs_input_grad = tuple(
-                [a or b for a, b in zip(inside.needs_input_grad, ctx.needs_input_grad, strict=True)]
-            )
-            output = within(lambda: function.run_forward(cls, inside, cells))
-            results = list(output) if isinstance(output, (tuple, list)) else [output]
-            whole = [within(lambda x=x: _spread(level, x)) if isinstance(x, Tensor) else x for x in results]
-            places[:] = function.places_of(inside._forward or inside._given, cells, output)
-            saved: list[Any] = []
-            for place in places:
-                if not isinstance(place, int):
-                    x, varying = (
-                        (place, False)
-                        if place is None or place.device != level.device
-                        else (place._value.tensor, place._value.varies)
-                    )
-                else:
-                    x, varying = (inner[place], varies[place]) if place >= 0 else (whole[~place], True)
-                saved.append(x)
-                flags.append(varying)
-            ctx.save_for_backward(*saved)
-            ctx.set_materialize_grads(inside._fills)
-            constant = [k for k, x in enumerate(results) if id(x) in inside._constant]
-            inside.__dict__["_constant_places"] = constant
-            ctx.mark_non_differentiable(*[whole[k] for k in constant])
-            return tuple(whole) if isinstance(output, (tuple, list)) else whole[0]
+            return examples.forward(ctx, inner)
 
         @staticmethod
         def backward(ctx: Context, *grads: Any) -> Any:
-            unpack(ctx)
-            try:
+            return examples.backward(ctx, grads)
 
-                def run() -> list[Any]:
-                    backs = cls.backward(inside, *[g if g is None else _cell(level, g, True) for g in grads])
-                    several = list(backs) if isinstance(backs, (tuple, list)) else [backs]
-                    return [g if g is None else _spread(level, g) for g in several]
+    def push_forward(ctx: Context, *tangents: Any) -> Any:
+        return examples.push_forward(ctx, tangents)
 
-                backs = within(run)
-            finally:
-                inside._unpacked = None
-            return tuple([
-                g if g is None or v else table["sum"](g, axis=0) for g, v in zip(backs, varies, strict=False)
-            ])  # fmt: skip
-
-    def push(ctx: Context, *tangents: Any) -> Any:
-        unpack(ctx)
-        try:
-
-            def run() -> Any:
-                pairs = zip(tangents, varies, strict=True)
-                own = [_cell(level, t, v) if isinstance(t, Tensor) else t for t, v in pairs]
-                moved = cls.jvp(inside, *own)
-                several = list(moved) if isinstance(moved, (tuple, list)) else [moved]
-                return tuple([t if t is None else _spread(level, t) for t in several])
-
-            return within(run)
-        finally:
-            inside._unpacked = None
-
-    if cls.jvp is not Function.jvp:
-        Vectorized.jvp = staticmethod(push)  # type: ignore[method-assign]
-    Vectorized.__name__ = cls.__name__
+    if examples.cls.jvp is not Function.jvp:
+        Vectorized.jvp = staticmethod(push_forward)  # type: ignore[method-assign]
+    Vectorized.__name__ = examples.cls.__name__
     return Vectorized

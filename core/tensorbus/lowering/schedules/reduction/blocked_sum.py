@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
-from ...ir.index_expr import ONE, ZERO
+from ...ir.index_expr import ONE, ZERO, const
 from ...ir.loop_ir import Expr, Kind, Var
 from .reducer import ProductReducer, Reducer, State
 
@@ -36,6 +37,13 @@ class Nest(NamedTuple):
 
     span: Span
     put: Callable[[Expr], None]
+
+
+class AddRows(Protocol):
+    """What adds rows to a state."""
+
+    def __call__(self, row: Expr, count: int = 1) -> None:
+        """Emit the addition of ``count`` rows from ``row`` on."""
 
 
 def block_of(reducer: Reducer | ProductReducer, limits: Heuristics) -> int:
@@ -93,6 +101,20 @@ class BlockedState(Generic[S]):
                 body(part.start)
                 return
             self.loop(part, body, step=step, chain=chain, kind=kind, prefix=prefix)
+
+    def nest_rows(self, loops: Sequence[Nest], rows: Span, add: AddRows, unroll: int) -> None:
+        """Emit loops around one over ``rows``, which takes ``unroll`` of them at a time while there are."""
+
+        def add_rows() -> None:
+            start, stop, most = rows
+            if unroll > 1:
+                whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(unroll)), const(unroll))
+                even = self.b.let(ix.add(start, whole), "even")
+                self.loop(Span(start, even, most), partial(add, count=unroll), step=unroll)
+                start, most = even, unroll - 1
+            self.loop(Span(start, stop, most), add)
+
+        self.nest(loops, add_rows, max(rows.most // unroll + unroll - 1, 1))
 
     def nest(
         self, loops: Sequence[Nest], inner: Callable[[], None], chain: int, kind: Kind = "serial"

@@ -19,29 +19,18 @@ from ...ir import index_expr as ix
 from ...ir.builder import Builder, literal
 from ...ir.index_expr import ZERO, const
 from ...ir.inline import Inliner
-from ...ir.kernel_task import KernelTask, LaunchList, parallel_loops
+from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.layout import Layout
 from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
 from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
-from .blocked_sum import BlockedState, Nest, Span, block_of, pairwise
+from .blocked_sum import BlockedState, Nest, block_of, pairwise
+from .panel_grid import PanelGrid, panel_grid, plan_panels
 from .reducer import OPS, Reducer, State
-
-
-def plan_panels(shape: Sequence[int], over: Sequence[int], steps: LaunchList) -> tuple[int, int, int]:
-    """Return the reduced axis to cut, into how many chunks, and of how many rows each."""
-    limits = steps.target.heuristics
-    axis = max(over, key=lambda k: (shape[k], -k))
-    results = prod(n for k, n in enumerate(shape[:-1]) if k not in over)
-    panels = -(-shape[-1] // limits.panel_width) * results
-    count = max(-(-4 * steps.target.tasks_to_fill // panels), -(-shape[axis] // limits.panel_max_rows))
-    count = max(1, min(count, shape[axis] // limits.panel_min_rows))
-    size = -(-shape[axis] // count)
-    return axis, -(-shape[axis] // size), size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PanelKernel:
-    """A panel that is being written: ``begins`` is where its states lie in the buffers of these.
+    """A panel that is being written.
 
     In a search for a place the second part is the number of the row in its chunk, of ``counts``: few rows
     make a chunk, and so of floats all is in vectors of one kind.
@@ -51,13 +40,11 @@ class _PanelKernel:
     inliner: Inliner
     reducer: Reducer
     operand: Node
-    index: list[Expr]
     dtype: DType
     counts: DType
-    base: Expr
-    begins: Expr
-    columns: Expr
+    grid: PanelGrid
     vectors: Vectors
+    block: int
 
     def loop(self, parts: Sequence[str], states: Callable[[Expr], State]) -> bool:
         """Emit what stores new states, column by column; False, and nothing, where that has no vectors."""
@@ -65,15 +52,15 @@ class _PanelKernel:
         def emit(k: Expr) -> State:
             with self.inliner.scope():
                 for name, e in zip(parts, states(k), strict=True):
-                    self.b.store(name, ix.add(self.begins, k), e)
+                    self.b.store(name, ix.add(self.grid.begins, k), e)
             return ()
 
         if not self.vectors.ops:  # the compiler makes the vectors
-            with self.b.loop(ZERO, self.columns) as k:
+            with self.b.loop(ZERO, self.grid.columns) as k:
                 emit(k)
             return True
         vector_loop = VectorLoop(vectors=self.vectors, emit=emit)
-        return vector_loop.loop(self.b, ZERO, self.columns)
+        return vector_loop.loop(self.b, ZERO, self.grid.columns)
 
     def begin(self, parts: Sequence[str]) -> bool:
         """Emit the states before any row."""
@@ -82,7 +69,7 @@ class _PanelKernel:
         )
 
     def _states(self, parts: Sequence[str], k: Expr) -> State:
-        at = ix.add(self.begins, k)
+        at = ix.add(self.grid.begins, k)
         return tuple(Load(name, at, d) for name, d in zip(parts, (self.dtype, self.counts), strict=False))
 
     def join(self, whole: Sequence[str], part: Sequence[str]) -> bool:
@@ -106,11 +93,11 @@ class _PanelKernel:
 
         def states(k: Expr) -> State:
             states = self._states(parts, k)
-            self.index[-1] = ix.add(self.base, k)
+            self.grid.index[-1] = ix.add(self.grid.base, k)
             added: list[State] = []
             for j in range(rows):
-                self.index[axis] = ix.add(row, const(j))
-                new = self.reducer.element(self.inliner.value(self.operand, tuple(self.index)), ZERO)
+                self.grid.index[axis] = ix.add(row, const(j))
+                new = self.reducer.element(self.inliner.value(self.operand, tuple(self.grid.index)), ZERO)
                 if first is None:
                     added.append(new)
                     continue
@@ -122,6 +109,41 @@ class _PanelKernel:
 
         return self.loop(parts, states)
 
+    def reduce(self, parts: Sequence[str], over: Sequence[int], unroll: int) -> list[str] | None:
+        """Emit the reduction of all rows of the panel; return the names of the buffers of blocks' states.
+
+        None: there are no vectors for some of it.
+        """
+        vectors: list[bool] = []
+        blocks: list[str] = []
+
+        def fresh() -> tuple[str, ...]:
+            blocks.append(self.b.buffer(f"block{len(blocks)}", self.dtype, writes=True))
+            vectors.append(self.begin(blocks[-1:]))
+            return (blocks[-1],)
+
+        sums = BlockedState[Sequence[str]](
+            b=self.b, block=self.block, state=parts, fresh=fresh,
+            join=lambda whole, part: vectors.append(self.join(whole, part)),
+        )  # fmt: skip
+        inner, rows = over[-1], self.grid.spans[over[-1]]
+
+        def add(row: Expr, count: int = 1) -> None:
+            vectors.append(self.add(sums.state, inner, row, ix.subtract(row, rows.start), count))
+
+        outer = [Nest(self.grid.spans[k], partial(self.grid.index.__setitem__, k)) for k in over[:-1]]
+        vectors.append(self.begin(parts))
+        sums.nest_rows(outer, rows, add, unroll)
+        return blocks if all(vectors) else None
+
+    def store_places(self, first_row: Expr) -> None:
+        """Emit the places that a search came to, counted from the first row of all."""
+        self.b.buffer("part1", int64, writes=True)
+        with self.b.loop(ZERO, self.grid.columns) as column:
+            at = ix.add(self.grid.begins, column)
+            number = Cast(Load("rows", at, self.counts), int64)
+            self.b.store("part1", at, Apply("add", (Cast(first_row, int64), number), int64))
+
 
 def reduce_in_panels(
     task: KernelTask, steps: LaunchList, reducer: Reducer, layout: Layout
@@ -131,92 +153,45 @@ def reduce_in_panels(
     Returns the slots of the states' parts, chunk after chunk, how many chunks there are, and whether that is
     already the result.
     """
-    limits = steps.target.heuristics
+    target, limits = steps.target, steps.target.heuristics
     root, operand = task.root, task.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
-    dtype, is_arg_reduction, ops = reducer.dtypes[0], reducer.is_arg_reduction, steps.target.vector_ops
+    dtype, is_arg_reduction, ops = reducer.dtypes[0], reducer.is_arg_reduction, target.vector_ops
     if ops and (dtype not in WIDE or not (is_arg_reduction or OPS.get(reducer.op) in ops)):
         return None
     counts = dtype if dtype in WIDE else int64 if dtype.itemsize == 8 else int32
-    axis, count, size = plan_panels(shape, over, steps)
-    direct = count == 1 and not is_arg_reduction and root.spec.dtype is dtype and layout.is_contiguous
+    chunks = plan_panels(
+        shape, over, 4 * target.tasks_to_fill,
+        width=limits.panel_width, min_rows=limits.panel_min_rows, max_rows=limits.panel_max_rows,
+    )  # fmt: skip
     b = Builder(f"tb_{root.op}_panels")
     inliner, slots = task.inliner(b)
-    lengths = inliner.lengths(operand)
-    rest = [k for k in range(len(shape) - 1) if k not in over]
-    panels = -(-shape[-1] // limits.panel_width)
-    numbers = [b.size("chunks", count), *(lengths[k] for k in rest), b.size("panels", panels)]
-    outer, loops = parallel_loops(b, numbers, [count, *(shape[k] for k in rest), panels])
-    index: list[Expr] = [ZERO] * len(shape)
-    for k, i in zip(rest, outer[1:-1], strict=True):
-        index[k] = i
-    base = b.let(ix.multiply(outer[-1], const(limits.panel_width)), "base")
-    columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(limits.panel_width)), "wide")
+    grid = panel_grid(b, inliner.lengths(operand), shape, over, chunks, limits.panel_width)
     names: tuple[str, ...] = ("part0", "rows") if is_arg_reduction else ("part0",)
     for name, d in zip(names, (dtype, counts), strict=False):
         b.buffer(name, d, writes=True)
     panel = _PanelKernel(
-        b=b, inliner=inliner, reducer=reducer, operand=operand, index=index, dtype=dtype,
-        base=base, columns=columns,
-        begins=b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins"),
-        counts=counts,
+        b=b, inliner=inliner, reducer=reducer, operand=operand, dtype=dtype, counts=counts, grid=grid,
+        block=block_of(reducer, limits),
         vectors=Vectors(
-            ops=ops, lanes=max(steps.target.lanes * 4 // dtype.itemsize, 1), remainder=limits.vector_remainder
+            ops=ops, lanes=max(target.lanes * 4 // dtype.itemsize, 1), remainder=limits.vector_remainder
         ),
     )  # fmt: skip
-    many = max(1, min(limits.panel_unroll, limits.panel_max_code // len(list(task.graph))))
-    many = (
-        1 if is_arg_reduction and not ops else many
-    )  # a compiler finds no vectors in choices that wait for others
-    spans = {k: Span(ZERO, lengths[k], shape[k]) for k in over}
-    from_row: Expr = ZERO
-    if count > 1:
-        from_row = b.let(ix.multiply(outer[0], b.size("chunk", size)), "from")
-        stop = b.let(ix.minimum(ix.add(from_row, b.size("chunk", size)), lengths[axis]), "stop")
-        spans[axis] = Span(from_row, stop, size)
-    vectors: list[bool] = []
-    blocks: list[str] = []
-
-    def fresh() -> tuple[str, ...]:
-        blocks.append(b.buffer(f"block{len(blocks)}", dtype, writes=True))
-        vectors.append(panel.begin(blocks[-1:]))
-        return (blocks[-1],)
-
-    sums = BlockedState(
-        b=b, block=block_of(reducer, limits), state=names, fresh=fresh,
-        join=lambda whole, part: vectors.append(panel.join(whole, part)),
-    )  # fmt: skip
-
-    def add_row() -> None:
-        inner, (start, stop, most) = over[-1], spans[over[-1]]
-
-        def add(row: Expr, rows: int = 1) -> None:
-            vectors.append(panel.add(sums.state, inner, row, ix.subtract(row, start), rows))
-
-        even = start
-        if many > 1:
-            whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(many)), const(many))
-            even = b.let(ix.add(start, whole), "even")
-            sums.loop(Span(start, even, most), partial(add, rows=many), step=many)
-        sums.loop(Span(even, stop, many - 1 if many > 1 else most), add)
-
-    chain = max(spans[over[-1]].most // many + many - 1, 1)
-    outer_loops = [Nest(spans[k], partial(index.__setitem__, k)) for k in over[:-1]]
-    vectors.append(panel.begin(names))
-    sums.nest(outer_loops, add_row, chain)
-    if not all(vectors):
+    unroll = max(1, min(limits.panel_unroll, limits.panel_max_code // len(list(task.graph))))
+    if is_arg_reduction and not ops:
+        unroll = 1  # a compiler finds no vectors in choices that wait for others
+    blocks = panel.reduce(names, over, unroll)
+    if blocks is None:
         return None
     if is_arg_reduction:
-        b.buffer("part1", int64, writes=True)
-        with b.loop(ZERO, columns) as column:
-            at = ix.add(panel.begins, column)
-            number = Cast(Load("rows", at, counts), int64)
-            b.store("part1", at, Apply("add", (Cast(from_row, int64), number), int64))
-    total = count * prod(shape[k] for k in rest) * shape[-1]
+        panel.store_places(grid.spans[chunks.axis].start)
+    count = chunks.count
+    direct = count == 1 and not is_arg_reduction and root.spec.dtype is dtype and layout.is_contiguous
+    total = count * prod(n for k, n in enumerate(shape) if k not in over)
     states = {"part0": task.out}
     if not direct:
         states = {f"part{k}": steps.temporary(total, d) for k, d in enumerate(reducer.dtypes)}
     scratch = {"rows": steps.temporary(total, counts)} if is_arg_reduction else {}
     scratch |= {name: steps.temporary(total, dtype) for name in blocks}
-    steps.add(b.finish(loops, task=True), {**slots, **states, **scratch})
+    steps.add(b.finish(grid.loops, task=True), {**slots, **states, **scratch})
     return states, count, direct

@@ -16,7 +16,7 @@ from ...ir import index_expr as ix
 from ...ir.builder import Builder
 from ...ir.index_expr import ZERO, const
 from ...ir.inline import Index, Inliner
-from ...ir.kernel_task import LaunchList, parallel_loops
+from ...ir.kernel_task import LaunchList
 from ...ir.loop_ir import Cast, Expr, Load
 from ...op_sets import REDUCTIONS
 from ...target import Target
@@ -24,9 +24,10 @@ from ..pointwise.stores import aligned_slots, domain_lengths, store_offset
 from ..pointwise.vector_access import vector_width
 from ..pointwise.vectorize import WIDE, VectorLoop, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .blocked_sum import BlockedState, Nest, Span, block_of, pairwise
-from .chunks import Axis, Chunks, is_window, plan_chunks, single_task_limit, workgroup_chunks
+from .blocked_sum import BlockedState, Nest, block_of, pairwise
+from .chunks import Axis, is_window, plan_chunks, single_task_limit, workgroup_chunks
 from .fold import LastWorkgroup, fold, join, reduce_by_workgroups
+from .panel_grid import PanelGrid, panel_grid, plan_panels
 from .reducer import ProductReducer, Reducer, State
 
 
@@ -189,110 +190,76 @@ class _ColumnPanels(MultiReduction):
     """A panel of columns to a work-item, which adds row after row to it, all read from end to end."""
 
     def lower(self) -> None:
-        limits = self.steps.target.heuristics
-        fused, b = self.fused, Builder(f"{self.name}_panels")
+        fused, target, limits = self.fused, self.steps.target, self.steps.target.heuristics
+        b = Builder(f"{self.name}_panels")
         inliner, slots = fused.inliner(b)
         lengths = domain_lengths(b, inliner, fused)
-        domain, over = fused.domain, fused.reduced
-        axis = max(over, key=lambda k: (domain[k], -k))
-        chunks = self._chunks(axis)
-        rest = self.kept[:-1]
-        panels = -(-domain[-1] // limits.multi_panel_width)
-        numbers = [b.size("chunks", chunks.count), *(lengths[k] for k in rest), b.size("panels", panels)]
-        outer, loops = parallel_loops(b, numbers, [chunks.count, *(domain[k] for k in rest), panels])
-        base = b.let(ix.multiply(outer[-1], const(limits.multi_panel_width)), "base")
-        columns = b.let(ix.minimum(ix.subtract(lengths[-1], base), const(limits.multi_panel_width)), "wide")
-        parts = self.temporaries(chunks.count)
+        domain, over, inner = fused.domain, fused.reduced, fused.reduced[-1]
+        chunks = plan_panels(
+            domain, over, target.tasks_to_fill,
+            width=limits.multi_panel_width, min_rows=limits.multi_panel_min_rows,
+            max_rows=limits.multi_panel_max_rows,
+        )  # fmt: skip
+        grid = panel_grid(b, lengths, domain, over, chunks, limits.multi_panel_width)
+        parts, blocks = self.temporaries(chunks.count), dict[str, int]()
         for name, d in zip(parts, self.reducer.dtypes, strict=True):
             b.buffer(name, d, writes=True)
-        begins = b.let(ix.flatten((*outer[:-1], base), [*numbers[:-1], lengths[-1]]), "begins")
-        index: list[Expr] = [ZERO] * len(domain)
-        for k, i in zip(rest, outer[1:-1], strict=True):
-            index[k] = i
-
-        def store(names: Sequence[str], k: Expr, state: State) -> None:
-            for name, e in zip(names, state, strict=True):
-                b.store(name, ix.add(begins, k), e)
-
-        def load(names: Sequence[str], k: Expr) -> State:
-            at = ix.add(begins, k)
-            return tuple(Load(n, at, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
-
-        inner, blocks = over[-1], dict[str, int]()
-
-        def begin(names: Sequence[str]) -> None:
-            self._loop(b, columns, lambda k: store(names, k, self.reducer.start()))
-
-        def fresh() -> tuple[str, ...]:
-            names = [f"block{len(blocks) + k}" for k in range(len(self.reducer.dtypes))]
-            for name, slot, d in zip(
-                names, self.temporaries(chunks.count).values(), self.reducer.dtypes, strict=True
-            ):
-                blocks[b.buffer(name, d, writes=True)] = slot
-            begin(names)
-            return tuple(names)
-
-        def join(whole: Sequence[str], part: Sequence[str]) -> None:
-            def one(k: Expr) -> None:
-                store(whole, k, self.reducer.combine(b, load(whole, k), load(part, k)))
-
-            self._loop(b, columns, one)
-
-        sums = BlockedState(
-            b=b, block=block_of(self.reducer, limits), state=tuple(parts), fresh=fresh, join=join
-        )
+        sums = self._blocked_states(b, grid, tuple(parts), blocks, chunks.count)
 
         def add(row: Expr, count: int = 1) -> None:
             def column(k: Expr) -> None:
-                index[-1] = ix.add(base, k)
-                state, added = load(sums.state, k), list[State]()
+                grid.index[-1] = ix.add(grid.base, k)
+                state, added = self._load(grid, sums.state, k), list[State]()
                 for j in range(count):
-                    index[inner] = ix.add(row, const(j))
-                    added.append(self.element(b, inliner, tuple(index), lengths))
-                store(sums.state, k, pairwise(b, self.reducer, state, added))
+                    grid.index[inner] = ix.add(row, const(j))
+                    added.append(self.element(b, inliner, tuple(grid.index), lengths))
+                self._store(b, grid, sums.state, k, pairwise(b, self.reducer, state, added))
 
-            self._loop(b, columns, column)
-
-        begin(tuple(parts))
+            self._loop(b, grid.columns, column)
 
         # Compilers do not know that rows of one output lie apart.
-        rows = (
-            limits.multi_panel_unroll
-            if not self.full
-            and len(list(fused.graph)) * limits.multi_panel_unroll <= limits.multi_panel_max_code
-            else 1
-        )
-
-        spans = {k: Span(ZERO, lengths[k], domain[k]) for k in over}
-        if chunks.count > 1:
-            size = b.size("chunk", chunks.size)
-            start = b.let(ix.multiply(outer[0], size), "start")
-            stop = b.let(ix.minimum(ix.add(start, size), lengths[axis]), "stop")
-            spans[axis] = Span(start, stop, chunks.size)
-
-        def add_row() -> None:
-            start, stop, most = spans[inner]
-            if rows > 1:
-                whole = ix.multiply(ix.quotient(ix.subtract(stop, start), const(rows)), const(rows))
-                even = b.let(ix.add(start, whole), "even")
-                sums.loop(Span(start, even, most), partial(add, count=rows), step=rows)
-                start, most = even, rows - 1
-            sums.loop(Span(start, stop, most), add)
-
-        outer_loops = [Nest(spans[k], partial(index.__setitem__, k)) for k in over[:-1]]
-        sums.nest(outer_loops, add_row, max(spans[inner].most // rows + rows - 1, 1))
+        code = len(list(fused.graph)) * limits.multi_panel_unroll
+        unroll = limits.multi_panel_unroll if not self.full and code <= limits.multi_panel_max_code else 1
+        outer = [Nest(grid.spans[k], partial(grid.index.__setitem__, k)) for k in over[:-1]]
+        sums.nest_rows(outer, grid.spans[inner], add, unroll)
         named = {**{f"full{k}": o.slot for k, o in enumerate(self.full)}, **blocks}
-        self.steps.add(b.finish(loops, task=True), {**slots, **parts, **named}, aligned_slots(fused))
+        self.steps.add(b.finish(grid.loops, task=True), {**slots, **parts, **named}, aligned_slots(fused))
         self.join(parts, chunks.count)
 
-    def _chunks(self, axis: int) -> Chunks:
-        limits = self.steps.target.heuristics
-        domain, target = self.fused.domain, self.steps.target
-        panels = max(-(-domain[-1] // limits.multi_panel_width) * prod(domain[k] for k in self.kept[:-1]), 1)
-        count = max(-(-target.tasks_to_fill // panels), -(-domain[axis] // limits.multi_panel_max_rows))
-        count = max(1, min(count, domain[axis] // limits.multi_panel_min_rows))
-        size = max(-(-domain[axis] // count), 1)
-        return Chunks(axis=axis, size=size, count=max(-(-domain[axis] // size), 1))
+    def _blocked_states(
+        self, b: Builder, grid: PanelGrid, parts: tuple[str, ...], blocks: dict[str, int], chunks: int
+    ) -> BlockedState[tuple[str, ...]]:
+        """Emit the states of a panel before any row; ``blocks`` gets the slots of those of blocks."""
+
+        def begin(names: Sequence[str]) -> None:
+            self._loop(b, grid.columns, lambda k: self._store(b, grid, names, k, self.reducer.start()))
+
+        def fresh() -> tuple[str, ...]:
+            names = tuple([f"block{len(blocks) + k}" for k in range(len(self.reducer.dtypes))])
+            slots = self.temporaries(chunks).values()
+            for name, slot, d in zip(names, slots, self.reducer.dtypes, strict=True):
+                blocks[b.buffer(name, d, writes=True)] = slot
+            begin(names)
+            return names
+
+        def join(whole: Sequence[str], part: Sequence[str]) -> None:
+            def column(k: Expr) -> None:
+                states = self._load(grid, whole, k), self._load(grid, part, k)
+                self._store(b, grid, whole, k, self.reducer.combine(b, *states))
+
+            self._loop(b, grid.columns, column)
+
+        begin(parts)
+        block = block_of(self.reducer, self.steps.target.heuristics)
+        return BlockedState(b=b, block=block, state=parts, fresh=fresh, join=join)
+
+    def _store(self, b: Builder, grid: PanelGrid, names: Sequence[str], k: Expr, state: State) -> None:
+        for name, e in zip(names, state, strict=True):
+            b.store(name, ix.add(grid.begins, k), e)
+
+    def _load(self, grid: PanelGrid, names: Sequence[str], k: Expr) -> State:
+        at = ix.add(grid.begins, k)
+        return tuple(Load(n, at, d) for n, d in zip(names, self.reducer.dtypes, strict=True))
 
     def _loop(self, b: Builder, stop: Expr, write: Callable[[Expr], None]) -> None:
         def emit(k: Expr) -> State:
