@@ -37,7 +37,7 @@ _FLOATS: Final = (dtypes.float32, dtypes.float64)
 _NARROW: Final = (dtypes.float16, dtypes.bfloat16)
 _MAX_PHASES: Final = 16
 _PLANE_TILE: Final = (1, 8)
-"""Rows and vectors in registers for which ``implicit_gemm.c`` has kernels of planes by themselves."""
+"""Rows and vectors in registers that kernels of ``plane_convolution.c`` have."""
 _MIN_BAND_ROWS: Final = 4
 """Rows of a plane that are worth reading again those around them."""
 

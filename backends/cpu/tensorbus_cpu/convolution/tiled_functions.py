@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -30,22 +31,17 @@ _FUSED: Final = "-ffp-contract=fast"
 """Products round once for each multiplication and addition, as those of every BLAS do."""
 
 
-class SourceFunctions:
-    """The functions of one of the package's C sources, with definitions put before it."""
+class TiledFunctions(ABC):
+    """Functions of compiled C sources, called by their names without the package's prefix."""
 
-    def __init__(self, name: str, macros: Mapping[str, object]) -> None:
-        compiler = NATIVE.compiler()
-        assert compiler is not None
-        lines = [
-            "#include <stdint.h>",
-            "#include <string.h>",
-            _BYTES,
-            *(f"#define {k} {v}" for k, v in macros.items()),
-        ]
-        source = "\n".join([*lines, c_source(name)])
-        self._library = compiler.library(source, _FUSED, *compiler.for_written_vectors)
-        self._prepared = compiler.prepared
-        self.lanes = ctypes.c_int64.in_dll(self._library, "tb_lanes").value
+    @abstractmethod
+    def library(self, name: str) -> ctypes.CDLL:
+        """Return the library that has a function."""
+
+    @property
+    @abstractmethod
+    def lanes(self) -> int:
+        """How many elements a vector has."""
 
     def launch(
         self,
@@ -56,7 +52,7 @@ class SourceFunctions:
         piece: Sequence[int],
     ) -> Launch:
         """Return a function's launch, one of a call's."""
-        function = getattr(self._library, f"tb_{name}")
+        function = getattr(self.library(name), f"tb_{name}")
         return Launch(function=function, buffers=buffers, params=params, grid=grid, piece=piece)
 
     def run(
@@ -68,8 +64,39 @@ class SourceFunctions:
         piece: Sequence[int],
     ) -> None:
         """Call a function with the memory of arrays."""
-        function = getattr(self._library, f"tb_{name}")
-        self._prepared(function, len(arrays), slots(params), grid, piece)(*map(address, arrays))
+        compiler = NATIVE.compiler()
+        assert compiler is not None
+        function = getattr(self.library(name), f"tb_{name}")
+        compiler.prepared(function, len(arrays), slots(params), grid, piece)(*map(address, arrays))
+
+
+class SourceFunctions(TiledFunctions):
+    """The functions of one of the package's C sources, with definitions put before it.
+
+    Further sources come after the first one, and use what it has.
+    """
+
+    def __init__(self, macros: Mapping[str, object], *names: str) -> None:
+        compiler = NATIVE.compiler()
+        assert compiler is not None
+        lines = [
+            "#include <stdint.h>",
+            "#include <string.h>",
+            _BYTES,
+            *(f"#define {k} {v}" for k, v in macros.items()),
+        ]
+        source = "\n".join([*lines, *map(c_source, names)])
+        self._library = compiler.library(source, _FUSED, *compiler.for_written_vectors)
+        self._lanes = ctypes.c_int64.in_dll(self._library, "tb_lanes").value
+
+    def library(self, name: str) -> ctypes.CDLL:
+        """Return the library of all functions."""
+        return self._library
+
+    @property
+    def lanes(self) -> int:
+        """How many elements a vector has."""
+        return self._lanes
 
 
 _PARTS: Final = {
@@ -77,9 +104,11 @@ _PARTS: Final = {
     "turn": "WEIGHTS", "correlate": "WEIGHTS", "collect": "WEIGHTS", "product": "PRODUCT",
 }  # fmt: skip
 """The part of ``implicit_gemm.c`` with a function: each is compiled when it is needed first."""
+_SOURCES: Final = {"PLANES": ("implicit_gemm", "plane_convolution")}
+"""The sources of the parts that lie in a file of their own."""
 
 
-class GemmFunctions:
+class GemmFunctions(TiledFunctions):
     """The functions of ``implicit_gemm.c`` for one dtype and one shape of what stays in registers.
 
     Integers with and without a sign have the same products, which wrap.
@@ -88,35 +117,14 @@ class GemmFunctions:
     def __init__(self, dtype: DType, tall: int, vectors: int) -> None:
         self._dtype, self.tall, self.vectors = dtype, tall, vectors
 
+    def library(self, name: str) -> ctypes.CDLL:
+        """Return the library of the part that has a function."""
+        return _part(self._dtype, self.tall, self.vectors, _PARTS[name]).library(name)
+
     @property
     def lanes(self) -> int:
         """How many elements a vector has."""
         return _part(self._dtype, *_PACKING_TILE, "PACK").lanes
-
-    def launch(
-        self,
-        name: str,
-        buffers: Sequence[int],
-        params: Sequence[int],
-        grid: Sequence[int],
-        piece: Sequence[int],
-    ) -> Launch:
-        """Return a function's launch, one of a call's."""
-        return self._with(name).launch(name, buffers, params, grid, piece)
-
-    def run(
-        self,
-        name: str,
-        arrays: Sequence[Any],
-        params: Sequence[int],
-        grid: Sequence[int],
-        piece: Sequence[int],
-    ) -> None:
-        """Call a function with the memory of arrays."""
-        self._with(name).run(name, arrays, params, grid, piece)
-
-    def _with(self, name: str) -> SourceFunctions:
-        return _part(self._dtype, self.tall, self.vectors, _PARTS[name])
 
 
 _PACKING_TILE: Final = (6, 2)
@@ -130,7 +138,7 @@ def _part(dtype: DType, tall: int, vectors: int, part: str) -> SourceFunctions:
         "TALL": tall, "VECTORS": vectors,
         "DEEP": MAX_DEPTH, "COLUMNS": MAX_COLUMNS, "ROOM": MAX_READ,
     }  # fmt: skip
-    return SourceFunctions("implicit_gemm", macros)
+    return SourceFunctions(macros, *_SOURCES.get(part, ("implicit_gemm",)))
 
 
 tiles: Final = cache(GemmFunctions)

@@ -38,7 +38,7 @@ _MAX_LANES = 16
 @cache
 def _functions() -> SourceFunctions:
     macros = {"ROOM": _ROOM, "COLUMNS": _COLUMNS, "SIDE": _SIDE, "TALL": _TALL, "VECTORS": _VECTORS}
-    return SourceFunctions("winograd", macros)
+    return SourceFunctions(macros, "winograd")
 
 
 def is_quicker(problem: ImplicitGemm) -> bool:
