@@ -33,10 +33,10 @@ draw = np.random.default_rng(seed)
 kept = tb.asarray(np.arange(64.0, dtype=np.float32), device=device)
 step = tb.compile(lambda x: (tb.tanh(x) * 2 + 1).sum())
 whole = step(kept).item()
-print("ready", flush=True)
 caught = 0
 while caught < wanted:
     try:
+        print("ready", flush=True)  # in here, so that no Ctrl-C comes between two rounds
         number = 0
         while True:
             number += 1
@@ -64,12 +64,13 @@ def arrive(draw: random.Random) -> None:
     """A process that computes and compiles hears of each Ctrl-C, and computes the same afterwards."""
     device, wanted = draw.choice(["cpu", "refdev", "opencl"]), 8
     command = [sys.executable, "-c", _WORKS, device, str(draw.getrandbits(31)), str(wanted)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
-        if _line(run) != "ready":
-            said = _end(run)
-            assert "DeviceUnavailableError" in said, said
-            return
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as run:
         for number in range(wanted):
+            if (heard := _line(run)) != "ready":
+                said = _end(run)
+                assert number == 0, f"{device}: after Ctrl-C number {number - 1}: {heard!r} {said}"
+                assert "DeviceUnavailableError" in said, said
+                return
             time.sleep(draw.uniform(0, 0.2))
             run.send_signal(signal.SIGINT)
             heard = _line(run)

@@ -46,7 +46,8 @@ def _has(lanes: int, command: Sequence[str], macros: str) -> bool:
         return False
     from .simd_helpers import probe
 
-    strict = ["-S", "-Werror=implicit-function-declaration", "-x", "c", "-", "-o", os.devnull]
+    # Printed: who is root had better not tell a compiler to write to, or to remove, a device's file.
+    strict = ["-S", "-Werror=implicit-function-declaration", "-x", "c", "-", "-o", "-"]
     return _run([*command, *strict], probe(lanes)).returncode == 0
 
 
