@@ -25,6 +25,7 @@ from ..ops import call_errors
 from ..ops.definition import Op, Spec, table
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
+from ..tracing.sym_int import SymInt
 from ..tracing.sym_number import SymNumber
 
 _SCALARS = frozenset({bool, int, float, complex})
@@ -84,6 +85,8 @@ def planner(
     elementwise = op.family == "elementwise" and len(op.operands) <= 2
 
     def plan_for(kinds: Sequence[Any], values: Sequence[Any], attrs: dict[str, Any]) -> Plan:
+        if active_modes and _is_symbolic(() if shape_free else values, attrs):
+            return _plan(op, kinds, values, attrs, shape_free)
         if elementwise and not attrs and kinds[0] is kinds[-1]:
             key: Any = kinds[0]
         elif not attrs:
@@ -113,6 +116,14 @@ def planner(
         return plan
 
     return plan_for
+
+
+def _is_symbolic(values: Sequence[Any], attrs: dict[str, Any]) -> bool:
+    """Return whether a key by lengths would make them integers: a shape rule runs while they vary."""
+    lengths = [n for v in values for n in v.shape]
+    for value in attrs.values():
+        lengths += value if type(value) is tuple else (value,)
+    return any(type(n) is SymInt for n in lengths)
 
 
 def single_runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any], dict[str, Any]], Any]:

@@ -413,3 +413,30 @@ def test_a_program_of_open_lengths_calls_kernels_with_those_that_there_are(devic
     compiled = tb.compile(lambda x: rows(x * 2) + 1, dynamic=True)
     for n in (2, 4, 4, 7, 300, 3):
         assert compiled(tb.ones((n, 3), device=device)).tolist() == [7.0] * n
+
+
+SHAPED_BY_OPS: dict[str, Any] = {
+    "a product": lambda x: x @ x.T, "a shape": lambda x: tb.reshape(x, (x.shape[0] * 3,)),
+    "joined": lambda x: tb.concat([x, x]), "cut": lambda x: x[1:, ::2], "summed": lambda x: x.sum(axis=0),
+    "sorted": lambda x: tb.sort(x, axis=0), "added up": lambda x: tb.cumulative_sum(x, axis=0),
+    "broadcast": lambda x: tb.broadcast_to(x[:, None], (x.shape[0], 2, 3)),
+    "attention": lambda x: tb.nn.functional.scaled_dot_product_attention(x, x, x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPED_BY_OPS)
+def test_a_shape_rule_by_ops_keeps_lengths_open(name: str) -> None:
+    """The function without values, as a fake is: its ops look at lengths and need no certain one."""
+
+    @library.custom_op("t::shaped")
+    def shaped(x: tb.Tensor) -> tb.Tensor:
+        result: tb.Tensor = SHAPED_BY_OPS[name](x * 2)
+        return result
+
+    compiled = tb.compile(lambda x: shaped(x + 1) + 1, dynamic=True, fullgraph=True)
+    for n in (5, 7, 9):
+        x = tb.reshape(tb.arange(3 * n, dtype=tb.float32), (n, 3)) / 10
+        right = SHAPED_BY_OPS[name]((x + 1) * 2) + 1
+        assert compiled(x).shape == right.shape
+        assert tb.max(tb.abs(compiled(x) - right)) < 1e-4
+    assert compiled.recompiles == []
