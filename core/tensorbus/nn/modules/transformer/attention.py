@@ -111,7 +111,6 @@ class MultiheadAttention(Module):
 
         The projections are joint, and nothing is added to the keys.
         """
-        projected = functional.linear(x, self.in_proj_weight, self.in_proj_bias)
+        projected = batch.rows.linear(x, self.in_proj_weight, self.in_proj_bias)
         attended = batch.attend(projected, self.num_heads)
-        out: Tensor = functional.linear(attended, self.out_proj.weight, self.out_proj.bias)
-        return out
+        return batch.rows.linear(attended, self.out_proj.weight, self.out_proj.bias)

@@ -28,11 +28,11 @@ def encoder_mask(
 class PackedBatch:
     """The rows of a batch whose places ``keep`` are no padding, and its attention to itself.
 
-    ``mask`` is what attention is masked by, of four axes.
+    ``mask`` is what attention is masked by, of four axes; ``captured`` as ``PackedRows`` takes it.
     """
 
-    def __init__(self, keep: Tensor, mask: Tensor) -> None:
-        self.rows, self.mask, self.blocks = PackedRows(keep), mask, padding_blocks(keep)
+    def __init__(self, keep: Tensor, mask: Tensor, captured: bool = False) -> None:
+        self.rows, self.mask, self.blocks = PackedRows(keep, captured), mask, padding_blocks(keep)
 
     def attend(self, projected: Tensor, heads: int) -> Tensor:
         """Return what each row's heads find, ``(count, width)``, of query, key and value side by side."""

@@ -70,11 +70,16 @@ class TransformerEncoderLayer(Module):
             named = {"need_weights": False, "attn_mask": src_mask, "is_causal": is_causal}
             return self.self_attn(x, x, x, src_key_padding_mask, **named)[0]
 
-        return self._sublayers(src, attend)
+        return self._sublayers(src, attend, self._feed)
 
     def forward_packed(self, x: Tensor, batch: PackedBatch) -> Any:
         """Return what ``forward`` gives of rows of a batch without its padding."""
-        return self._sublayers(x, lambda x: self.self_attn.forward_packed(x, batch))
+
+        def feed(x: Tensor) -> Any:
+            hidden = self.activation(batch.rows.linear(x, self.linear1.weight, self.linear1.bias))
+            return batch.rows.linear(hidden, self.linear2.weight, self.linear2.bias)
+
+        return self._sublayers(x, lambda x: self.self_attn.forward_packed(x, batch), feed)
 
     def is_packable(self) -> bool:
         """Return whether each row is by itself in inference but for attention, as far as can be told."""
@@ -90,12 +95,12 @@ class TransformerEncoderLayer(Module):
             and not self.self_attn.add_zero_attn
         )
 
-    def _sublayers(self, x: Tensor, attend: Callable[[Tensor], Any]) -> Any:
+    def _sublayers(self, x: Tensor, attend: Callable[[Tensor], Any], feed: Callable[[Tensor], Any]) -> Any:
         if self.norm_first:
             x = x + self.dropout1(attend(self.norm1(x)))
-            return x + self._feed(self.norm2(x))
+            return x + feed(self.norm2(x))
         x = self.norm1(x + self.dropout1(attend(x)))
-        return self.norm2(x + self._feed(x))
+        return self.norm2(x + feed(x))
 
     def _feed(self, x: Tensor) -> Any:
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))

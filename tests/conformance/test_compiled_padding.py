@@ -1,0 +1,95 @@
+"""Compiled inference with padding: none of its rows is multiplied, and one program serves all masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus.dispatch.modes import is_value_mode
+from tensorbus.nn.attention import packed_rows
+
+from error_bounds import assert_alike
+from test_encoder_padding import ATTENTION, PADDING, WIDTH, attention_case, encoder, ends, padding_of
+
+
+@pytest.fixture
+def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Products of any size leave padding out; how many rows each had that ran in a program."""
+    seen: list[int] = []
+
+    def noted(x: Any, *weights: Any) -> Any:
+        if not is_value_mode(x.device.type):  # no shape rule
+            seen.append(x.shape[0])
+        return plain(x, *weights)
+
+    plain = packed_rows.linear
+    monkeypatch.setattr(packed_rows, "linear", noted)
+    for fewest in ("_FEWEST_PRODUCTS", "_FEWEST_PRODUCTS_IN_STREAMS"):
+        monkeypatch.setattr(packed_rows, fewest, 0)
+    return seen
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_keys_that_are_padding_are_not_projected(device: str, name: str, rows: list[int]) -> None:
+    """Of one program for all masks, whole; its results are those of a call that projects everything."""
+    kind = tb.bfloat16 if name == "bfloat16" else tb.float32
+    for added in (False, True):
+        module, args, named = attention_case(name, "none", added, kind, device)
+        compiled = tb.compile(module, fullgraph=True)
+        for padding in PADDING:
+            *_, mask = attention_case(name, padding, added, kind, device)[1]
+            right = module(*args[:3], mask, **named)  # parameters may learn, so that all is projected
+            rows.clear()
+            with tb.no_grad():
+                result = compiled(*args[:3], mask, **named)
+            real = int((~padding_of(padding, 3, 5, device)).sum())
+            assert set(rows) == ({real} if real else set()), (padding, added)
+            assert len(rows) in ((0,) if not real else (1, 2))
+            ours, due = ([x for x in each if x is not None] for each in (result, right))
+            assert_alike(ours, [x.detach() for x in due], 2 * WIDTH, kind, message=f"{padding} {added}")
+        assert compiled.recompiles == []
+
+
+@pytest.mark.parametrize("batch_first", [True, False], ids=["batch first", "length first"])
+def test_layers_multiply_no_padding(device: str, batch_first: bool, rows: list[int]) -> None:
+    """Of one program for all masks and lengths."""
+    model = encoder(device, batch_first=batch_first, norm_first=batch_first, activation="gelu")
+    compiled = tb.compile(model, fullgraph=True, dynamic=True)
+    for length in (5, 7):
+        x = tb.random.normal((3, length, WIDTH) if batch_first else (length, 3, WIDTH), device=device)
+        for kind in PADDING:
+            padding = padding_of(kind, 3, length, device)
+            with tb.no_grad():
+                right = ends(model, x, None, padding, batch_first)
+                rows.clear()
+                out = compiled(x, src_key_padding_mask=padding)
+            real = int((~padding).sum())
+            assert rows == [real] * (8 if real else 0), kind
+            assert tb.max(tb.abs(out - right)) < 2e-5, kind
+    assert len(compiled.recompiles) == 0
+
+
+def test_another_sequence_is_not_seen(device: str, rows: list[int]) -> None:
+    model, x = encoder(device, batch_first=True), tb.ones((3, 5, WIDTH), device=device)
+    x[1], padding = float("nan"), padding_of("behind", 3, 5, device)
+    with tb.no_grad():
+        out = tb.compile(model, fullgraph=True)(x, src_key_padding_mask=padding)
+    assert set(rows) == {int((~padding).sum())}
+    assert not tb.any(tb.isnan(out[::2]))
+    assert tb.all(out[1, 3:] == 0)
+
+
+def test_where_a_program_multiplies_padding(device: str, rows: list[int]) -> None:
+    """What learns, few products, and transforms, whose examples have numbers of their own."""
+    module, (x, _, _, padding), _ = attention_case("shares of heads", "anywhere", False, tb.float32, device)
+    compiled = tb.compile(lambda x, padding: module(x, x, x, padding)[0])
+    right = compiled(x, padding)
+    with tb.no_grad():
+        each = tb.vmap(lambda x, padding: compiled(x[None], padding[None])[0])(x, padding)
+        assert not rows
+        with tb.autocast(device, dtype=tb.bfloat16) if device != "refdev" else tb.no_grad():
+            narrow = compiled(x, padding)
+        assert set(rows) == {int((~padding).sum())}
+    assert_alike([each], [right.detach()], 2 * WIDTH)
+    assert_alike([narrow.to(tb.float32)], [right.detach()], 2 * WIDTH, tb.bfloat16)
