@@ -93,9 +93,9 @@ def _folded(rows: list[dict[str, Any]]) -> tuple[list[str], list[dict[str, Any]]
     """Return rows with the figures of all others in one column: first and last ones stay."""
     folded = []
     for row in rows:
-        kept = {key: row.get(key) for key in ("row", "unit", "tensorbus", "asked", "met")}
-        others = [f"{key} {value}" for key, value in row.items() if key not in kept and value != "-"]
-        folded.append({**kept, "others": ", ".join(others)})
+        selected = {key: row.get(key) for key in ("row", "unit", "tensorbus", "asked", "met")}
+        others = [f"{key} {value}" for key, value in row.items() if key not in selected and value != "-"]
+        folded.append({**selected, "others": ", ".join(others)})
     return list(folded[0]), folded
 
 

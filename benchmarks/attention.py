@@ -86,7 +86,7 @@ def cases(
         if theirs[1] is not None and ours[1] is not None:
             block = peer.create_block_mask(theirs[1], None, None, length, length, device=device)
             mask = tb.nn.attention.create_block_mask(ours[1], None, None, length, length, device=device)
-        run, made = _ours(ours[0], mask)
+        run, result = _ours(ours[0], mask)
 
         def other(q: Any, k: Any, v: Any, score: Any = theirs[0], block: Any = block) -> Any:
             return flex(q, k, v, score_mod=score, block_mask=block)
@@ -98,7 +98,7 @@ def cases(
         calls |= {"sdpa": partial(sdpa, *a)} if row.causal else {}
         yield f"flex_attention, {row.name}, {text}", calls
         if backward:
-            both: dict[str, Call] = {"tensorbus": partial(made, *b)}
+            both: dict[str, Call] = {"tensorbus": partial(result, *b)}
             both |= {"flex": partial(_both, other, a)} if device != "cpu" else {}  # it has none there
             both |= {"sdpa": partial(_both, sdpa, a)} if row.causal else {}
             yield f"the same and back, {row.name}, {text}", both
@@ -146,7 +146,7 @@ def milliseconds(calls: dict[str, Call]) -> dict[str, float]:
             call()
             if number >= 2:
                 times[name].append(1e3 * (time.perf_counter() - begin))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def main() -> None:
@@ -154,10 +154,10 @@ def main() -> None:
     print("| | tensorbus | flex | sdpa | ours / best peer |\n|---|---|---|---|---|")
     rows = cases("cpu", (8, 16, 1024, 64), "float32", 256, True, "causal,sliding")
     for name, calls in itertools.chain(rows, one_query("cpu", "float32")):
-        found = milliseconds(calls)
-        best = min((t for who, t in found.items() if who != "tensorbus"), default=None)
-        cells = [f"{found[who]:.0f} ms" if who in found else "" for who in ("tensorbus", "flex", "sdpa")]
-        ratio = f"{found['tensorbus'] / best:.2f}" if best else ""
+        times = milliseconds(calls)
+        best = min((t for who, t in times.items() if who != "tensorbus"), default=None)
+        cells = [f"{times[who]:.0f} ms" if who in times else "" for who in ("tensorbus", "flex", "sdpa")]
+        ratio = f"{times['tensorbus'] / best:.2f}" if best else ""
         print(f"| {name} | {' | '.join(cells)} | {ratio} |", flush=True)
 
 

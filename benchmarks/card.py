@@ -66,7 +66,7 @@ def milliseconds(calls: dict[str, Call], together: int = 1) -> dict[str, float]:
                 result = call()
             finished(result)
             times[name].append(1e3 * (time.perf_counter() - begin) / together)
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def microseconds(calls: dict[str, Call], count: int = 1000) -> dict[str, float]:
@@ -82,7 +82,7 @@ def microseconds(calls: dict[str, Call], count: int = 1000) -> dict[str, float]:
                 call()
             times[name].append(1e6 * (time.perf_counter() - begin) / count)
             torch.cuda.synchronize()
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def small() -> Iterator[Case]:
@@ -97,12 +97,12 @@ def small() -> Iterator[Case]:
     yield "add of 8 elements, compiled", {"tensorbus": lambda: add(x, y), "PyTorch": lambda: p + q}, 0, "us"
 
 
-def of_jax(function: Callable[..., Any], *given: Any) -> dict[str, Call]:
+def of_jax(function: Callable[..., Any], *args: Any) -> dict[str, Call]:
     """Return the call of a function that JAX compiles, of the same numbers; none where there is no JAX."""
     if jax is None:
         return {}
-    made, values = jax.jit(function), [jax.dlpack.from_dlpack(x) for x in given]
-    return {"JAX": lambda: made(*values)}
+    jitted, values = jax.jit(function), [jax.dlpack.from_dlpack(x) for x in args]
+    return {"JAX": lambda: jitted(*values)}
 
 
 def _normed(x: Any) -> Any:
@@ -122,18 +122,18 @@ def chain_of(of: Library, x: Any, a: Any, b: Any, c: Any) -> Any:
 
 def bound_by_memory() -> Iterator[Case]:
     """Yield what one pass, or two, over memory would do."""
-    given = [torch.randn(LONG, device=DEVICE) for _ in range(4)]
-    ours = [tb.from_dlpack(x) for x in given]
-    out = torch.empty_like(given[0])
-    yield "copy of 64 M float32", {"PyTorch": lambda: out.copy_(given[0])}, 8 * LONG, "ms each"
+    operands = [torch.randn(LONG, device=DEVICE) for _ in range(4)]
+    ours = [tb.from_dlpack(x) for x in operands]
+    out = torch.empty_like(operands[0])
+    yield "copy of 64 M float32", {"PyTorch": lambda: out.copy_(operands[0])}, 8 * LONG, "ms each"
     chain, peer = tb.compile(lambda *v: chain_of(OURS, *v)), torch.compile(lambda *v: chain_of(PEER, *v))
     yield "gelu(x*a+b)*tanh(c)-x, 64 M float32", {
-        "tensorbus": lambda: chain(*ours), "torch.compile": lambda: peer(*given),
-        **of_jax(_jax_chain, *given),
+        "tensorbus": lambda: chain(*ours), "torch.compile": lambda: peer(*operands),
+        **of_jax(_jax_chain, *operands),
     }, 20 * LONG, "ms each"  # fmt: skip
     add = tb.compile(lambda x, y: x + y)
     yield "add, 64 M float32", {
-        "tensorbus": lambda: add(ours[0], ours[1]), "PyTorch": lambda: given[0] + given[1],
+        "tensorbus": lambda: add(ours[0], ours[1]), "PyTorch": lambda: operands[0] + operands[1],
     }, 12 * LONG, "ms each"  # fmt: skip
 
 
@@ -165,10 +165,10 @@ def _rows(dtype: str) -> Iterator[Case]:
          lambda a: j.numpy.argsort(a, 1), 0),
     )  # fmt: skip
     for name, one, other, third, passes in pairs:
-        made, theirs = tb.compile(one), torch.compile(other)
+        compiled, theirs = tb.compile(one), torch.compile(other)
         calls: dict[str, Call] = {
-            "tensorbus": partial(made, x), "PyTorch": partial(other, p), "torch.compile": partial(theirs, p),
-            **of_jax(third, p),
+            "tensorbus": partial(compiled, x), "PyTorch": partial(other, p),
+            "torch.compile": partial(theirs, p), **of_jax(third, p),
         }  # fmt: skip
         if dtype != "float32" and not passes:
             continue
@@ -186,9 +186,9 @@ def other_shapes() -> Iterator[Case]:
     for shape in ((64, 50257), (512, 50257), (4, 128256)):
         p = torch.randn(*shape, device=DEVICE)
         x, size = tb.from_dlpack(p), 4 * p.numel()
-        made = tb.compile(lambda x: tb.softmax(x, axis=1))
+        compiled = tb.compile(lambda x: tb.softmax(x, axis=1))
         for name, ours, peer, passes in (
-            ("softmax", partial(made, x), partial(torch.softmax, p, 1), 2),
+            ("softmax", partial(compiled, x), partial(torch.softmax, p, 1), 2),
             ("argmax", partial(tb.argmax, x, axis=1), partial(torch.argmax, p, 1), 1),
             ("sum of all", partial(tb.sum, x), partial(torch.sum, p), 1),
         ):
@@ -230,9 +230,9 @@ def products() -> Iterator[Case]:
     a = [torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(3)]
     b = [tb.randn(*shape, device=DEVICE).to(tb.bfloat16) for _ in range(3)]
     attend, peer = OURS.functional.scaled_dot_product_attention, PEER.functional.scaled_dot_product_attention
-    made = tb.compile(lambda q, k, v: attend(q, k, v, is_causal=True))
+    compiled = tb.compile(lambda q, k, v: attend(q, k, v, is_causal=True))
     yield "attention, causal, 8x16x4096x128 bfloat16", {
-        "tensorbus": lambda: made(*b), "PyTorch": lambda: peer(*a, is_causal=True),
+        "tensorbus": lambda: compiled(*b), "PyTorch": lambda: peer(*a, is_causal=True),
     }, 0, "ms"  # fmt: skip
     for name, calls in attention.cases(DEVICE, shape, "bfloat16", 512, backward=True):
         yield name, calls, 0, "ms"
@@ -332,11 +332,11 @@ def _jax_step(net: Any, p: Any, target: Any) -> dict[str, Call]:
         ws = [w - rate * m / (jnp.sqrt(v) / root + 1e-8) for w, m, v in zip(ws, first, second, strict=True)]
         return ws, first, second, count, loss
 
-    made = jax.jit(step, donate_argnums=(0, 1, 2))
+    jitted = jax.jit(step, donate_argnums=(0, 1, 2))
     state: list[Any] = [weights, [0 * w for w in weights], [0 * w for w in weights], jnp.float32(0)]
 
     def run() -> Any:
-        *state[:], loss = made(*state, x, y)
+        *state[:], loss = jitted(*state, x, y)
         return loss
 
     return {"JAX": run}
@@ -385,9 +385,9 @@ def _trained(
         return run
 
     for unit in ("ms", "ms each"):
-        made = tb.compile(own_forward)
+        compiled = tb.compile(own_forward)
         yield f"{name}, forward", {
-            "tensorbus": lambda: made(t), "PyTorch": forward(peer), "torch.compile": forward(faster),
+            "tensorbus": lambda: compiled(t), "PyTorch": forward(peer), "torch.compile": forward(faster),
         }, 0, unit  # fmt: skip
     trained = tb.compile(both)
     trains: Any = torch.compile(peer)
@@ -419,9 +419,9 @@ def _one_token() -> Iterator[Case]:
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad(), torch.cuda.graph(graph):
         net(q)
-    made = tb.compile(own)
+    compiled = tb.compile(own)
     yield "one token through 12 layers and to logits, bfloat16", {
-        "tensorbus": lambda: made(t), "PyTorch": eager, "CUDA graph": graph.replay,
+        "tensorbus": lambda: compiled(t), "PyTorch": eager, "CUDA graph": graph.replay,
     }, 0, "ms"  # fmt: skip
 
 
@@ -434,10 +434,10 @@ def run(suites: list[Callable[[], Iterator[Case]]]) -> str:
         try:
             for name, calls, size, unit in suite():
                 together = TOGETHER if unit == "ms each" else 1
-                found = microseconds(calls) if unit == "us" else milliseconds(calls, together)
+                result = microseconds(calls) if unit == "us" else milliseconds(calls, together)
                 if name.startswith("copy"):
-                    copy = size / found["PyTorch"]
-                lines.append(_line(name, found, names, size, unit, copy))
+                    copy = size / result["PyTorch"]
+                lines.append(_line(name, result, names, size, unit, copy))
                 print(lines[-1], flush=True)
         except Exception:
             lines.append(f"| {suite.__name__}: stopped, see the log | | | | | | | |")
@@ -448,13 +448,13 @@ def run(suites: list[Callable[[], Iterator[Case]]]) -> str:
 
 
 def _line(
-    name: str, found: dict[str, float], names: tuple[str, ...], size: float, unit: str, copy: float
+    name: str, actual: dict[str, float], names: tuple[str, ...], size: float, unit: str, copy: float
 ) -> str:
-    own = found.get("tensorbus")
+    own = actual.get("tensorbus")
     share = f"{size / own / copy:.0%}" if own and size and copy else ""
-    peers = [v for k, v in found.items() if k != "tensorbus"]
+    peers = [v for k, v in actual.items() if k != "tensorbus"]
     beside = ("met" if own <= min(peers) else f"{own / min(peers):.2f} times") if own and peers else ""
-    cells = [f"{found[k]:.3f}" if k in found else "" for k in names]
+    cells = [f"{actual[k]:.3f}" if k in actual else "" for k in names]
     return f"| {name} | {' | '.join(cells)} | {unit} | {share} | {beside} |"
 
 

@@ -204,7 +204,7 @@ def their_ways() -> Iterator[Way]:
     yield Way("PyTorch, tensor parallel", partial(theirs, spread=split, split=True))
 
 
-def joined(chosen: argparse.Namespace) -> None:
+def join_torch_ranks(chosen: argparse.Namespace) -> None:
     """Make the ranks those of PyTorch, too."""
     import torch
 
@@ -273,7 +273,7 @@ def main() -> None:
     def ways() -> Iterator[Way]:
         yield from our_ways()
         if chosen.peer:
-            joined(chosen)
+            join_torch_ranks(chosen)
             yield from their_ways()
 
     for line in measured(ways(), chosen):

@@ -133,12 +133,12 @@ def _language_steps(device: str, sizes: Sizes, torch: Any) -> Iterator[Row]:
         return step
 
     name = f"GPT, {sizes.layers} layers of {sizes.width}, {sizes.batch}x{sizes.length}, bf16, AdamW"
-    for reads, said, asked in (
+    for reads, text, asked in (
         (False, "loss not read", f"eager at most {EAGER} times PyTorch's"),
         (True, "loss.item() returned", f"compiled at most {READ} times the row above"),
     ):
         calls = _ways(partial(step_of, reads=reads), device, torch)
-        yield Row(name=f"{name}, {said}", calls=calls, targets=asked)
+        yield Row(name=f"{name}, {text}", calls=calls, targets=asked)
 
 
 def _text(device: str, sizes: Sizes, torch: Any) -> Row:

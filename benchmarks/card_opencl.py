@@ -31,18 +31,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 }  # fmt: skip
 
 
-def milliseconds(run: Callable[..., Any], given: dict[str, list[Any]]) -> dict[str, float]:
+def milliseconds(run: Callable[..., Any], x: dict[str, list[Any]]) -> dict[str, float]:
     """Return the median milliseconds of a call on each device, by turns."""
-    times: dict[str, list[float]] = {device: [] for device in given}
+    times: dict[str, list[float]] = {device: [] for device in x}
     for turn in range(REPEATS + 2):
-        for device, values in given.items():
+        for device, values in x.items():
             begin = time.perf_counter()
             for _ in range(TOGETHER):
                 run(*values)
             tb.Device(device).synchronize()
             if turn > 1:
                 times[device].append(1e3 * (time.perf_counter() - begin) / TOGETHER)
-    return {device: statistics.median(found) for device, found in times.items()}
+    return {device: statistics.median(seconds) for device, seconds in times.items()}
 
 
 def main() -> None:
@@ -52,11 +52,11 @@ def main() -> None:
     options = parser.parse_args()
     lines = ["| what, float32 | cuda, ms each | opencl, ms each | speed of cuda's |", "|---|---|---|---|"]
     for name, (function, shapes) in CASES.items():
-        given = {d: [tb.randn(*shape, device=d) for shape in shapes] for d in ("cuda", "opencl")}
-        found = milliseconds(tb.compile(function), given)
-        share = found["cuda"] / found["opencl"]
+        named = {d: [tb.randn(*shape, device=d) for shape in shapes] for d in ("cuda", "opencl")}
+        times = milliseconds(tb.compile(function), named)
+        share = times["cuda"] / times["opencl"]
         met = "" if share >= TARGET else f", short of {TARGET:.0%}"
-        lines.append(f"| {name} | {found['cuda']:.3f} | {found['opencl']:.3f} | {share:.0%}{met} |")
+        lines.append(f"| {name} | {times['cuda']:.3f} | {times['opencl']:.3f} | {share:.0%}{met} |")
         print(lines[-1], flush=True)
     text = f"{tb.Device('opencl').properties.name}, {tb.Device('opencl').properties.driver}\n\n" + "\n".join(
         lines

@@ -153,10 +153,10 @@ def main() -> None:
     """Print the rows of cpu."""
     print("| | microseconds | ours / best peer |\n|---|---|---|")
     for name, calls in cases("cpu"):
-        found = microseconds(calls, repeats=9)
-        others = [t for who, t in found.items() if who not in ("tensorbus", "the kernel alone")]
-        ratio = f"{found['tensorbus'] / min(others):.2f}" if others else ""
-        print(f"| {name} | {', '.join(f'{who} {t:.1f}' for who, t in found.items())} | {ratio} |", flush=True)
+        times = microseconds(calls, repeats=9)
+        others = [t for who, t in times.items() if who not in ("tensorbus", "the kernel alone")]
+        ratio = f"{times['tensorbus'] / min(others):.2f}" if others else ""
+        print(f"| {name} | {', '.join(f'{who} {t:.1f}' for who, t in times.items())} | {ratio} |", flush=True)
 
 
 if __name__ == "__main__":

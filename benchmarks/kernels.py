@@ -72,14 +72,14 @@ def milliseconds(calls: dict[str, Callable[[], Any]], seconds: float = 0.5) -> d
                 times[name].append((time.perf_counter() - start) * 1e3)
         if min(map(len, times.values())) >= 60:
             break
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
 
 
 def _calls(
-    ours: Callable[[], Any], numpy: Callable[[], Any] | None, torch: Callable[[], Any] | None, found: Any
+    ours: Callable[[], Any], numpy: Callable[[], Any] | None, torch: Callable[[], Any] | None, actual: Any
 ) -> dict[str, Any]:
     """Return the peers that there are; ``torch`` counts only where it is ``found``."""
-    calls = {"ours": ours, "numpy": numpy, "torch": torch if found is not None else None}
+    calls = {"ours": ours, "numpy": numpy, "torch": torch if actual is not None else None}
     return {key: value for key, value in calls.items() if value is not None}
 
 
@@ -175,15 +175,15 @@ def _softmax(torch: Any, a: Any, x: Any, p: Any, axis: int) -> Iterator[Case]:
 
 def _reductions(torch: Any, a: Any, x: Any, p: Any, axis: int | None) -> Iterator[Case]:
     of = "all" if axis is None else f"axis {axis}"
-    given = () if axis is None else (axis,)
+    operand = () if axis is None else (axis,)
     yield f"sum, {of}", 1.0, _calls(
-        lambda: tb.sum(x, axis=axis), lambda: a.sum(axis), lambda: torch.sum(p, *given), torch
+        lambda: tb.sum(x, axis=axis), lambda: a.sum(axis), lambda: torch.sum(p, *operand), torch
     )  # fmt: skip
     yield f"max, {of}", 1.0, _calls(
-        lambda: tb.max(x, axis=axis), lambda: a.max(axis), lambda: torch.amax(p, *given), torch
+        lambda: tb.max(x, axis=axis), lambda: a.max(axis), lambda: torch.amax(p, *operand), torch
     )  # fmt: skip
     yield f"argmax, {of}", 1.0, _calls(
-        lambda: tb.argmax(x, axis=axis), lambda: a.argmax(axis), lambda: torch.argmax(p, *given), torch
+        lambda: tb.argmax(x, axis=axis), lambda: a.argmax(axis), lambda: torch.argmax(p, *operand), torch
     )  # fmt: skip
 
 

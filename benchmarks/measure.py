@@ -22,7 +22,7 @@ def microseconds(
     for _ in range(repeats):
         for name, function in functions.items():
             times[name].append(timeit.Timer(function).timeit(counts[name]) / counts[name])
-    return {name: statistics.median(found) * 1e6 for name, found in times.items()}
+    return {name: statistics.median(seconds) * 1e6 for name, seconds in times.items()}
 
 
 def peer_torch(threads: int) -> Any:

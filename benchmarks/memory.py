@@ -29,9 +29,9 @@ def run() -> list[dict[str, Any]]:
 def _row(device: str, report: list[dict[str, Any]]) -> dict[str, Any]:
     if not report or report[0].get("peak_bytes") is None:
         return {"device": device, "peak, MB": None, "counted": "did not run"}
-    found = report[0]
+    result = report[0]
     return {
         "device": device,
-        "peak, MB": round(found["peak_bytes"] / 1e6, 1),
-        "counted": found["memory_scope"],
+        "peak, MB": round(result["peak_bytes"] / 1e6, 1),
+        "counted": result["memory_scope"],
     }

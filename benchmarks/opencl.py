@@ -114,16 +114,16 @@ def _cases() -> Iterator[tuple[str, Call, int, float | None]]:
 
         return run
 
-    kept, read = 4 * SIZE, 8 * SIZE
-    yield "x + y", done(lambda: x + y), 3 * kept, TARGET
+    retained, read = 4 * SIZE, 8 * SIZE
+    yield "x + y", done(lambda: x + y), 3 * retained, TARGET
     yield "x * 2", done(lambda: x * 2.0), read, TARGET
     yield "exp", done(lambda: tb.exp(x)), read, TARGET
     yield "sigmoid", done(lambda: tb.sigmoid(x)), read, TARGET
-    yield "chain of 10 ops", done(chain), 5 * (read + 3 * kept), TARGET
+    yield "chain of 10 ops", done(chain), 5 * (read + 3 * retained), TARGET
     for axis in (None, 1, 0):
         of = "all" if axis is None else f"axis {axis}"
         for reduce in (tb.sum, tb.max, tb.mean, tb.argmax):
-            yield f"{reduce.__name__}, {of}", done(partial(reduce, x, axis=axis)), kept, TARGET
+            yield f"{reduce.__name__}, {of}", done(partial(reduce, x, axis=axis)), retained, TARGET
     yield "softmax, axis 1", done(lambda: tb.softmax(x, axis=1)), read, None
     yield "log_softmax, axis 1", done(lambda: tb.log_softmax(x, axis=1)), read, None
     yield "softmax, axis 0", done(lambda: tb.softmax(x, axis=0)), read, None
@@ -132,7 +132,7 @@ def _cases() -> Iterator[tuple[str, Call, int, float | None]]:
     yield "cumulative_sum, axis 1", done(lambda: tb.cumulative_sum(x, axis=1)), read, None
     yield "cumulative_sum, axis 0", done(lambda: tb.cumulative_sum(x, axis=0)), read, None
     yield "sort, 1-d", done(lambda: tb.sort(flat)), read, None
-    yield "argsort, 1-d", done(lambda: tb.argsort(flat)), kept + 8 * SIZE, None
+    yield "argsort, 1-d", done(lambda: tb.argsort(flat)), retained + 8 * SIZE, None
     yield "sort, rows", done(lambda: tb.sort(x, axis=1)), read, None
     yield "gather, 1-d", done(lambda: flat[places]), read + 8 * SIZE, None
     yield "scatter_add, 1-d", done(lambda: tb.scatter_add(zeros, 0, places, flat)), read + 8 * SIZE, None

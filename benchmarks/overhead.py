@@ -21,7 +21,7 @@ def cases() -> dict[str, dict[str, Callable[[], Any]]]:
     a, b = np.full(8, 1.5, np.float32), np.full(8, 2.5, np.float32)
     x, y = tb.asarray(a, device="cpu"), tb.asarray(b, device="cpu")
     g = tb.asarray(a, device="cpu").requires_grad_()
-    found: dict[str, dict[str, Callable[[], Any]]] = {
+    results: dict[str, dict[str, Callable[[], Any]]] = {
         "add": {"raw": lambda: np.add(a, b), "plain": lambda: tb.add(x, y), "gradient": lambda: tb.add(g, y)},
         "x + y": {"raw": lambda: a + b, "plain": lambda: x + y, "gradient": lambda: g + y},
         "multiply": {
@@ -46,8 +46,8 @@ def cases() -> dict[str, dict[str, Callable[[], Any]]]:
             "sum": (lambda: torch.sum(p), lambda: torch.sum(r)),
         }
         for name, (plain, gradient) in peers.items():
-            found[name] |= {"torch": plain, "torch gradient": gradient}
-    return found
+            results[name] |= {"torch": plain, "torch gradient": gradient}
+    return results
 
 
 def custom_op_row() -> dict[str, Any]:

@@ -58,7 +58,7 @@ def _rows(layers: str, build: Callable[[Any], Any], torch: Any, x: Any, mask: An
                 "input": f"{BATCH}x{LENGTH}x{WIDTH}",
                 "padding": f"{share:.0%}",
             }
-            row |= {f"{name} ms": round(found, 1) for name, found in times.items()}
+            row |= {f"{name} ms": round(value, 1) for name, value in times.items()}
             if "torch" in times:
                 row["ratio"] = round(times["tensorbus"] / times["torch"], 2)
             rows.append(row)
@@ -96,4 +96,4 @@ def _medians(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
             call()
             if number >= WARM:
                 times[name].append(1e3 * (time.perf_counter() - begin))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: statistics.median(seconds) for name, seconds in times.items()}

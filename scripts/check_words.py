@@ -6,6 +6,7 @@ Some are words that no line needs, others are plain English and wrong only as th
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -62,16 +63,16 @@ CLASSES: Final = {
     "Derivative": "BackwardProgram", "Bundle": "UpdateBatch", "Ready": "PreparedRun",
 }  # fmt: skip
 """Names of classes, each with what the field calls such a thing."""
-NAMES: Final = re.compile(
-    r"^ *(?:(?:async )?def )?_?(made|found|given|told|kept|brought|said)(?:\(|: [^=]+= | = )",
-    re.MULTILINE,
-)
-"""Names of functions and locals for which there is always a better one: what the thing is."""
+NAMES: Final = frozenset({"made", "found", "given", "told", "kept", "brought", "said"})
+"""Names of functions, arguments, locals and attributes for which there is always a better one: what it is."""
 _CLASS: Final = re.compile(rf"^ *class _*({'|'.join(CLASSES)})\b", re.MULTILINE)
 _SKIPPED: Final = (
-    "CHANGELOG.md", "docs/decisions/", "docs/glossary.md", "benchmarks/", "scripts/",
+    "CHANGELOG.md",
+    "docs/decisions/",
+    "docs/glossary.md",
+    "scripts/",
     "tests/core/lowering/test_target.py",
-)  # fmt: skip
+)
 _FORMER: Final = re.compile(r'^(@former_names\(|    )(\w+="\w+",?\s*)+\)?$')
 """A line of a table of former names, which are still taken."""
 
@@ -85,7 +86,7 @@ def findings() -> list[str]:
             continue
         text = (ROOT / name).read_text(encoding="utf-8")
         places += _in_lines(name, text)
-        if name.endswith(".py") and name.startswith(("core/", "backends/", "plugins/")):
+        if name.endswith(".py"):
             places += _in_names(name, text)
     return places
 
@@ -102,15 +103,30 @@ def _in_lines(name: str, text: str) -> Iterator[str]:
 
 
 def _in_names(name: str, text: str) -> Iterator[str]:
+    for line, bound in _bound_names(text):
+        yield f"{name}:{line}: a name {bound!r}: it may be a plan, a function, a message, a cache"
+    if not name.startswith(("core/", "backends/", "plugins/")):
+        return
     module = Path(name).stem.lstrip("_")
     if module in MODULES:
         yield f"{name}: a module {module!r}; the field says: {MODULES[module]}"
-    for match in NAMES.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        yield f"{name}:{line}: a name {match[1]!r}: it may be a plan, a function, a message, a cache"
     for match in _CLASS.finditer(text):
         line = text.count("\n", 0, match.start()) + 1
         yield f"{name}:{line}: a class {match[1]!r}; the field says: {CLASSES[match[1]]}"
+
+
+def _bound_names(text: str) -> Iterator[tuple[int, str]]:
+    """Return where one of ``NAMES`` is bound, also with an underscore before."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Name(id=bound, ctx=ast.Store()) | ast.Attribute(attr=bound, ctx=ast.Store()):
+                pass
+            case ast.arg(arg=bound) | ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound):
+                pass
+            case _:
+                continue
+        if bound.lstrip("_") in NAMES:
+            yield node.lineno, bound
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
     """Look for examples in docstrings of the packages only: in those of the tests that takes seconds."""
-    found = yield
-    return [one for one in found if not isinstance(one, DoctestModule)]
+    result = yield
+    return [one for one in result if not isinstance(one, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -84,8 +84,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         except ValueError as error:
             raise pytest.UsageError(f"--suite-shard: {error}") from None
         inside = [item for item in items if shard.holds(shard_name(item))]
-        kept = set(map(id, inside))
-        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        names = set(map(id, inside))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in names])
         items[:] = inside
 
 

@@ -23,17 +23,17 @@ def run(progress: Progress) -> list[dict[str, Any]]:
     wanted = os.environ.get("ROWS", "")
     rows = [row for row in ROWS if wanted in row.name]
     costs = [cost for cost in (*COSTS, *MEMORY) if wanted in cost.name]
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     task = progress.add_task("compiled", total=len(rows) + len(costs))
     if rows:
         with Measuring() as measuring:
             for row in rows:
                 progress.update(task, description=row.name)
-                found += measuring.measure(row)
+                actual += measuring.measure(row)
                 progress.advance(task)
     for cost in costs:
         progress.update(task, description=cost.name)
-        found.append(cost.measure())
+        actual.append(cost.measure())
         progress.advance(task)
     progress.remove_task(task)
-    return found
+    return actual

@@ -45,8 +45,8 @@ class Cost:
     def measure(self) -> dict[str, Any]:
         """Return the figures."""
         values = self.values()
-        found = {name: "-" if v is None else float(f"{v:.3g}") for name, v in values.items()}
-        row = {"row": self.name, "unit": self.unit, **found, "asked": self.asked}
+        results = {name: "-" if v is None else float(f"{v:.3g}") for name, v in values.items()}
+        row = {"row": self.name, "unit": self.unit, **results, "asked": self.asked}
         return row if values.get(OURS) is None else {**row, "met": self.met(values)}
 
 
@@ -62,48 +62,48 @@ def asked(name: str, row: str, options: dict[str, Any], folder: str) -> dict[str
         return None
     if done.returncode:
         return None
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    results: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 @cache
 def _as_installed() -> None:
     """Compile the Python sources of what is measured, as installing packages does."""
     for name in ("tensorbus", "tensorbus_cpu", "benchmarks"):
-        found = importlib.util.find_spec(name)
-        for folder in (found.submodule_search_locations or ()) if found is not None else ():
+        module_spec = importlib.util.find_spec(name)
+        for folder in (module_spec.submodule_search_locations or ()) if module_spec is not None else ():
             compileall.compile_dir(folder, quiet=2)
 
 
 def _cold(row: str, options: dict[str, Any], what: str) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
+    results: dict[str, float | None] = {}
     for name in PEERS:
         with tempfile.TemporaryDirectory() as folder:
-            said = asked(name, row, options, folder)
-        found[name] = None if said is None else said[what]
-    return found
+            message = asked(name, row, options, folder)
+        results[name] = None if message is None else message[what]
+    return results
 
 
 def _warm(row: str, options: dict[str, Any]) -> dict[str, float | None]:
     """Return milliseconds of the first call in a second process."""
-    found: dict[str, float | None] = {}
+    results: dict[str, float | None] = {}
     for name in PEERS:
         with tempfile.TemporaryDirectory() as folder:
             asked(name, row, options, folder)
-            said = [asked(name, row, options, folder) for _ in range(3)]
-        times = [1e3 * s["compile"] for s in said if s is not None]
-        found[name] = statistics.median(times) if times else None
-    return found
+            messages = [asked(name, row, options, folder) for _ in range(3)]
+        times = [1e3 * s["compile"] for s in messages if s is not None]
+        results[name] = statistics.median(times) if times else None
+    return results
 
 
 def _deep() -> dict[str, float | None]:
     """Return the compile time of 24 layers, as a multiple of that of one."""
     one, many = (_cold("gpt", {**SLIM, "layers": n}, "compile") for n in (1, 24))
-    found: dict[str, float | None] = {}
+    results: dict[str, float | None] = {}
     for name in PEERS:
         a, b = one[name], many[name]
-        found[name] = None if a is None or b is None else b / a
-    return found
+        results[name] = None if a is None or b is None else b / a
+    return results
 
 
 def _under(limit: float) -> Callable[[dict[str, float | None]], bool]:

@@ -42,24 +42,24 @@ class Measuring:
         for peer in self.peers:
             if not row.opencl and peer.spec.name in (OPENCL, OPENCL_LOOP):
                 continue
-            said = peer.ask("load", row=row.call, options=row.options)
-            if "missing" in said:
-                missing[peer.spec.name] = said["missing"]
-            elif said["once"] > SLOW:
-                slow[peer.spec.name] = said["once"]
+            message = peer.ask("load", row=row.call, options=row.options)
+            if "missing" in message:
+                missing[peer.spec.name] = message["missing"]
+            elif message["once"] > SLOW:
+                slow[peer.spec.name] = message["once"]
             else:
                 loaded.append(peer)
         idle = {**_times(loaded), **slow}
-        found = [_figures(row, row.name, idle)]
+        results = [_figures(row, row.name, idle)]
         if OURS in missing:
-            found[0]["note"] = f"tensorbus: {missing[OURS]}"
+            results[0]["note"] = f"tensorbus: {missing[OURS]}"
         if row.busy:
             with spinning(2):
                 busy = _times(loaded)
-            found.append(_degraded(row, idle, busy))
+            results.append(_degraded(row, idle, busy))
         for peer in self.peers:
             peer.ask("drop")
-        return found
+        return results
 
 
 def _times(peers: list[Peer]) -> dict[str, float]:
@@ -68,12 +68,12 @@ def _times(peers: list[Peer]) -> dict[str, float]:
     for turn in range(ROUNDS):
         order = peers[turn % max(len(peers), 1) :] + peers[: turn % max(len(peers), 1)]
         for peer in order:
-            found = samples[peer.spec.name]
-            if len(found) > 1 and sum(found) > ENOUGH and max(found) > TURN:
+            result = samples[peer.spec.name]
+            if len(result) > 1 and sum(result) > ENOUGH and max(result) > TURN:
                 continue
             time.sleep(PAUSE)
-            found += peer.ask("time", seconds=TURN).get("samples", [])
-    return {name: statistics.median(found) for name, found in samples.items() if found}
+            result += peer.ask("time", seconds=TURN).get("samples", [])
+    return {name: statistics.median(seconds) for name, seconds in samples.items() if seconds}
 
 
 def _figures(row: Row, name: str, times: dict[str, float]) -> dict[str, Any]:

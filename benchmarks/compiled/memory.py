@@ -27,7 +27,7 @@ PATIENCE: Final = 1800.0
 
 def peaks() -> dict[str, float | None]:
     """Return each peer's peak in MB; None where it is not there."""
-    found: dict[str, float | None] = {}
+    results: dict[str, float | None] = {}
     for name, (module, variant) in PEERS.items():
         command = [sys.executable, "-m", "benchmarks.compiled.memory", module, variant, json.dumps(WHOLE)]
         with tempfile.TemporaryDirectory() as folder:
@@ -36,9 +36,9 @@ def peaks() -> dict[str, float | None]:
                 done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE)
             except subprocess.TimeoutExpired:
                 done = None
-        said = done.stdout.splitlines() if done is not None and done.returncode == 0 else []
-        found[name] = float(said[-1]) if said else None
-    return found
+        message = done.stdout.splitlines() if done is not None and done.returncode == 0 else []
+        results[name] = float(message[-1]) if message else None
+    return results
 
 
 def _met(values: dict[str, float | None]) -> bool:
@@ -56,8 +56,8 @@ MEMORY = (
 
 def _peak() -> float:
     """Return the most memory that this process had since the count was set back, in MB."""
-    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
-    return int(found[1]) / 1024 if found is not None else float("nan")
+    match = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(match[1]) / 1024 if match is not None else float("nan")
 
 
 def main() -> None:

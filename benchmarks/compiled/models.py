@@ -44,8 +44,8 @@ def block_class(of: Library) -> type[Any]:
             batch, length, width = x.shape
             parts = of.arrays.reshape(self.mix(x), (batch, length, 3, self.heads, width // self.heads))
             q, k, v = of.unbind(of.permute(parts, (2, 0, 3, 1, 4)))
-            found = of.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return self.out(of.arrays.reshape(of.permute(found, (0, 2, 1, 3)), (batch, length, width)))
+            out = of.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(of.arrays.reshape(of.permute(out, (0, 2, 1, 3)), (batch, length, width)))
 
         def forward(self, x: Any) -> Any:
             x = x + self.attend(self.before(x))

@@ -62,8 +62,8 @@ class Peer:
         if not line:
             self.why = "its process ended"
             return {"missing": self.why}
-        found: dict[str, Any] = json.loads(line)
-        return found
+        results: dict[str, Any] = json.loads(line)
+        return results
 
     def stop(self) -> None:
         """End the process."""

@@ -19,7 +19,7 @@ def environment(keeps: bool) -> dict[str, str]:
     count = str(THREADS)
     names = "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS NUMBA_NUM_THREADS"
     own = {name: value for name, value in os.environ.items() if name not in PINS.split()}
-    found = {**own, **dict.fromkeys(names.split(), count), "TENSORBUS_NUM_THREADS": count}
-    found |= {"NPROC": count, "NUMEXPR_MAX_THREADS": count, "PYTHONWARNINGS": "ignore"}
-    found["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=true"
-    return found | ({"GLIBC_TUNABLES": MALLOC} if keeps else {})
+    results = {**own, **dict.fromkeys(names.split(), count), "TENSORBUS_NUM_THREADS": count}
+    results |= {"NPROC": count, "NUMEXPR_MAX_THREADS": count, "PYTHONWARNINGS": "ignore"}
+    results["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=true"
+    return results | ({"GLIBC_TUNABLES": MALLOC} if keeps else {})

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-LEAST = 2e-3
+MIN_SAMPLE_SECONDS = 2e-3
 """Seconds that one sample takes at least: quick calls are made many times for one."""
 SLOW = 1.0
 """Seconds from which on the second call, the first after compiling, is all that is measured."""
@@ -38,9 +38,9 @@ class Work:
         first, once = self._sample(1), self._sample(1)
         if once < SLOW:
             once = min(once, *(self._sample(1) for _ in range(2)))
-        if once < LEAST:
-            once = self._sample(max(int(LEAST / once), 1))
-        self.count = max(int(LEAST / once), 1)
+        if once < MIN_SAMPLE_SECONDS:
+            once = self._sample(max(int(MIN_SAMPLE_SECONDS / once), 1))
+        self.count = max(int(MIN_SAMPLE_SECONDS / once), 1)
         return {"first": first, "once": once}
 
     def time(self, seconds: float) -> dict[str, Any]:
@@ -74,17 +74,17 @@ def main() -> None:
     module, variant = sys.argv[1:]
     try:
         work = Work(importlib.import_module(f"benchmarks.compiled.peers.{module}").Peer(variant))
-        said: dict[str, Any] = {"ready": True}
+        answer: dict[str, Any] = {"ready": True}
     except Exception as error:
-        said = {"missing": f"{type(error).__name__}: {error}"}
-    print(json.dumps(said), file=answers, flush=True)
+        answer = {"missing": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer), file=answers, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
         try:
-            said = getattr(work, asked.pop("do"))(**asked)
+            answer = getattr(work, asked.pop("do"))(**asked)
         except Exception as error:
-            said = {"missing": f"{type(error).__name__}: {error}"}
-        print(json.dumps(said), file=answers, flush=True)
+            answer = {"missing": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":

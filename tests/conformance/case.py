@@ -46,6 +46,6 @@ def trial(name: str, device: str, dtype: DType, sample: Sample) -> Trial:
     fills = tuple(kit.Fill(shape=a.shape, dtype=_NAMES[np.dtype(a.dtype)]) for a in sample.operands)
     args: tuple[Any, ...] = ([*fills],) if sample.listed else fills
     call = kit.Sample(args=(*args, *sample.args), kwargs=sample.attrs)
-    made = Trial(op=table[name], device=device, dtype=dtype, sample=call, place=0)
-    made.__dict__["arrays"] = list(sample.operands)
-    return made
+    trial = Trial(op=table[name], device=device, dtype=dtype, sample=call, place=0)
+    trial.__dict__["arrays"] = list(sample.operands)
+    return trial

@@ -12,7 +12,7 @@ from installed import available, missing_dtype, reasons
 
 
 def _chosen(config: pytest.Config) -> list[str]:
-    asked = [name for given in config.getoption("--device") or () for name in given.split(",")]
+    asked = [name for operand in config.getoption("--device") or () for name in operand.split(",")]
     wrong = {name: reasons().get(name, "not installed") for name in asked if name not in available()}
     if wrong:
         raise pytest.UsageError(f"--device: {'; '.join(f'{name}: {why}' for name, why in wrong.items())}")

@@ -28,27 +28,27 @@ def case(arity: int, kinds: Kind | tuple[Kind, ...] = "any") -> Case:
     each = (kinds,) * arity if isinstance(kinds, str) else kinds
 
     def samples(draw: Draw, dtype: DType) -> Sample:
-        found = draw(broadcastable(arity))
-        return Sample(tuple(draw(arrays(s, dtype, k)) for s, k in zip(found, each, strict=True)))
+        result = draw(broadcastable(arity))
+        return Sample(tuple(draw(arrays(s, dtype, k)) for s, k in zip(result, each, strict=True)))
 
     return Case(samples=samples)
 
 
 def _shift_samples(draw: Draw, dtype: DType) -> Sample:
-    found = draw(broadcastable(2))
-    y = draw(arrays(found[1], dtype))
-    return Sample((draw(arrays(found[0], dtype)), np.where(y < 0, 5, y).astype(y.dtype)))
+    result = draw(broadcastable(2))
+    y = draw(arrays(result[1], dtype))
+    return Sample((draw(arrays(result[0], dtype)), np.where(y < 0, 5, y).astype(y.dtype)))
 
 
 def _where_samples(draw: Draw, dtype: DType) -> Sample:
-    found = draw(broadcastable(3))
-    return Sample((draw(arrays(found[0], dt.bool_)), *(draw(arrays(s, dtype)) for s in found[1:])))
+    result = draw(broadcastable(3))
+    return Sample((draw(arrays(result[0], dt.bool_)), *(draw(arrays(s, dtype)) for s in result[1:])))
 
 
 def _cast_samples(draw: Draw, dtype: DType) -> Sample:
-    (found,) = draw(broadcastable(1))
+    (result,) = draw(broadcastable(1))
     targets = [d for d in dt.ALL if d.is_complex or d is dt.bool_ or not dtype.is_complex]
-    return Sample((draw(arrays(found, dtype)),), args=(draw(st.sampled_from(targets)),))
+    return Sample((draw(arrays(result, dtype)),), args=(draw(st.sampled_from(targets)),))
 
 
 def _power_samples(draw: Draw, dtype: DType) -> Sample:

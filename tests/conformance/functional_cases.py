@@ -35,9 +35,9 @@ class Drawn:
         """Return the array."""
         rng = np.random.default_rng(zlib.crc32(seed.encode()))
         if self.yes:
-            found = rng.random(self.shape) < 0.6
-            found[..., 0] = True
-            return found
+            result = rng.random(self.shape) < 0.6
+            result[..., 0] = True
+            return result
         if self.whole:
             return rng.integers(int(self.low), int(self.high), self.shape)
         return rng.uniform(self.low, self.high, self.shape).astype(np.float32)

@@ -19,15 +19,15 @@ OWED: Final = frozenset({dt.bool_, dt.int64, dt.float32, dt.uint32, dt.uint64})
 
 @cache
 def _probed() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
+    results: dict[str, str | None] = {}
     for name in plugins.known_types():
         try:
             plugins.backend(name)
         except (DeviceError, PluginError) as error:
-            found[name] = str(error)
+            results[name] = str(error)
         else:
-            found[name] = None
-    return found
+            results[name] = None
+    return results
 
 
 def available() -> list[str]:
@@ -57,6 +57,6 @@ def dtypes(device: str) -> frozenset[DType]:
 
 def missing_dtype(device: str, error: tb.UnsupportedDtypeError) -> DType | None:
     """Return the dtype that ``error`` says ``device`` lacks, where the device may lack it and does."""
-    found = re.search(rf"\b{re.escape(device)}:\d+ has no (\w+)", str(error))
-    dtype = dt.BY_NAME.get(found[1]) if found else None
+    match = re.search(rf"\b{re.escape(device)}:\d+ has no (\w+)", str(error))
+    dtype = dt.BY_NAME.get(match[1]) if match else None
     return None if dtype is None or dtype in OWED or dtype in dtypes(device) else dtype

@@ -17,8 +17,8 @@ from samples import Array, arrays, broadcastable, native, numbers, shapes
 
 
 def _broadcast_samples(draw: Draw, dtype: DType) -> Sample:
-    given, other = draw(broadcastable(2))
-    return Sample((draw(arrays(given, dtype)),), {"shape": np.broadcast_shapes(given, other)})
+    operand, other = draw(broadcastable(2))
+    return Sample((draw(arrays(operand, dtype)),), {"shape": np.broadcast_shapes(operand, other)})
 
 
 def _reshape_samples(draw: Draw, dtype: DType) -> Sample:
@@ -63,19 +63,19 @@ def _pad_samples(draw: Draw, dtype: DType) -> Sample:
     x = draw(arrays(shapes(), dtype))
     low, high = (tuple(draw(st.integers(0, 3)) for _ in x.shape) for _ in range(2))
     value = draw(numbers(dtype))
-    kept = np.asarray(value, np.float64).astype(native(dtype)) if dtype.is_floating else value
-    return Sample((x,), {"low": low, "high": high, "value": float(kept) if dtype.is_floating else value})
+    retained = np.asarray(value, np.float64).astype(native(dtype)) if dtype.is_floating else value
+    return Sample((x,), {"low": low, "high": high, "value": float(retained) if dtype.is_floating else value})
 
 
 def _concat_samples(draw: Draw, dtype: DType) -> Sample:
     shape = draw(shapes(1))
     axis = draw(st.integers(-len(shape), len(shape) - 1))
-    found = []
+    results = []
     for _ in range(draw(st.integers(1, 3))):
         one = list(shape)
         one[axis] = draw(st.integers(0, 3))
-        found.append(draw(arrays(tuple(one), dtype)))
-    return Sample(tuple(found), {"axis": axis}, listed=True)
+        results.append(draw(arrays(tuple(one), dtype)))
+    return Sample(tuple(results), {"axis": axis}, listed=True)
 
 
 def _windows_of(draw: Draw) -> tuple[tuple[int, ...], dict[str, Any]]:
@@ -98,8 +98,8 @@ def _fold_samples(draw: Draw, dtype: DType) -> Sample:
     size = tuple(
         draw(st.integers(1, 1 + (n - 1) // d)) for n, d in zip(shape[-rank:], attrs["dilation"], strict=True)
     )
-    given = windows(np.zeros(shape), size, **attrs).shape
-    return Sample((draw(arrays(given, dtype, "small")),), {"shape": shape[-rank:], **attrs})
+    operand = windows(np.zeros(shape), size, **attrs).shape
+    return Sample((draw(arrays(operand, dtype, "small")),), {"shape": shape[-rank:], **attrs})
 
 
 def _gather_samples(draw: Draw, dtype: DType) -> Sample:

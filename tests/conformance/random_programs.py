@@ -64,11 +64,11 @@ class Program:
     shown: list[int] = field(default_factory=list)
     gradients: bool = False
 
-    def run(self, *given: Any) -> tuple[Any, ...]:
+    def run(self, *args: Any) -> tuple[Any, ...]:
         """Return the results, and the gradients of the inputs of floats where these are wanted."""
-        given = tuple(x.clone() for x in given)
-        leaves = [x.requires_grad_() for x in given if self.gradients and x.dtype.is_floating]
-        values = [x.clone() for x in given] if leaves else list(given)  # leaves refuse writes
+        args = tuple(x.clone() for x in args)
+        leaves = [x.requires_grad_() for x in args if self.gradients and x.dtype.is_floating]
+        values = [x.clone() for x in args] if leaves else list(args)  # leaves refuse writes
         for _, step, numbers in self.steps:
             values.append(step(*[values[k] for k in numbers]))
         results = [values[k] for k in self.shown]
@@ -103,19 +103,19 @@ class _Drawing:
 
     def pick(self, fits: Callable[[Any], bool] = lambda x: True) -> int | None:
         """Return the number of a value of floats, of the later ones more often."""
-        found = [k for k, x in enumerate(self.values) if x.dtype.is_floating and x.size and fits(x)]
-        return found[-1 - min(int(self.random.expovariate(0.3)), len(found) - 1)] if found else None
+        results = [k for k, x in enumerate(self.values) if x.dtype.is_floating and x.size and fits(x)]
+        return results[-1 - min(int(self.random.expovariate(0.3)), len(results) - 1)] if results else None
 
     def add(self, text: str, op: Op, *numbers: int | None) -> None:
         """Add a step, if there are operands for it and its result is not too large."""
-        given = [k for k in numbers if k is not None]
-        if len(given) < len(numbers):
+        operands = [k for k in numbers if k is not None]
+        if len(operands) < len(numbers):
             return
-        made = op(*[self.values[k] for k in given])
-        if made.size <= MAX_ELEMENTS and made.ndim < 5:
-            self.program.steps.append((text, op, tuple(given)))
-            self.values.append(made)
-        elif any(made is self.values[k] for k in given):
+        result = op(*[self.values[k] for k in operands])
+        if result.size <= MAX_ELEMENTS and result.ndim < 5:
+            self.program.steps.append((text, op, tuple(operands)))
+            self.values.append(result)
+        elif any(result is self.values[k] for k in operands):
             raise AssertionError("a change in place keeps sizes")
 
     def axis(self, k: int | None) -> int:
@@ -255,8 +255,8 @@ def drawn(seed: int, dtype: str = "float64") -> tuple[Program, list[Any]]:
     drawing = _Drawing(seed, dtype)
     for _ in range(drawing.random.randint(8, 30)):
         drawing.draw()
-    program, made = drawing.program, range(len(drawing.inputs), len(drawing.values))
-    few = drawing.random.sample(made, min(len(made), drawing.random.randint(1, 5)))
-    program.shown = sorted({*few, made[-1]})
+    program, result = drawing.program, range(len(drawing.inputs), len(drawing.values))
+    few = drawing.random.sample(result, min(len(result), drawing.random.randint(1, 5)))
+    program.shown = sorted({*few, result[-1]})
     program.gradients = drawing.random.random() < 0.4
     return program, drawing.inputs

@@ -40,8 +40,8 @@ def shapes(low: int = 0, high: int = 3, least: int = 0) -> st.SearchStrategy[tup
 
 def broadcastable(count: int) -> st.SearchStrategy[tuple[tuple[int, ...], ...]]:
     """Draw ``count`` shapes that broadcast together; some without elements, some without axes."""
-    found = hnp.mutually_broadcastable_shapes(num_shapes=count, min_side=0, max_side=4, max_dims=3)
-    return found.map(lambda s: s.input_shapes)
+    shapes = hnp.mutually_broadcastable_shapes(num_shapes=count, min_side=0, max_side=4, max_dims=3)
+    return shapes.map(lambda s: s.input_shapes)
 
 
 def numbers(dtype: DType, kind: Kind = "any") -> st.SearchStrategy[Any]:
@@ -86,8 +86,8 @@ def arrays(
 ) -> st.SearchStrategy[Array]:
     """Draw arrays of NumPy's equal of ``dtype``."""
     drawn = np.dtype(np.float64) if dtype in SMALL_FLOATS or dtype is dt.float16 else native(dtype)
-    found = hnp.arrays(drawn, shape, elements=numbers(dtype, kind), fill=st.nothing())
-    return found.map(lambda a: a.astype(native(dtype)))
+    result = hnp.arrays(drawn, shape, elements=numbers(dtype, kind), fill=st.nothing())
+    return result.map(lambda a: a.astype(native(dtype)))
 
 
 Layout = Literal["packed", "flipped", "permuted", "strided"]

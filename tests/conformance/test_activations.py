@@ -58,31 +58,31 @@ SLOPES: dict[str, tuple[float, ...]] = {
 }
 
 
-def assert_near(found: tb.Tensor, expected: Any) -> None:
+def assert_near(actual: tb.Tensor, expected: Any) -> None:
     """Check float32 results of a few ops, whose operands are about 1 where they cancel."""
     exact = np.asarray(expected)
     size = 1 + np.abs(np.where(np.isfinite(exact), exact, 0))
-    assert_within(found.detach().numpy(), exact, gamma(4, "float32") * size)
+    assert_within(actual.detach().numpy(), exact, gamma(4, "float32") * size)
 
 
 @pytest.mark.parametrize("name", VALUES)
 def test_values(device: str, name: str) -> None:
     function, expected = VALUES[name]
-    found = function(tb.asarray(PLACES, device=device))
-    assert_near(found, expected)
+    actual = function(tb.asarray(PLACES, device=device))
+    assert_near(actual, expected)
 
 
 @pytest.mark.parametrize("name", SLOPES)
 def test_slopes(device: str, name: str) -> None:
     x = tb.asarray(PLACES, device=device).requires_grad_()
-    (found,) = tb.grad(VALUES[name][0](x).sum(), x)
-    assert_near(found, SLOPES[name])
+    (grads,) = tb.grad(VALUES[name][0](x).sum(), x)
+    assert_near(grads, SLOPES[name])
 
 
 def test_selu_is_a_scaled_elu(device: str) -> None:
-    found = F.selu(tb.asarray([-INF, -1.0, 0.0, 2.0], device=device))
+    result = F.selu(tb.asarray([-INF, -1.0, 0.0, 2.0], device=device))
     scale, alpha = 1.0507009873554805, 1.6732632423543772
-    assert_near(found, [-scale * alpha, scale * alpha * math.expm1(-1), 0, 2 * scale])
+    assert_near(result, [-scale * alpha, scale * alpha * math.expm1(-1), 0, 2 * scale])
 
 
 def test_glu_gates_one_half_by_the_other(device: str) -> None:

@@ -12,11 +12,11 @@ from error_bounds import assert_within, gamma, stored
 
 def shares(n: int, m: int) -> np.ndarray:
     """Return how much of each of ``m`` outputs each of ``n`` elements is."""
-    found = np.zeros((m, n))
+    x = np.zeros((m, n))
     for i in range(m):
         first, end = i * n // m, -(-(i + 1) * n // m)
-        found[i, first:end] = 1 / (end - first)
-    return found
+        x[i, first:end] = 1 / (end - first)
+    return x
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -32,14 +32,14 @@ def test_means_and_gradients(kind, size, compiled, device) -> None:
     def pool(x):
         return nn.functional.adaptive_avg_pool2d(x, size)
 
-    given = tb.asarray(x, device=device).requires_grad_()
-    made = (tb.compile(pool) if compiled else pool)(given)
-    made.sum().backward()
-    assert made.dtype == given.dtype
+    actual = tb.asarray(x, device=device).requires_grad_()
+    result = (tb.compile(pool) if compiled else pool)(actual)
+    result.sum().backward()
+    assert result.dtype == actual.dtype
     # Means of rows and then of columns, each stored.
     sizes = np.einsum("nchw,ih,jw->ncij", abs(x.astype("f8")), rows, columns)
     wanted = np.einsum("nchw,ih,jw->ncij", x.astype("f8"), rows, columns)
-    assert_within(made.numpy(), wanted, gamma(8 + 12, "float32") * sizes + 2 * stored(sizes, kind))
+    assert_within(result.numpy(), wanted, gamma(8 + 12, "float32") * sizes + 2 * stored(sizes, kind))
     back = np.broadcast_to(np.einsum("ih,jw->hw", rows, columns), x.shape)
     # An element is in two outputs along each axis at most.
-    assert_within(given.grad.numpy(), back, gamma(8, "float32") * back + 4 * stored(back, kind))
+    assert_within(actual.grad.numpy(), back, gamma(8, "float32") * back + 4 * stored(back, kind))

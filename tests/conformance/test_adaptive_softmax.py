@@ -30,7 +30,7 @@ def expected(layer, x):
     return np.concatenate(parts, axis=1)
 
 
-def made(device, **settings):
+def layer_and_input(device, **settings):
     tb.manual_seed(1)
     layer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, CLASSES, CUTOFFS, 2.0, device=device, **settings)
     return layer, np.random.default_rng(2).standard_normal((9, WIDTH)).astype(np.float32)
@@ -40,67 +40,67 @@ def made(device, **settings):
 @pytest.mark.parametrize("head_bias", [False, True])
 @pytest.mark.parametrize("target", [[0, 29, 4, 10, 19, 3, 9, 20, 1], [0, 1, 2, 3, 0, 1, 2, 3, 0], [25] * 9])
 def test_log_probabilities_of_targets_and_the_loss(target, head_bias, compiled, device) -> None:
-    layer, x = made(device, head_bias=head_bias)
+    layer, x = layer_and_input(device, head_bias=head_bias)
     run = tb.compile(layer) if compiled else layer
     wanted = expected(layer, x)
-    given, classes = tb.asarray(x, device=device), tb.asarray(target, device=device)
+    operand, classes = tb.asarray(x, device=device), tb.asarray(target, device=device)
     for _ in range(2):
-        out = run(given, classes)
+        out = run(operand, classes)
         chosen = wanted[np.arange(9), target]
         assert_within(out.output.detach().numpy(), chosen, ROUNDED * abs(chosen).max())
         assert_within(out.loss.item(), -chosen.mean(), ROUNDED * abs(chosen).max())
 
 
 def test_all_probabilities_and_predictions(device) -> None:
-    layer, x = made(device, head_bias=True)
+    layer, x = layer_and_input(device, head_bias=True)
     with tb.no_grad():
         layer.head.bias.rebind(tb.asarray([0.0] * 4 + [0.5, 0.0, 0.0], device=device))
-    wanted, given = expected(layer, x), tb.asarray(x, device=device)
-    found = layer.log_prob(given).detach().numpy()
-    assert_within(found, wanted, ROUNDED * abs(wanted).max())
-    assert_within(np.exp(found.astype("f8")).sum(1), np.ones(9), ROUNDED * abs(wanted).max())
-    found = layer.predict(given)
+    wanted, operand = expected(layer, x), tb.asarray(x, device=device)
+    actual = layer.log_prob(operand).detach().numpy()
+    assert_within(actual, wanted, ROUNDED * abs(wanted).max())
+    assert_within(np.exp(actual.astype("f8")).sum(1), np.ones(9), ROUNDED * abs(wanted).max())
+    actual = layer.predict(operand)
     scores = x.astype(np.float64) @ layer.head.weight.numpy().T + layer.head.bias.numpy()
     short = scores.argmax(1)
     assert (short < CUTOFFS[0]).any()
     assert (short >= CUTOFFS[0]).any()
-    assert found.tolist() == np.where(short < CUTOFFS[0], short, wanted.argmax(1)).tolist()
-    assert not found.requires_grad
+    assert actual.tolist() == np.where(short < CUTOFFS[0], short, wanted.argmax(1)).tolist()
+    assert not actual.requires_grad
 
 
 def test_one_example(device) -> None:
-    layer, x = made(device)
-    given = tb.asarray(x, device=device)
-    whole = layer(given, tb.asarray([7] * 9, device=device)).output
-    one = layer(given[2], tb.asarray(7, device=device))
+    layer, x = layer_and_input(device)
+    operand = tb.asarray(x, device=device)
+    whole = layer(operand, tb.asarray([7] * 9, device=device)).output
+    one = layer(operand[2], tb.asarray(7, device=device))
     assert one.output.shape == ()
     assert_within(one.output.item(), whole[2].item(), 2 * ROUNDED * abs(whole[2].item()))
-    assert layer.predict(given[2]).item() == layer.predict(given)[2].item()
+    assert layer.predict(operand[2]).item() == layer.predict(operand)[2].item()
 
 
 def test_gradients_are_those_of_the_plain_softmax(device) -> None:
-    layer, x = made(device)
+    layer, x = layer_and_input(device)
     target = tb.asarray([0, 29, 4, 10, 19, 3, 9, 20, 1], device=device)
-    given = tb.asarray(x, device=device).requires_grad_()
-    layer(given, target).loss.backward()
-    got = [given.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())]
-    given.grad = None
+    actual = tb.asarray(x, device=device).requires_grad_()
+    layer(actual, target).loss.backward()
+    got = [actual.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())]
+    actual.grad = None
     layer.zero_grad()
-    nn.functional.nll_loss(layer.log_prob(given), target).backward()
-    wanted = [given.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())]
+    nn.functional.nll_loss(layer.log_prob(actual), target).backward()
+    wanted = [actual.grad.numpy(), *(p.grad.numpy() for p in layer.parameters())]
     for a, b in zip(got, wanted, strict=True):
         assert_within(a, b, 2 * ROUNDED * abs(b).max())
 
 
 @pytest.mark.parametrize("target", [[-1] * 9, [30] + [0] * 8, [5] * 8 + [100]])
 def test_targets_that_are_no_classes(target, device) -> None:
-    layer, x = made(device)
+    layer, x = layer_and_input(device)
     with pytest.raises(tb.IndexingError, match="from 0 to 29"):
         layer(tb.asarray(x, device=device), tb.asarray(target, device=device))
 
 
 def test_shapes_that_do_not_fit(device) -> None:
-    layer, x = made(device)
+    layer, x = layer_and_input(device)
     for rows in ([1, 2], 3, [[1]] * 9):
         with pytest.raises(tb.ShapeError, match="targets"):
             layer(tb.asarray(x, device=device), tb.asarray(rows, device=device))

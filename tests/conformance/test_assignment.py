@@ -14,13 +14,13 @@ from tensorbus.ops.definition import table
 
 def test_what_is_assigned_during_an_assignment_is_kept(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = tb.zeros((3,), device=device)
-    made: list[Any] = []
+    results: list[Any] = []
     run = table.run
 
     def interrupted(*what: Any) -> Any:
         out = run(*what)
-        if not made:  # here another thread gets its turn
-            made.append(out)
+        if not results:  # here another thread gets its turn
+            results.append(out)
             x[2] = 7.0
         return out
 

@@ -189,12 +189,12 @@ def test_explain_tells_of_every_backend(device: str, capsys: pytest.CaptureFixtu
         tb.explain(F.scaled_dot_product_attention, x, x, x, tb.ones((8, 8), device=device))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith(": by MATH")
-    said = {line.split()[1]: " ".join(line.split()[4:]) for line in lines[1:6]}
-    assert list(said)[:3] == ["MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION"]
-    assert said["MATH"] == "taken"
-    assert said["FLASH_ATTENTION"].startswith("not taken: it takes no attn_mask that is a tensor")
-    assert said["EFFICIENT_ATTENTION"].startswith("not taken: comes later")
-    assert said["OVERRIDEABLE"].startswith("not taken: ")
+    answer = {line.split()[1]: " ".join(line.split()[4:]) for line in lines[1:6]}
+    assert list(answer)[:3] == ["MATH", "FLASH_ATTENTION", "EFFICIENT_ATTENTION"]
+    assert answer["MATH"] == "taken"
+    assert answer["FLASH_ATTENTION"].startswith("not taken: it takes no attn_mask that is a tensor")
+    assert answer["EFFICIENT_ATTENTION"].startswith("not taken: comes later")
+    assert answer["OVERRIDEABLE"].startswith("not taken: ")
     for wrong in ([], ["math"], SDPBackend.ERROR):
         with pytest.raises(tb.ArgumentError, match="sdpa_kernel"):
             sdpa_kernel(wrong)  # type: ignore[arg-type]
@@ -267,8 +267,8 @@ def test_no_mask_and_no_scores_are_in_memory_as_a_whole(device: str, mask: str) 
 def test_a_causal_bias_is_its_mask_for_whoever_asks() -> None:
     bias = causal_lower_right(3, 5)
     mask = lower(3, 5)
-    for found in (bias, ~~bias, bias & True, bias.materialize("cpu"), tb.asarray(bias), bias.to("cpu")):
-        assert np.array_equal(np.asarray(found.tolist()), mask)
+    for value in (bias, ~~bias, bias & True, bias.materialize("cpu"), tb.asarray(bias), bias.to("cpu")):
+        assert np.array_equal(np.asarray(value.tolist()), mask)
     assert bias[0].tolist() == mask[0].tolist()
     assert (bias.shape, bias.ndim, bias.dtype, len(bias)) == ((3, 5), 2, tb.bool, 3)
     assert bias == causal_lower_right(3, 5) != causal_upper_left(3, 5)

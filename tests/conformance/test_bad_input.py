@@ -180,10 +180,10 @@ NEED_UINT8 = {"a scalar below zero", "a padding that does not fit"}
 
 
 def _deep(depth: int) -> Any:
-    found: Any = 1
+    count: Any = 1
     for _ in range(depth):
-        found = [found]
-    return found
+        count = [count]
+    return count
 
 
 @pytest.mark.parametrize("name", [*SHAPES, *DTYPES])

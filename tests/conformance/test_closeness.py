@@ -23,8 +23,8 @@ def test_floats(device: str, tolerances: tuple[float, ...], equal_nan: bool) -> 
     x, y = (np.asarray(a, np.float32) for a in (X, Y))
     with np.errstate(all="ignore"):
         expected = np.isclose(x.astype(float), y.astype(float), *tolerances, equal_nan=equal_nan)
-    found = tb.isclose(t(x, device), t(y, device), *tolerances, equal_nan=equal_nan)
-    assert (found.tolist(), found.dtype) == (expected.tolist(), tb.bool)
+    actual = tb.isclose(t(x, device), t(y, device), *tolerances, equal_nan=equal_nan)
+    assert (actual.tolist(), actual.dtype) == (expected.tolist(), tb.bool)
     assert tb.allclose(t(x, device), t(y, device), *tolerances, equal_nan).tolist() is bool(expected.all())
 
 
@@ -43,8 +43,8 @@ def test_floats(device: str, tolerances: tuple[float, ...], equal_nan: bool) -> 
     ],
 )
 def test_other_dtypes(device: str, dtype: str, x: Any, y: Any, atol: float, expected: list[bool]) -> None:
-    found = tb.isclose(t(x, device, dtype), t(y, device, dtype), 0.0, atol)
-    assert found.tolist() == expected
+    actual = tb.isclose(t(x, device, dtype), t(y, device, dtype), 0.0, atol)
+    assert actual.tolist() == expected
 
 
 def test_complex_numbers(device: str) -> None:

@@ -51,10 +51,10 @@ def test_angles(device: str) -> None:
     angles = np.array([0, math.pi / 2, math.pi, -math.pi / 2, 0])
     assert_within(tb.angle(z).numpy(), angles, gamma(1, "float32") * abs(angles))
     angles = np.array([math.pi, 0, 0, NAN])
-    found = tb.angle(tb.asarray([-2.0, 0.0, 3.0, NAN], device=device)).numpy()
-    assert_within(found, angles, gamma(1, "float32") * angles)
-    found = tb.polar(tb.abs(z), tb.angle(z)).numpy()
-    assert_within(found, z.numpy(), gamma(2, "float32"))
+    actual = tb.angle(tb.asarray([-2.0, 0.0, 3.0, NAN], device=device)).numpy()
+    assert_within(actual, angles, gamma(1, "float32") * angles)
+    actual = tb.polar(tb.abs(z), tb.angle(z)).numpy()
+    assert_within(actual, z.numpy(), gamma(2, "float32"))
 
 
 def test_signs_and_sizes(device: str) -> None:
@@ -67,8 +67,8 @@ def test_signs_and_sizes(device: str) -> None:
 
 def test_logarithms_of_zero_have_no_nan(device: str) -> None:
     for name in ("log", "log2", "log10"):
-        (found,) = getattr(tb, name)(tb.asarray([0j], device=device)).tolist()
-        assert (found.real, found.imag) == (-INF, 0.0), name
+        (before,) = getattr(tb, name)(tb.asarray([0j], device=device)).tolist()
+        assert (before.real, before.imag) == (-INF, 0.0), name
 
 
 SPECIAL: dict[str, list[tuple[complex, complex]]] = {
@@ -87,11 +87,11 @@ SPECIAL: dict[str, list[tuple[complex, complex]]] = {
 
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_values(device: str, name: str) -> None:
-    given, expected = zip(*SPECIAL[name], strict=True)
-    number = ~np.isnan(np.asarray(given))
+    actual, expected = zip(*SPECIAL[name], strict=True)
+    number = ~np.isnan(np.asarray(actual))
     for function in (getattr(tb, name), tb.compile(getattr(tb, name))):
-        found = function(tb.asarray(list(given), device=device)).numpy()
-        for part, wanted in ((found.real, np.real(expected)), (found.imag, np.imag(expected))):
+        got = function(tb.asarray(list(actual), device=device)).numpy()
+        for part, wanted in ((got.real, np.real(expected)), (got.imag, np.imag(expected))):
             np.testing.assert_array_equal(part, wanted)
             np.testing.assert_array_equal(np.signbit(part)[number], np.signbit(wanted)[number])
 
@@ -126,7 +126,7 @@ def _loss(out: Tensor) -> Tensor:
 
 
 def _slopes(function: Callable[..., Tensor], operands: list[Any]) -> list[Any]:
-    found = []
+    results = []
     for k, operand in enumerate(operands):
         slope = np.zeros(operand.shape, np.complex128)
         for at in np.ndindex(*operand.shape):
@@ -137,8 +137,8 @@ def _slopes(function: Callable[..., Tensor], operands: list[Any]) -> list[Any]:
                     moved[k][at] += sign * STEP * direction
                     ends.append(_value(function, moved))
                 slope[at] += direction * (ends[0] - ends[1]) / (2 * STEP)
-        found.append(slope)
-    return found
+        results.append(slope)
+    return results
 
 
 @pytest.mark.parametrize("name", [*ONE, *TWO])
@@ -148,8 +148,8 @@ def test_gradients(device: str, name: str) -> None:
     xs = [tb.asarray(a, dtype="complex128", device=device).requires_grad_() for a in operands]
     out = function(*xs)
     terms = float((tb.abs(out) * tb.reshape(tb.arange(1, out.size + 1, device=device), out.shape) ** 2).sum())
-    found = tb.grad(_loss(out), xs)
-    for g, expected in zip(found, _slopes(function, operands), strict=True):
+    actual = tb.grad(_loss(out), xs)
+    for g, expected in zip(actual, _slopes(function, operands), strict=True):
         assert g is not None
         assert_within(g.numpy(), expected, 2 * of_difference(terms, STEP, THIRD))  # along either axis
 

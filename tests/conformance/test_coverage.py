@@ -56,8 +56,8 @@ def _carries_gradients(op: Op[...]) -> bool:
     """Return whether the op has an operand and a result that could carry a gradient."""
     if not op.operands or not any(d.is_inexact for d in op.dtypes):
         return False
-    found = survey_results(op)
-    return any(d.is_inexact for d in found)
+    survey = survey_results(op)
+    return any(d.is_inexact for d in survey)
 
 
 def survey_results(op: Op[...]) -> set[dt.DType]:

@@ -74,8 +74,8 @@ def test_generators(device: str, make: Callable[..., tb.Tensor]) -> None:
 
 def test_whole_numbers_from_zero(device: str) -> None:
     first, second = (tb.Generator(2) for _ in range(2))
-    found = tb.randint(10, (50,), device=device, generator=first)
-    assert found.tolist() == tb.randint(0, 10, (50,), device=device, generator=second).tolist()
+    drawn = tb.randint(10, (50,), device=device, generator=first)
+    assert drawn.tolist() == tb.randint(0, 10, (50,), device=device, generator=second).tolist()
 
 
 def test_two_limits_need_a_shape(device: str) -> None:

@@ -19,8 +19,8 @@ ROUNDED = gamma(3 * max(TIMES) + 4, "float32")
 """Of three ways to a state at each time; a logarithm is as far off as its number is, relatively."""
 
 
-def assert_near(found: Any, wanted: Any) -> None:
-    assert_within(found, wanted, ROUNDED * (1 + np.abs(wanted)))
+def assert_near(actual: Any, wanted: Any) -> None:
+    assert_within(actual, wanted, ROUNDED * (1 + np.abs(wanted)))
 
 
 def logs(time: int = 5, batch: int = 4, classes: int = 4) -> Array:
@@ -50,8 +50,8 @@ def loss(device: str, x: Any, **options: Any) -> Any:
 
 def test_values(device: str) -> None:
     x = logs()
-    found = loss(device, x, reduction="none")
-    assert_near(found.numpy(), expected(x))
+    actual = loss(device, x, reduction="none")
+    assert_near(actual.numpy(), expected(x))
     assert_near(loss(device, x, reduction="sum").item(), sum(expected(x)))
     mean = np.mean([v / max(n, 1) for v, n in zip(expected(x), LENGTHS, strict=True)])
     assert_near(loss(device, x).item(), mean)
@@ -67,10 +67,10 @@ def test_forms_of_the_arguments(device: str) -> None:
     )
     f = tb.nn.functional.ctc_loss
     lengths = tb.asarray(TIMES, device=device), tb.asarray(LENGTHS, device=device)
-    for given in (f(at, row, TIMES, LENGTHS, reduction="none"),
+    for actual in (f(at, row, TIMES, LENGTHS, reduction="none"),
                   f(at, row, *lengths, reduction="none"),
                   f(at, tb.asarray(LABELS, device=device), *lengths, reduction="none")):  # fmt: skip
-        assert_near(given.numpy(), expected(x))
+        assert_near(actual.numpy(), expected(x))
     alone = f(at[:, 0], tb.asarray([1, 1, 3], device=device), 5, 3, reduction="none")
     assert alone.shape == ()
     assert_near(alone.item(), expected(x)[0])
@@ -99,7 +99,7 @@ def test_gradient(device: str) -> None:
     at = tb.asarray(x, dtype="float32", device=device).requires_grad_()
     loss(device, at, reduction="sum").backward()
     assert at.grad is not None
-    found, step = at.grad.numpy(), 1e-6
+    actual, step = at.grad.numpy(), 1e-6
     for place in ((0, 0, 1), (2, 1, 3), (4, 0, 0), (3, 2, 2), (4, 1, 1), (1, 3, 0)):
         above, below = x.copy(), x.copy()
         above[place] += step
@@ -108,7 +108,7 @@ def test_gradient(device: str) -> None:
         # Where it is as large as what it is made of: shares of all ways, which are rounded like the loss.
         losses = sum(expected(x))
         bound = of_difference(losses, step, 10.0) + ROUNDED * (1 + losses)
-        assert_within(found[place], slope, bound)
+        assert_within(actual[place], slope, bound)
 
 
 Argument = tb.errors.ArgumentError

@@ -120,11 +120,11 @@ def test_training_steps(device: str, compiled: bool, monkeypatch: pytest.MonkeyP
         optimizer.step()
         return loss
 
-    run, found = tb.compile(step) if compiled else step, []
+    run, results = tb.compile(step) if compiled else step, []
     for scale in (1.0, 1.0, 1.0, 2.0):
         monkeypatch.setitem(globals(), "SCALE", scale)  # a compiled step notices
-        found.append(run(tb.asarray([1.0, 2.0], device=device)).item())
-    assert found == [6.0, 5.0, 3.0, 1.0]
+        results.append(run(tb.asarray([1.0, 2.0], device=device)).item())
+    assert results == [6.0, 5.0, 3.0, 1.0]
     assert weight.tolist() == [0.25, -0.5]
 
 
@@ -153,7 +153,7 @@ def test_inside_of_vmap(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("backward", "told"),
+    ("backward", "message"),
     [
         (lambda ctx, g: (g, g), "returned 2 gradient"),
         (lambda ctx, g: (), "returned 0 gradient"),
@@ -161,10 +161,10 @@ def test_inside_of_vmap(device: str) -> None:
         (lambda ctx, g: tb.ones(3, device=g.device), r"returned a gradient of shape \(3,\) for argument 0"),
     ],
 )
-def test_wrong_derivatives(device: str, backward: Callable[..., Any], told: str) -> None:
+def test_wrong_derivatives(device: str, backward: Callable[..., Any], message: str) -> None:
     kind = type("Wrong", (Rounded,), {"backward": staticmethod(backward)})
     x = tb.ones(2, device=device).requires_grad_()
-    with pytest.raises(tb.AutogradError, match=f"Wrong.backward {told}"):
+    with pytest.raises(tb.AutogradError, match=f"Wrong.backward {message}"):
         kind.apply(x).sum().backward()
 
 

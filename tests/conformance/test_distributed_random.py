@@ -85,7 +85,7 @@ def test_new_random_tensors_lie_as_asked() -> None:
     def rank() -> Any:
         mesh = dist.init_device_mesh("cpu", (2,))
         places = [dist.Shard(1)]
-        made = [
+        results = [
             dist.rand(5, 3, device_mesh=mesh, placements=places, generator=tb.Generator(1)),
             dist.randn(
                 (5, 3), device_mesh=mesh, placements=places, generator=tb.Generator(1), requires_grad=True
@@ -94,7 +94,7 @@ def test_new_random_tensors_lie_as_asked() -> None:
         with pytest.raises(tb.ArgumentError, match="Partial"):
             dist.rand(3, device_mesh=mesh, placements=[dist.Partial()])
         return [
-            (x.placements, x.to_local().shape[1], x.full_tensor().tolist(), x.requires_grad) for x in made
+            (x.placements, x.to_local().shape[1], x.full_tensor().tolist(), x.requires_grad) for x in results
         ]
 
     for k, results in enumerate(dist.run_ranks(rank, 2)):

@@ -37,10 +37,10 @@ def test_moments(device: str, name: str) -> None:
     make, mean, variance = MOMENTS[name]
     drawn = make({"device": device, "generator": tb.Generator(11)})
     assert str(drawn.device) == f"{device}:0"
-    found = drawn.numpy().astype(np.float64)
-    assert np.isfinite(found).all()
-    assert abs(found.mean() - mean) < 5 * np.sqrt(variance / SIZE)
-    assert abs(found.var() / variance - 1) < 0.12
+    actual = drawn.numpy().astype(np.float64)
+    assert np.isfinite(actual).all()
+    assert abs(actual.mean() - mean) < 5 * np.sqrt(variance / SIZE)
+    assert abs(actual.var() / variance - 1) < 0.12
 
 
 def test_medians_and_limits(device: str) -> None:
@@ -91,9 +91,9 @@ def test_permutations(device: str) -> None:
 
 def test_multinomial(device: str) -> None:
     weights = tb.asarray([[0.0, 1.0, 2.0, 5.0], [3.0, 0.0, 0.0, 1.0]], device=device)
-    found = tb.multinomial(weights, 8000, True, generator=tb.Generator(2)).numpy()
-    assert found.shape == (2, 8000)
-    shares = [np.bincount(row, minlength=4) / 8000 for row in found]
+    actual = tb.multinomial(weights, 8000, True, generator=tb.Generator(2)).numpy()
+    assert actual.shape == (2, 8000)
+    shares = [np.bincount(row, minlength=4) / 8000 for row in actual]
     chances = np.array([[0, 0.125, 0.25, 0.625], [0.75, 0, 0, 0.25]])
     assert_within(shares, chances, 5 * np.sqrt(chances * (1 - chances) / 8000))
     assert shares[0][0] == shares[1][1] == 0
@@ -133,8 +133,8 @@ def test_dropout_of_whole_channels(device: str) -> None:
 
 
 def test_initial_values(device: str) -> None:
-    made = init.orthogonal_(tb.empty((3, 2, 2), device=device), gain=2.0).numpy().reshape(3, 4)
-    assert_within(made @ made.T, 4 * np.eye(3), 4 * gamma(4 * 3, "float32"))
+    result = init.orthogonal_(tb.empty((3, 2, 2), device=device), gain=2.0).numpy().reshape(3, 4)
+    assert_within(result @ result.T, 4 * np.eye(3), 4 * gamma(4 * 3, "float32"))
     tall = init.orthogonal_(tb.empty((5, 2), device=device)).numpy()
     assert_within(tall.T @ tall, np.eye(2), gamma(5 * 2, "float32"))
     passing = init.dirac_(tb.empty((4, 2, 3), device=device), groups=2).numpy()

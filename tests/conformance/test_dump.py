@@ -38,9 +38,9 @@ class Balanced(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.links += [given["href"] or ""] if "href" in given else []
+        operand = dict(attrs)
+        self.ids += [operand["id"] or ""] if "id" in operand else []
+        self.links += [operand["href"] or ""] if "href" in operand else []
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -65,8 +65,8 @@ def test_every_stage_is_written_with_a_page(device: str, tmp_path: Path) -> None
     assert "softmax" in (folder / "captured.txt").read_text()
     if device != "refdev":  # which has no lowering
         assert (folder / "passes.txt").read_text().startswith("after decompose:\n%0")
-    for said in ("compiled in", "fastest of 10 run(s)", "less", "all groups, one by one"):
-        assert said in page
+    for text in ("compiled in", "fastest of 10 run(s)", "less", "all groups, one by one"):
+        assert text in page
     assert "<script" not in page
     assert "us  0 " in (folder / "times.txt").read_text()
 

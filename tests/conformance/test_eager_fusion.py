@@ -69,9 +69,9 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def bind(self: Any, op: str, launch: Any, *rest: Any) -> Any:
         run, slots, late = whole(self, op, launch, *rest)
 
-        def counted(*given: Any) -> Any:
+        def counted(*args: Any) -> Any:
             seen.append(launch.kernel.name)
-            return run(*given)
+            return run(*args)
 
         return counted, slots, late
 
@@ -93,10 +93,10 @@ def leaves(arrays: Any, device: str, dtype: str = "float32") -> list[Tensor]:
 def close(got: Tensor, wanted: Tensor, stores: int = 0, cancelled: float = 1.0) -> None:
     """Check sums of all elements at most, and what is stored on the way in narrow dtypes."""
     assert got.dtype is wanted.dtype
-    found, exact = got.to("cpu").to("float64").numpy(), wanted.to("float64").numpy()
+    actual, exact = got.to("cpu").to("float64").numpy(), wanted.to("float64").numpy()
     size = np.abs(exact).max(initial=cancelled)  # operands are about 1
     wide = "float64" if got.dtype is tb.float64 else "float32"
-    assert_within(found, exact, 2 * gamma(X.size + 8, wide) * size + stores * stored(size, got.dtype))
+    assert_within(actual, exact, 2 * gamma(X.size + 8, wide) * size + stores * stored(size, got.dtype))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -108,12 +108,12 @@ def test_a_call_is_few_launches_and_so_is_its_derivative(device: str, name: str,
     out = function(*xs)
     assert not makes_programs(device) or len(launches) <= forward, launches
     launches.clear()
-    found = tb.grad(out, xs, seed)
+    actual = tb.grad(out, xs, seed)
     assert not makes_programs(device) or len(launches) <= backward, launches
     there = leaves(arrays, "cpu")
     wanted = function(*there)
     close(out, wanted)
-    for got, back in zip(found, tb.grad(wanted, there, tb.ones(wanted.shape)), strict=True):
+    for got, back in zip(actual, tb.grad(wanted, there, tb.ones(wanted.shape)), strict=True):
         assert got is not None
         assert back is not None
         close(got, back)
@@ -121,12 +121,12 @@ def test_a_call_is_few_launches_and_so_is_its_derivative(device: str, name: str,
 
 def test_derivatives_are_worked_out_once(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also of parts, and of changes in place, whose plans tell where they begin."""
-    found: list[str] = []
+    results: list[str] = []
     whole = derivatives._derived
 
-    def noted(node: Any, given: Any) -> Any:
-        found.append(node.plan.op.name)
-        return whole(node, given)
+    def noted(node: Any, x: Any) -> Any:
+        results.append(node.plan.op.name)
+        return whole(node, x)
 
     monkeypatch.setattr(derivatives, "_derived", noted)
     w = tb.ones((1 << 16,), device=device).requires_grad_()
@@ -139,10 +139,10 @@ def test_derivatives_are_worked_out_once(device: str, monkeypatch: pytest.Monkey
 
     for k in range(3):
         back(k)
-    found.clear()
+    results.clear()
     for k in range(6):
         back(k)
-    assert not found
+    assert not results
     assert w.grad is not None
     assert w.grad[:3].tolist() == [0.0, 8.0, 12.0]
 
@@ -222,8 +222,8 @@ def test_what_dropout_drops_has_no_gradient(device: str, launches: list[str]) ->
     out.sum().backward()
     assert not makes_programs(device) or len(launches) <= 3
     assert x.grad is not None
-    kept = out.detach().to("cpu").numpy() != 0
-    np.testing.assert_array_equal(x.grad.to("cpu").numpy(), np.where(kept, 2.0, 0.0))
+    mask = out.detach().to("cpu").numpy() != 0
+    np.testing.assert_array_equal(x.grad.to("cpu").numpy(), np.where(mask, 2.0, 0.0))
 
 
 def test_running_statistics_move(device: str) -> None:
@@ -240,8 +240,8 @@ def test_running_statistics_move(device: str) -> None:
 def test_a_number_that_changes_makes_no_program_for_each_value(device: str, launches: list[str]) -> None:
     x = tb.asarray(X, device=device)
     for k in range(40):
-        found = F.huber_loss(x, x + 1, delta=0.25 + k / 16)
-        close(found, F.huber_loss(tb.asarray(X), tb.asarray(X) + 1, delta=0.25 + k / 16))
+        result = F.huber_loss(x, x + 1, delta=0.25 + k / 16)
+        close(result, F.huber_loss(tb.asarray(X), tb.asarray(X) + 1, delta=0.25 + k / 16))
     launches.clear()
     F.huber_loss(x, x + 1, delta=0.123)
     assert not makes_programs(device) or len(launches) > 2
@@ -292,8 +292,8 @@ def test_a_preferred_kernel_is_used(device: str) -> None:
     name = tb.explain("sum", x).decisions[0].chosen
     assert name is not None
     with tb.prefer_kernel(sum=name.kernel.name):
-        found = tb.explain(F.mse_loss, x, x)
-        assert {d.op.name for d in found.decisions} >= {"subtract", "multiply", "mean"}
+        report = tb.explain(F.mse_loss, x, x)
+        assert {d.op.name for d in report.decisions} >= {"subtract", "multiply", "mean"}
         F.mse_loss(x, x * 2).backward()
         tb.mean(x, axis=0)
     assert x.grad is not None
@@ -326,5 +326,5 @@ def test_autocast_and_vmap(device: str) -> None:
     x, y = tb.asarray(X, device=device), tb.asarray(Y, device=device)
     close(tb.vmap(F.mse_loss)(x, y), tb.vmap(F.mse_loss)(tb.asarray(X), tb.asarray(Y)))
     with tb.autocast(device, dtype="bfloat16"):
-        found = F.mse_loss(x @ y.T, x @ x.T)
-        assert found.dtype is F.mse_loss(x.to("bfloat16"), y.to("bfloat16")).dtype
+        result = F.mse_loss(x @ y.T, x @ x.T)
+        assert result.dtype is F.mse_loss(x.to("bfloat16"), y.to("bfloat16")).dtype

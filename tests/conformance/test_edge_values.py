@@ -17,9 +17,9 @@ F = tb.nn.functional
 HALF = np.array([[300.0, 1.0]], np.float16)
 
 
-def assert_near(found: tb.Tensor, exact: Any) -> None:
+def assert_near(actual: tb.Tensor, exact: Any) -> None:
     """Check a float16 that is stored after a length, which is, and a factor of it, that may be."""
-    assert_within(found.detach().numpy(), exact, 3 * stored(exact, "float16"))
+    assert_within(actual.detach().numpy(), exact, 3 * stored(exact, "float16"))
 
 
 def test_lengths_of_half_precision_do_not_overflow(device: str) -> None:
@@ -43,8 +43,8 @@ def test_gradients_in_half_precision_are_clipped_by_their_norm(device: str) -> N
 
 def test_a_table_in_half_precision_is_shortened(device: str) -> None:
     table = tb.asarray(HALF, device=device)
-    found = F.embedding(tb.asarray([0], device=device), table, max_norm=1.0)
-    assert_near(found, [[1, 1 / 300]])
+    rows = F.embedding(tb.asarray([0], device=device), table, max_norm=1.0)
+    assert_near(rows, [[1, 1 / 300]])
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,10 @@ def test_cosines_are_of_the_common_shape(
     a, b = rng.uniform(1, 2, first), rng.uniform(1, 2, second)
     x, y = np.broadcast_arrays(a, b)
     wanted = (x * y).sum(dim) / np.linalg.norm(x, axis=dim) / np.linalg.norm(y, axis=dim)
-    given = [tb.asarray(v.astype("f4"), device=device) for v in (a, b)]
-    assert_within(F.cosine_similarity(*given, dim=dim).numpy(), wanted, gamma(3 * 3 + 4, "float32") * wanted)
+    operands = [tb.asarray(v.astype("f4"), device=device) for v in (a, b)]
+    assert_within(
+        F.cosine_similarity(*operands, dim=dim).numpy(), wanted, gamma(3 * 3 + 4, "float32") * wanted
+    )
 
 
 def test_the_exponent_of_zero_and_of_negative_numbers(device: str) -> None:
@@ -88,9 +90,9 @@ def test_equal_elements_share_the_gradient_of_what_lies_between(device: str) -> 
 
 
 def test_the_beta_distribution_of_small_exponents(device: str) -> None:
-    found = tb.special.betainc(*[tb.asarray([v], device=device) for v in (0.0048, 68.7, 1.07e-4)])
+    actual = tb.special.betainc(*[tb.asarray([v], device=device) for v in (0.0048, 68.7, 1.07e-4)])
     exact = scipy.special.betainc(*np.float32([0.0048, 68.7, 1.07e-4]).astype("f8"))
-    assert_within(found.numpy(), [exact], gamma(64, "float32"))
+    assert_within(actual.numpy(), [exact], gamma(64, "float32"))
     share = tb.special.stdtr(tb.asarray([0.002], device=device), tb.asarray([0.83], device=device))
     exact = scipy.special.stdtr(*np.float32([0.002, 0.83]).astype("f8"))
     assert_within(share.numpy(), [exact], gamma(64, "float32"))
@@ -112,8 +114,8 @@ def test_what_is_nearest_is_the_same_in_every_dtype(device: str, mode: str, half
     if lacks(device, getattr(tb, dtype)):
         return
     x = tb.arange(31, dtype=dtype, device=device)
-    found = F.interpolate(tb.reshape(x, (1, 1, 31)), scale_factor=1.3, mode=mode)
-    assert found.tolist() == [[[(10 * k + half) // 13 for k in range(40)]]]
+    result = F.interpolate(tb.reshape(x, (1, 1, 31)), scale_factor=1.3, mode=mode)
+    assert result.tolist() == [[[(10 * k + half) // 13 for k in range(40)]]]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_powers_of_one_half_are_no_square_roots(device: str, dtype: tb.DType) ->
     wanted = [math.inf, 0.0, 2.0, 0.0, math.inf, 3.0, 0.5, 4.0, math.inf]
     powers = [lambda x: x**0.5, lambda x: x ** y[0], lambda x: x ** y[:1], lambda x: x**y]
     for power in (*powers, *map(tb.compile, powers)):
-        found = power(x).numpy()
-        np.testing.assert_array_equal(found, wanted)
-        assert not np.signbit(found).any()
+        actual = power(x).numpy()
+        np.testing.assert_array_equal(actual, wanted)
+        assert not np.signbit(actual).any()
     assert (x[0] ** 0.5).item() == math.inf

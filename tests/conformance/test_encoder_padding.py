@@ -95,9 +95,9 @@ def test_the_same_compiled_hooked_and_by_vmap(device: str) -> None:
     padding = padding_of("anywhere", 3, 5, device)
 
     def run(model: Any, **options: Any) -> Any:
-        made = tb.compile(model, **options) if options else model
+        result = tb.compile(model, **options) if options else model
         with tb.no_grad():
-            return made(x, src_key_padding_mask=padding)
+            return result(x, src_key_padding_mask=padding)
 
     right = run(model)
     ways = [run(model, fullgraph=True), run(model, dynamic=True), run(model, fullgraph=False)]

@@ -261,10 +261,10 @@ def test_transforms(device: str) -> None:
 
     several = tb.stack([q, 2 * q, q + k])
     for axes in ((0, None, 0), (None, None, 0), (0, None, None)):
-        given = [several if axes[0] == 0 else q, k, slopes if axes[2] == 0 else slopes[0]]
-        each = [[x[n] if axis == 0 else x for x, axis in zip(given, axes, strict=True)] for n in range(3)]
+        operands = [several if axes[0] == 0 else q, k, slopes if axes[2] == 0 else slopes[0]]
+        each = [[x[n] if axis == 0 else x for x, axis in zip(operands, axes, strict=True)] for n in range(3)]
         assert_near(
-            tb.vmap(attend, in_dims=axes)(*given),
+            tb.vmap(attend, in_dims=axes)(*operands),
             tb.stack([attend(*one) for one in each]),
             "float32",
             str(axes),
@@ -332,9 +332,9 @@ def test_it_is_what_pytorch_computes(device: str) -> None:
     )  # fmt: skip
     total = (out * wave(out.shape, 0.11, device)).sum() + (lse * wave(lse.shape, 0.19, device)).sum()
     dq, dk, dv, ds = tb.grad(total, inputs)
-    found = {"out": out[1, 3, :2], "lse": lse[0, 2, :5], "query": dq[1, 2, 7], "key": dk[0, 1, 3],
+    results = {"out": out[1, 3, :2], "lse": lse[0, 2, :5], "query": dq[1, 2, 7], "key": dk[0, 1, 3],
              "value": dv[1, 0, 23], "slopes": ds}  # fmt: skip
-    for name, x in found.items():
+    for name, x in results.items():
         terms = 2 * 20 * 24 if name == "slopes" else 20 + 24 + 6
         size = np.abs(RECORDED[name]).max()
         assert_within(np.ravel(x.tolist()), RECORDED[name], gamma(terms, "float32") * size, name)

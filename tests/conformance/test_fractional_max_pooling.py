@@ -17,13 +17,13 @@ POOL = {2: nn.functional.fractional_max_pool2d, 3: nn.functional.fractional_max_
 
 
 def starts(sample: np.float32, length: int, count: int, size: int) -> list[int]:
-    found = []
+    results = []
     if count > 1:
         step = np.float32(length - size) / np.float32(count - 1)
-        found = [
+        results = [
             int((np.float32(i) + sample) * step) - int(sample * step) for i in range(count - 1)
         ]  # fmt: skip
-    return [*found, length - size]
+    return [*results, length - size]
 
 
 def expected(x, samples, size, wanted):
@@ -57,9 +57,9 @@ def test_maxima_places_and_gradients(case, compiled, device) -> None:
     def pool(x, samples):
         return POOL[rank](x, size, wanted, return_indices=True, _random_samples=samples)
 
-    given = tb.asarray(x, device=device).requires_grad_()
+    actual = tb.asarray(x, device=device).requires_grad_()
     run = tb.compile(pool) if compiled else pool
-    out, at = run(given, tb.asarray(samples, device=device))
+    out, at = run(actual, tb.asarray(samples, device=device))
     values, places = expected(x, samples, size, wanted)
     assert np.array_equal(out.detach().numpy(), values)
     assert np.array_equal(at.numpy(), places)
@@ -67,7 +67,7 @@ def test_maxima_places_and_gradients(case, compiled, device) -> None:
     gradient = np.zeros((6, np.prod(space)), np.float32)
     for row, (where, g) in enumerate(zip(places.reshape(6, -1), weight.reshape(6, -1), strict=True)):
         np.add.at(gradient[row], where, g)
-    assert np.array_equal(given.grad.numpy(), gradient.reshape(x.shape))
+    assert np.array_equal(actual.grad.numpy(), gradient.reshape(x.shape))
 
 
 def test_windows_are_drawn_anew_and_stay_inside(device) -> None:

@@ -119,9 +119,9 @@ CASES: dict[str, tuple[Callable[[str], tb.Tensor], Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_function(device: str, name: str) -> None:
     make, expected = CASES[name]
-    found = make(device)
-    assert str(found.device) == f"{device}:0"
-    check(found.numpy(), expected, 16, 1.0)
+    actual = make(device)
+    assert str(actual.device) == f"{device}:0"
+    check(actual.numpy(), expected, 16, 1.0)
 
 
 @pytest.mark.parametrize("name", [d.name for d in dt.ALL])
@@ -132,9 +132,9 @@ def test_creation_in_every_dtype(device: str, name: str) -> None:
             tb.zeros((2,), dtype=name, device=device)
         return
     for make, value in ((tb.zeros, 0), (tb.ones, 1), (tb.empty, 0)):
-        found = make((2, 3), dtype=name, device=device)
-        assert found.dtype is dtype
-        assert np.array_equal(found.numpy(), np.full((2, 3), value, native(dtype)))
+        result = make((2, 3), dtype=name, device=device)
+        assert result.dtype is dtype
+        assert np.array_equal(result.numpy(), np.full((2, 3), value, native(dtype)))
     assert tb.eye(2, dtype=name, device=device).tolist() == [[1, 0], [0, 1]]
     if dtype.kind not in ("bool", "complex"):
         assert tb.arange(5, dtype=name, device=device).tolist() == [0, 1, 2, 3, 4]
@@ -142,7 +142,7 @@ def test_creation_in_every_dtype(device: str, name: str) -> None:
 
 def test_the_default_device_is_where_new_tensors_are(device: str) -> None:
     with tb.device(device):
-        made = [
+        results = [
             tb.zeros((2,)),
             tb.arange(3),
             tb.eye(2),
@@ -151,7 +151,7 @@ def test_the_default_device_is_where_new_tensors_are(device: str) -> None:
             tb.rand(2),
             tb.randint(0, 3, (2,)),
         ]
-    assert {str(x.device) for x in made} == {f"{device}:0"}
+    assert {str(x.device) for x in results} == {f"{device}:0"}
 
 
 def test_tensors_as_python_objects(device: str) -> None:

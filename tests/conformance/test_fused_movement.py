@@ -32,13 +32,13 @@ def wide(x: Any) -> Any:
     return x.astype("f8") if x.dtype == "f4" else x
 
 
-def agree(function: Callable[..., Any], *given: Any, device: str, dtype: str = "float32") -> None:
-    operands = [tb.asarray(x, device=device) for x in given]
-    eager, exact = function(*operands), function(*[tb.asarray(wide(x), device=device) for x in given])
-    compiled, roundings = tb.compile(function), max(x.size for x in given) + 8
+def agree(function: Callable[..., Any], *args: Any, device: str, dtype: str = "float32") -> None:
+    operands = [tb.asarray(x, device=device) for x in args]
+    eager, exact = function(*operands), function(*[tb.asarray(wide(x), device=device) for x in args])
+    compiled, roundings = tb.compile(function), max(x.size for x in args) + 8
     for _ in range(2):  # a second run finds other things in the memory of the first
-        found = compiled(*operands)
-        assert_as_exact_as_eager(found.numpy(), eager.numpy(), exact.numpy(), roundings, dtype)
+        actual = compiled(*operands)
+        assert_as_exact_as_eager(actual.numpy(), eager.numpy(), exact.numpy(), roundings, dtype)
 
 
 @moves
@@ -81,9 +81,9 @@ def test_state_that_takes_the_place_of_what_it_was_made_of(
 
 def test_state_a_part_of_which_is_written_over_another(device: str) -> None:
     def shifted(s: Any, x: Any) -> None:
-        made = x.clone()
-        made[1:] = s[:-1] * 0.5
-        s[...] = made
+        before = x.clone()
+        before[1:] = s[:-1] * 0.5
+        s[...] = before
 
     def front(s: Any, x: Any) -> None:
         s[:3] = s[-3:] + x[:3]
@@ -110,9 +110,9 @@ def test_state_a_part_of_which_is_written_over_another(device: str) -> None:
 @moves
 @pytest.mark.parametrize("shape", [(96, 96), (3, 40, 40)], ids=str)
 def test_a_product_that_is_moved_behind_its_sum(device: str, move: Any, shape: tuple[int, ...]) -> None:
-    given = [drawn(*shape) for _ in range(3)]
-    agree(lambda a, b, v: move(a @ b + v), *given, device=device)
-    agree(lambda a, b, v: move((a @ b) * 2) + v, *given, device=device)
+    operands = [drawn(*shape) for _ in range(3)]
+    agree(lambda a, b, v: move(a @ b + v), *operands, device=device)
+    agree(lambda a, b, v: move((a @ b) * 2) + v, *operands, device=device)
 
 
 @pytest.mark.parametrize("count", [33, 4096])
@@ -131,11 +131,11 @@ def sums_of_rows(y: Any) -> Any:
 def test_rows_are_chosen_only_where_a_padded_value_has_them(device: str) -> None:
     index = np.array([3, 1, 5, 3, 0, 2, 8])
     for wide in (1, 3):
-        given = drawn(100, wide), drawn(100, 2), index
-        agree(lambda x, y, i: F.pad(x[i], (0, 0, 0, 93)) + sums_of_rows(y), *given, device=device)
+        operands = drawn(100, wide), drawn(100, 2), index
+        agree(lambda x, y, i: F.pad(x[i], (0, 0, 0, 93)) + sums_of_rows(y), *operands, device=device)
         zeros = tb.zeros((93, wide), device=device)
-        agree(lambda x, y, i, z=zeros: tb.concat([x[i], z]) * sums_of_rows(y), *given, device=device)
-        agree(lambda x, y, i: F.pad(x[i][:, 0], (0, 93)) + tb.sum(y, axis=1), *given, device=device)
+        agree(lambda x, y, i, z=zeros: tb.concat([x[i], z]) * sums_of_rows(y), *operands, device=device)
+        agree(lambda x, y, i: F.pad(x[i][:, 0], (0, 93)) + tb.sum(y, axis=1), *operands, device=device)
 
 
 def test_a_largest_element_that_chooses_where_to_add(device: str) -> None:
@@ -178,9 +178,9 @@ def test_elements_chosen_of_rows_that_columns_are_normalized_of(device: str) -> 
 
 def test_an_element_of_a_sum_that_is_chosen_and_written(device: str) -> None:
     def total(x: Any, i: Any) -> Any:
-        found = tb.expand_dims(tb.sum(x, axis=(0, 1, 2)), axis=0)
-        found[i[0] % 1] += 0.5
-        return found
+        result = tb.expand_dims(tb.sum(x, axis=(0, 1, 2)), axis=0)
+        result[i[0] % 1] += 0.5
+        return result
 
     agree(total, drawn(7, 16, 33), np.array([3, 1]), device=device)
 
@@ -189,7 +189,7 @@ def test_sums_of_negatives(device: str) -> None:
     for shape in ((1, 16), (2, 17), (3, 31), (17, 48), (5, 100), (100, 5)):
         x = drawn(*shape)
         for negative in (lambda v: -v, lambda v: v * -2.0, lambda v: 0.5 - v, lambda v: -v * v):
-            found = tb.compile(lambda v, f=negative: tb.sum(f(v), axis=1))(tb.asarray(x, device=device))
+            result = tb.compile(lambda v, f=negative: tb.sum(f(v), axis=1))(tb.asarray(x, device=device))
             terms = negative(wide(x))
-            assert_within(found.numpy(), terms.sum(1), of_sum(terms, 1, "float32"))
+            assert_within(result.numpy(), terms.sum(1), of_sum(terms, 1, "float32"))
         agree(lambda a, b: tb.sum(-(a - b) * tb.cos(a - b), axis=1), x[0], x[:, :1], device=device)

@@ -27,10 +27,10 @@ def test_gather_reads_the_corner_that_the_index_covers(device: str, axis: int, s
         place[axis] = index[at]
         wanted[at] = X[tuple(place)]
     x = t(X, device).requires_grad_()
-    found = tb.gather(x, axis, t(index, device))
-    np.testing.assert_array_equal(found.numpy(), wanted)
+    actual = tb.gather(x, axis, t(index, device))
+    np.testing.assert_array_equal(actual.numpy(), wanted)
     np.testing.assert_array_equal(x.detach().gather(axis, t(index, device)).numpy(), wanted)
-    found.sum().backward()
+    actual.sum().backward()
     assert x.grad is not None
     assert x.grad.sum().item() == index.size
 
@@ -41,18 +41,18 @@ def test_scatter_writes_along_an_axis(device: str, axis: int) -> None:
     new = RNG.random(X.shape).astype(np.float32)
     wanted = X.copy()
     np.put_along_axis(wanted, index, new, axis)
-    found = tb.scatter(t(X, device), axis, t(index, device), t(new, device))
-    np.testing.assert_array_equal(found.numpy(), wanted)
+    actual = tb.scatter(t(X, device), axis, t(index, device), t(new, device))
+    np.testing.assert_array_equal(actual.numpy(), wanted)
     place = [0, 0, 0]
     place[axis] = index[0, 0, 0]
     wanted[tuple(place)] = 7.0
-    np.testing.assert_array_equal(found.scatter(axis, t(index[:1, :1, :1], device), 7.0).numpy(), wanted)
+    np.testing.assert_array_equal(actual.scatter(axis, t(index[:1, :1, :1], device), 7.0).numpy(), wanted)
 
 
 def test_scatter_combines_by_its_mode(device: str) -> None:
     x, index = t(np.ones((1, 3), np.float32), device), t(np.array([[2, 2, 0]]), device)
-    found = tb.scatter(x, 1, index, t(np.array([[1.0, 2.0, 3.0]], np.float32), device), mode="add")
-    assert found.tolist() == [[4.0, 1.0, 4.0]]
+    result = tb.scatter(x, 1, index, t(np.array([[1.0, 2.0, 3.0]], np.float32), device), mode="add")
+    assert result.tolist() == [[4.0, 1.0, 4.0]]
 
 
 def test_index_tensors_for_the_first_axes(device: str) -> None:

@@ -50,14 +50,14 @@ def test_heads_that_share_keys(device: str, shapes: tuple[tuple[int, ...], ...],
         return tb.asarray(rng.normal(size=shape).astype("f4"), device=device)
 
     grouped = shapes in GROUPED
-    given = [drawn(*s).requires_grad_() for s in shapes]
-    shape = repeated(*given, None).shape
+    arrays = [drawn(*s).requires_grad_() for s in shapes]
+    shape = repeated(*arrays, None).shape
     mask = drawn(*shape[:-1], shapes[1][-2]) if masked else None
     weight = drawn(*shape)
     roundings = shapes[0][-1] + shapes[1][-2] + 8
 
     def with_gradients(function: Any, dtype: str) -> list[Any]:
-        operands = [x.detach().to(dtype).requires_grad_() for x in given]
+        operands = [x.detach().to(dtype).requires_grad_() for x in arrays]
         more = [] if mask is None else [mask.to(dtype)]
         out = function(*operands, *more)
         return [out.detach().numpy(), *[g.numpy() for g in tb.grad((out * weight).sum(), operands)]]
@@ -67,12 +67,12 @@ def test_heads_that_share_keys(device: str, shapes: tuple[tuple[int, ...], ...],
         for dtype in ("float32", "float64")
     )
 
-    def ours(*given: Any) -> Any:
-        return attend(*given, enable_gqa=grouped)
+    def ours(*args: Any) -> Any:
+        return attend(*args, enable_gqa=grouped)
 
     for run in (ours, tb.compile(ours), tb.compile(ours, dynamic=True)):
-        for found, other, right in zip(with_gradients(run, "float32"), eager, exact, strict=True):
-            assert_as_exact_as_eager(found, other, right, roundings, "float32")
+        for actual, other, right in zip(with_gradients(run, "float32"), eager, exact, strict=True):
+            assert_as_exact_as_eager(actual, other, right, roundings, "float32")
 
 
 def test_heads_that_do_not_fit_are_refused_with_dropout_as_well(device: str) -> None:

@@ -76,7 +76,7 @@ def test_histories(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "told"),
+    ("change", "error", "message"),
     [
         (lambda x: x.add_(1.5), tb.DtypeError, "an in-place change keeps shape, dtype"),
         (lambda x: x.div_(2), tb.DtypeError, "an in-place change keeps shape, dtype"),
@@ -90,9 +90,9 @@ def test_histories(device: str) -> None:
         (lambda x: x.normal_(), tb.DtypeError, "floating-point dtype is needed"),
     ],
 )
-def test_refusals(device: str, change: Callable[[Tensor], Any], error: type[Exception], told: str) -> None:
+def test_refusals(device: str, change: Callable[[Tensor], Any], error: type[Exception], message: str) -> None:
     x = tb.asarray([1, 2, 3], dtype=tb.int32, device=device)
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         change(x)
     assert x.tolist() == [1, 2, 3]
 
@@ -101,13 +101,13 @@ def test_averages_in_compiled_functions(device: str) -> None:
     def follow(mean: Tensor, x: Tensor) -> Tensor:
         return mean.mul_(0.5).add_(x, alpha=0.5)
 
-    found = []
+    results = []
     for run in (follow, tb.compile(follow)):
         mean = tb.zeros(2, device=device)
         for n in (1.0, 2.0, 4.0, 8.0):
             run(mean, tb.full((2,), n, device=device))
-        found.append(mean.tolist())
-    assert found[0] == found[1] == [5.3125, 5.3125]
+        results.append(mean.tolist())
+    assert results[0] == results[1] == [5.3125, 5.3125]
 
 
 def test_copies_from_other_devices(device: str) -> None:

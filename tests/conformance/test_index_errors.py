@@ -6,9 +6,9 @@ from tensorbus import nn
 
 
 def assigned(x, i):
-    made = x * 1
-    made[i] = 0.0
-    return made
+    result = x * 1
+    result[i] = 0.0
+    return result
 
 
 READS = {

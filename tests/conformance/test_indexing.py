@@ -60,9 +60,9 @@ def _mask(draw: Draw, shape: tuple[int, ...], common: tuple[int, ...]) -> Array:
     """A mask with as many hits as other index arrays have elements, so that they broadcast together."""
     hits = min(common[-1] if common else 1, shape[0])
     places = draw(st.permutations(range(shape[0])))[:hits]
-    found = np.zeros(shape, bool)
-    found[list(places)] = True
-    return found
+    x = np.zeros(shape, bool)
+    x[list(places)] = True
+    return x
 
 
 def _agree(device: str, x: Array, key: Any) -> None:
@@ -72,9 +72,9 @@ def _agree(device: str, x: Array, key: Any) -> None:
         with pytest.raises(tb.IndexingError):
             tb.asarray(x, device=device)[on(device, key)]
         return
-    found = tb.asarray(x, device=device)[on(device, key)]
-    assert found.shape == np.shape(expected)
-    assert np.array_equal(found.numpy(), expected)
+    actual = tb.asarray(x, device=device)[on(device, key)]
+    assert actual.shape == np.shape(expected)
+    assert np.array_equal(actual.numpy(), expected)
 
 
 @given(data=st.data())
@@ -112,14 +112,14 @@ def _assign(device: str, x: Array, key: Any, draw: Draw) -> None:
     value = -counted(shape)
     expected = x.copy()
     expected[key] = value
-    found = tb.asarray(x, device=device)
-    alias = found.clone()
-    found[on(device, key)] = draw(st.sampled_from([value, tb.asarray(value, device=device)]))
+    actual = tb.asarray(x, device=device)
+    alias = actual.clone()
+    actual[on(device, key)] = draw(st.sampled_from([value, tb.asarray(value, device=device)]))
     repeats = any(
         isinstance(k, np.ndarray) and k.dtype != bool for k in (key if isinstance(key, tuple) else (key,))
     )
     if not repeats or value.size <= 1:
-        assert np.array_equal(found.numpy(), expected)
+        assert np.array_equal(actual.numpy(), expected)
     assert np.array_equal(alias.numpy(), x)
 
 
@@ -237,8 +237,8 @@ def test_a_value_that_does_not_fit(device: str) -> None:
 def test_nonzero(device: str) -> None:
     for shape in ((5,), (2, 3), (2, 0), (0,)):
         x = counted(shape) % 2
-        found = tb.nonzero(tb.asarray(x, device=device))
-        assert [f.tolist() for f in found] == [n.tolist() for n in np.nonzero(x)]
+        places = tb.nonzero(tb.asarray(x, device=device))
+        assert [f.tolist() for f in places] == [n.tolist() for n in np.nonzero(x)]
     with pytest.raises(tb.ShapeError, match="0-dimensional"):
         tb.nonzero(tb.asarray(1, device=device))
 
@@ -262,14 +262,14 @@ def test_numbers_of_rows_that_begin_anew(device: str, cast: bool) -> None:
         x = x.clone().requires_grad_()
         kind = tb.int64 if cast else tb.uint8
         rows = tb.arange(300, dtype=kind, device=x.device).to("uint8")
-        found = x[rows, columns]
-        tb.sum(found * found).backward()
-        return found.detach(), x.grad
+        result = x[rows, columns]
+        tb.sum(result * result).backward()
+        return result.detach(), x.grad
 
     places = np.arange(300) % 256, columns
     slope = np.zeros_like(numbers)
     np.add.at(slope, places, 2 * numbers[places])
     x, i = tb.asarray(numbers, device=device), tb.asarray(columns, device=device)
-    for made in (chosen(x, i), tb.compile(chosen)(x, i)):
-        np.testing.assert_array_equal(made[0].numpy(), numbers[places])
-        np.testing.assert_array_equal(made[1].numpy(), slope)
+    for value in (chosen(x, i), tb.compile(chosen)(x, i)):
+        np.testing.assert_array_equal(value[0].numpy(), numbers[places])
+        np.testing.assert_array_equal(value[1].numpy(), slope)

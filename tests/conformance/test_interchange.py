@@ -142,24 +142,24 @@ def test_asarray(device: str, name: str) -> None:
     source, dtype = SOURCES[name]
     if lacks(device, dt.BY_NAME[dtype]):
         return
-    found = tb.asarray(source, device=device)
-    assert found.dtype.name == dtype
+    actual = tb.asarray(source, device=device)
+    assert actual.dtype.name == dtype
     expected = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else np.asarray(source)
-    assert np.array_equal(found.numpy(), expected.astype(native(found.dtype)))
-    assert found.shape == expected.shape
+    assert np.array_equal(actual.numpy(), expected.astype(native(actual.dtype)))
+    assert actual.shape == expected.shape
 
 
 def test_arrays_are_copied(device: str) -> None:
     source = np.arange(4, dtype=np.float32)
     frozen = np.arange(4, dtype=np.float32)
     frozen.flags.writeable = False
-    found = [
+    results = [
         tb.asarray(source, device=device),
         tb.tensor(source, device=device),
         tb.asarray(frozen, device=device),
     ]
     source[:] = -1
-    for t in found:
+    for t in results:
         assert t.tolist() == [0.0, 1.0, 2.0, 3.0]
         t += 1
     assert source.tolist() == [-1.0] * 4

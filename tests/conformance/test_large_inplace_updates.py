@@ -68,8 +68,8 @@ def test_results_from_before_a_change_are_right(device: str) -> None:
         x += y
         x[0, 0] = 0.0
     first, second = (t.numpy().astype(np.float64) for t in _pair(device))
-    for k, found in enumerate(sums):
-        assert found.item() == (first + k).sum()  # whole numbers, below 2 ** 24 together
+    for k, value in enumerate(sums):
+        assert value.item() == (first + k).sum()  # whole numbers, below 2 ** 24 together
         first += second
         first[0, 0] = 0.0
 

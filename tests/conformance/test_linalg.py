@@ -29,8 +29,8 @@ WHOLE = np.arange(24).reshape(2, 3, 4)
 
 def put(device: str, *arrays: Any) -> list[Tensor]:
     """Return the arrays on a device, floats as float32."""
-    given = [np.asarray(a) for a in arrays]
-    return [tb.asarray(a.astype(np.float32) if a.dtype.kind == "f" else a, device=device) for a in given]
+    operands = [np.asarray(a) for a in arrays]
+    return [tb.asarray(a.astype(np.float32) if a.dtype.kind == "f" else a, device=device) for a in operands]
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
@@ -187,17 +187,19 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_function(device: str, name: str) -> None:
     f, arrays, expected = CASES[name]
-    found = f(*put(device, *arrays))
-    assert str(found.device) == f"{device}:0"
-    check(found.numpy(), expected, 256, np.abs(np.where(np.isfinite(expected), expected, 0)).max(initial=1.0))
+    actual = f(*put(device, *arrays))
+    assert str(actual.device) == f"{device}:0"
+    check(
+        actual.numpy(), expected, 256, np.abs(np.where(np.isfinite(expected), expected, 0)).max(initial=1.0)
+    )
 
 
 def test_frequencies(device: str) -> None:
     for n in (1, 2, 7, 8):
         for ours, theirs in ((fft.fftfreq, np.fft.fftfreq), (fft.rfftfreq, np.fft.rfftfreq)):
-            found = ours(n, d=0.3, device=device)
-            assert (found.dtype, str(found.device)) == (tb.float32, f"{device}:0")
-            check(found.numpy(), theirs(n, 0.3), 4, 0.0)
+            actual = ours(n, d=0.3, device=device)
+            assert (actual.dtype, str(actual.device)) == (tb.float32, f"{device}:0")
+            check(actual.numpy(), theirs(n, 0.3), 4, 0.0)
     assert fft.fftfreq(3, dtype="float16", device=device).dtype is tb.float16
 
 
@@ -207,8 +209,8 @@ def test_factors_are_orthonormal_and_named(device: str, shape: tuple[int, ...]) 
     *lead, m, n = shape
     k = min(m, n)
     for full in (False, True):
-        u, s, vh = (found := linalg.svd(x, full_matrices=full))
-        assert (found.U.shape, found.S.shape, found.Vh.shape) == (
+        u, s, vh = (parts := linalg.svd(x, full_matrices=full))
+        assert (parts.U.shape, parts.S.shape, parts.Vh.shape) == (
             (*lead, m, m if full else k), (*lead, k), (*lead, n if full else k, n),
         )  # fmt: skip
         _orthonormal(u)
@@ -222,10 +224,10 @@ def test_factors_are_orthonormal_and_named(device: str, shape: tuple[int, ...]) 
 
 
 def _orthonormal(q: Tensor) -> None:
-    found = q.numpy()
+    actual = q.numpy()
     check(
-        np.swapaxes(found, -1, -2) @ found,
-        np.broadcast_to(np.eye(found.shape[-1]), (*found.shape[:-2], found.shape[-1], found.shape[-1])),
+        np.swapaxes(actual, -1, -2) @ actual,
+        np.broadcast_to(np.eye(actual.shape[-1]), (*actual.shape[:-2], actual.shape[-1], actual.shape[-1])),
         64,
         1.0,
     )
@@ -233,9 +235,9 @@ def _orthonormal(q: Tensor) -> None:
 
 def test_eigenvectors_are_named_and_of_length_1(device: str) -> None:
     (x,) = put(device, SPD)
-    found = linalg.eigh(x)
-    assert np.all(np.diff(found.eigenvalues.numpy()) >= 0)
-    _orthonormal(found.eigenvectors)
+    factors = linalg.eigh(x)
+    assert np.all(np.diff(factors.eigenvalues.numpy()) >= 0)
+    _orthonormal(factors.eigenvectors)
     general = linalg.eig(put(device, A)[0])
     assert general.eigenvalues.dtype is general.eigenvectors.dtype is tb.complex64
     check(np.linalg.norm(general.eigenvectors.numpy(), axis=-2), np.ones((2, 3)), 16, 1.0)
@@ -257,8 +259,8 @@ def test_large_triangles(device: str) -> None:
         device, np.tril(RNG.uniform(-1, 1, (100, 100)) / 100) + np.eye(100), RNG.uniform(-1, 1, (2, 100, 3))
     )
     for upper, matrix in ((False, a), (True, a.mT)):
-        found = linalg.solve_triangular(matrix, b, upper=upper).numpy()
-        check(found, np.linalg.solve(matrix.numpy().astype(float), b.numpy().astype(float)), 64, 1.0)
+        actual = linalg.solve_triangular(matrix, b, upper=upper).numpy()
+        check(actual, np.linalg.solve(matrix.numpy().astype(float), b.numpy().astype(float)), 64, 1.0)
 
 
 ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], type[Exception], str]] = {

@@ -37,8 +37,8 @@ def reference(weight: Any, smoothing: float, reduction: str) -> Any:
 def test_cross_entropy(device: str, weight: Any, smoothing: float, reduction: Any) -> None:
     x, target = tb.asarray(LOGITS, device=device), tb.asarray(TARGET, device=device)
     w = None if weight is None else tb.asarray(weight, device=device)
-    found = tb.cross_entropy(x, target, w, reduction=reduction, label_smoothing=smoothing)
-    check(found.numpy(), reference(weight, smoothing, reduction), 32, 1.0)
+    actual = tb.cross_entropy(x, target, w, reduction=reduction, label_smoothing=smoothing)
+    check(actual.numpy(), reference(weight, smoothing, reduction), 32, 1.0)
 
 
 @pytest.mark.parametrize("name", ["uint8", "int8", "int32", "int64"])

@@ -17,8 +17,8 @@ from torch_values import PATH
 
 @cache
 def stored() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(PATH.read_text())
-    return found
+    results: dict[str, Any] = json.loads(PATH.read_text())
+    return results
 
 
 def test_every_call_is_stored() -> None:
@@ -50,23 +50,23 @@ def flatten(out: Any) -> list[tb.Tensor]:
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.label)
 def test_call(device: str, call: Call) -> None:
-    given = [tb.asarray(a, device=device) for a in call.drawn()]
+    operands = [tb.asarray(a, device=device) for a in call.drawn()]
     leaves = {
         str(k): t.requires_grad_()
-        for k, (t, a) in enumerate(zip(given, call.arrays, strict=True))
+        for k, (t, a) in enumerate(zip(operands, call.arrays, strict=True))
         if t.dtype.is_floating and not a.fixed
     }
     if call.module:
         module = getattr(tb.nn, call.name)(*call.rest, **call.named).to(device)
         state = {k: tb.asarray(parameter(k, v.shape)) for k, v in module.state_dict().items()}
         module.load_state_dict(state)
-        out = module(*given)
+        out = module(*operands)
         leaves |= dict(module.named_parameters())
     else:
-        out = getattr(tb.nn.functional, call.name)(*given, *call.rest, **call.named)
+        out = getattr(tb.nn.functional, call.name)(*operands, *call.rest, **call.named)
     results, want = flatten(out), stored()[call.label]
     assert len(results) == len(want["results"])
-    longest = max(leaf.size for leaf in (*given, *leaves.values(), *results))
+    longest = max(leaf.size for leaf in (*operands, *leaves.values(), *results))
     for got, expected in zip(results, want["results"], strict=True):
         assert str(got.device) == f"{device}:0"
         assert got.shape == tuple(expected["shape"])

@@ -101,9 +101,9 @@ CASES: dict[str, tuple[Call, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_values(device: str, name: str) -> None:
     call, expected = CASES[name]
-    found = call(device)
-    assert str(found.device) == f"{device}:0"
-    check(found.numpy(), np.asarray(expected, np.float64 if expected.dtype.kind == "f" else None), 16)
+    actual = call(device)
+    assert str(actual.device) == f"{device}:0"
+    check(actual.numpy(), np.asarray(expected, np.float64 if expected.dtype.kind == "f" else None), 16)
 
 
 def test_parts_are_all_there(device: str) -> None:
@@ -136,10 +136,10 @@ def test_einsum(device: str, equation: str, dtype: str) -> None:
     draw = np.random.default_rng(len(equation))
     arrays = [draw.integers(-4, 5, shape).astype(dtype) for shape in EQUATIONS[equation]]
     expected = np.einsum(equation, *arrays)
-    found = tb.einsum(equation, *(t(a, device) for a in arrays))
-    assert found.dtype.name == dtype
-    assert found.shape == np.shape(expected)
-    assert np.array_equal(found.numpy(), expected)
+    actual = tb.einsum(equation, *(t(a, device) for a in arrays))
+    assert actual.dtype.name == dtype
+    assert actual.shape == np.shape(expected)
+    assert np.array_equal(actual.numpy(), expected)
 
 
 BAD: dict[str, tuple[Call, type[Exception], str]] = {

@@ -30,11 +30,11 @@ def test_operators_take_it_as_pythons_own(
     operate: Callable[[Any, Any], Any], dtype: tb.DType, number: Any, plain: float, device: str
 ) -> None:
     x = tb.asarray([1, 2, 4], dtype=dtype, device=device)
-    for found, wanted in (
+    for actual, wanted in (
         (operate(x, number), operate(x, plain)),
         (operate(number, x), operate(plain, x)),
     ):
-        assert (found.dtype, found.tolist()) == (wanted.dtype, wanted.tolist())
+        assert (actual.dtype, actual.tolist()) == (wanted.dtype, wanted.tolist())
 
 
 def test_a_complex_one_makes_the_result_complex(device: str) -> None:
@@ -67,8 +67,8 @@ def test_numpy_scalars_that_are_no_python_numbers_have_a_dtype(device: str) -> N
 
 def test_alone_it_keeps_its_dtype(device: str) -> None:
     for number, dtype in ((np.float64(1.1), tb.float64), (np.float32(1.5), tb.float32)):
-        made = tb.asarray(number, device=device)
-        assert (made.dtype, made.shape, made.item()) == (dtype, (), float(number))
+        operand = tb.asarray(number, device=device)
+        assert (operand.dtype, operand.shape, operand.item()) == (dtype, (), float(number))
     assert tb.asarray(np.float64(1.5), dtype=tb.float32, device=device).dtype is tb.float32
 
 
@@ -89,8 +89,8 @@ def test_two_of_them_make_what_holds_both(one: complex, other: complex, device: 
     kind = {bool: tb.bool, int: tb.int64, float: tb.float32, complex: tb.complex64}[type(one + other)]
     wanted = tb.bool if type(one) is type(other) is bool else kind
     for where in (tb.where, tb.compile(lambda c: tb.where(c, one, other))):
-        found = where(condition, one, other) if where is tb.where else where(condition)
-        assert (found.dtype, found.tolist()) == (wanted, [one, other])
+        actual = where(condition, one, other) if where is tb.where else where(condition)
+        assert (actual.dtype, actual.tolist()) == (wanted, [one, other])
 
 
 def test_without_a_tensor_they_are_refused_compiled_too(device: str) -> None:

@@ -31,9 +31,9 @@ def t(a: Any, device: str) -> tb.Tensor:
 def test_unique(device: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([d for d in KINDS if d in dtypes_of(device)]))
     x = data.draw(arrays(shapes(), dtype, data.draw(st.sampled_from(("any", "small")))))
-    found = tb.unique_all(t(x, device))
-    assert found._fields == ("values", "indices", "inverse_indices", "counts")
-    values, indices, inverse, counts = (f.numpy() for f in found)
+    unique = tb.unique_all(t(x, device))
+    assert unique._fields == ("values", "indices", "inverse_indices", "counts")
+    values, indices, inverse, counts = (f.numpy() for f in unique)
     assert values.dtype == x.dtype
     assert (indices.dtype, inverse.dtype, counts.dtype) == (np.int64,) * 3
     flat = x.reshape(-1)
@@ -58,10 +58,10 @@ def test_unique(device: str, data: st.DataObject) -> None:
 
 
 def test_nans_are_distinct_and_zeros_are_not(device: str) -> None:
-    found = tb.unique_all(t(np.array([NAN, 0.0, NAN, -0.0], np.float32), device))
-    assert found.values.shape == (3,)
-    assert found.counts.tolist() == [2, 1, 1]
-    assert found.inverse_indices.tolist() == [1, 0, 2, 0]
+    unique = tb.unique_all(t(np.array([NAN, 0.0, NAN, -0.0], np.float32), device))
+    assert unique.values.shape == (3,)
+    assert unique.counts.tolist() == [2, 1, 1]
+    assert unique.inverse_indices.tolist() == [1, 0, 2, 0]
 
 
 @given(data=st.data())
@@ -69,9 +69,9 @@ def test_isin(device: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([d for d in KINDS if d in dtypes_of(device)]))
     x, y = (data.draw(arrays(shapes(), dtype, "small")) for _ in range(2))
     invert = data.draw(st.booleans())
-    found = tb.isin(t(x, device), t(y, device), invert=invert)
-    assert found.dtype is tb.bool
-    np.testing.assert_array_equal(found.numpy(), np.isin(x, y, invert=invert))
+    result = tb.isin(t(x, device), t(y, device), invert=invert)
+    assert result.dtype is tb.bool
+    np.testing.assert_array_equal(result.numpy(), np.isin(x, y, invert=invert))
 
 
 def test_isin_of_numbers_and_nan(device: str) -> None:
@@ -174,10 +174,10 @@ CASES: dict[str, tuple[Call, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_values(device: str, name: str) -> None:
     call, expected = CASES[name]
-    found = call(device)
-    assert str(found.device) == f"{device}:0"
-    assert found.numpy().dtype == expected.dtype
-    check(found.numpy(), np.asarray(expected, np.float64 if expected.dtype.kind == "f" else None), 8)
+    actual = call(device)
+    assert str(actual.device) == f"{device}:0"
+    assert actual.numpy().dtype == expected.dtype
+    check(actual.numpy(), np.asarray(expected, np.float64 if expected.dtype.kind == "f" else None), 8)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "bool"])
@@ -194,14 +194,14 @@ def test_long_axes_with_many_equal_elements(device: str, dtype: str, shape: tupl
         order = np.argsort(turned, axis=axis, kind="stable")
         order = shape[axis] - 1 - np.flip(order, axis) if descending else order
         expected = np.take_along_axis(x, order, axis)
-        found = tb.argsort(t(x, device), axis=axis, descending=descending)
-        np.testing.assert_array_equal(found.numpy(), order)
+        actual = tb.argsort(t(x, device), axis=axis, descending=descending)
+        np.testing.assert_array_equal(actual.numpy(), order)
         ordered = tb.sort(t(x, device), axis=axis, descending=descending)
         np.testing.assert_array_equal(ordered.numpy(), expected)
     np.testing.assert_array_equal(tb.unique_counts(t(x, device)).counts.numpy(), _counts(x))
     if dtype != "bool":
-        found = tb.cummax(t(x, device), axis).values
-        np.testing.assert_array_equal(found.numpy(), np.maximum.accumulate(x, axis))
+        actual = tb.cummax(t(x, device), axis).values
+        np.testing.assert_array_equal(actual.numpy(), np.maximum.accumulate(x, axis))
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -220,13 +220,13 @@ def test_few_of_long_rows(device: str, dtype: str, largest: bool) -> None:
         if dtype != "float32"
         else x.astype(dtype)
     )
-    given = t(x, device)
+    operand = t(x, device)
     order = np.stack([sorted(range(5001), key=lambda k: key(row[k]), reverse=largest) for row in x.tolist()])
     for k in (1, 7, 40, 150):
-        for found in (tb.topk(given, k, largest=largest), tb.compile(tb.topk)(given, k, largest=largest)):
-            np.testing.assert_array_equal(found.indices.to("cpu").numpy(), order[:, :k])
+        for value in (tb.topk(operand, k, largest=largest), tb.compile(tb.topk)(operand, k, largest=largest)):
+            np.testing.assert_array_equal(value.indices.to("cpu").numpy(), order[:, :k])
             np.testing.assert_array_equal(
-                found.values.to("cpu").numpy(), np.take_along_axis(x, order[:, :k], axis=1)
+                value.values.to("cpu").numpy(), np.take_along_axis(x, order[:, :k], axis=1)
             )
 
 
@@ -237,8 +237,8 @@ def _counts(x: Any) -> Any:
 @pytest.mark.parametrize("how", ["lower", "higher", "midpoint", "nearest", "linear"])
 def test_quantiles_between_elements(device: str, how: Any) -> None:
     for share in (0.0, 0.25, 0.45, 1.0):
-        found = tb.quantile(t(X, device), share, 1, interpolation=how)
-        check(found.numpy(), np.quantile(X.astype(np.float64), share, 1, method=how), 8)
+        result = tb.quantile(t(X, device), share, 1, interpolation=how)
+        check(result.numpy(), np.quantile(X.astype(np.float64), share, 1, method=how), 8)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -264,7 +264,7 @@ def test_histogram(device: str, density: bool) -> None:
     for bins, span in ((4, None), (3, (-2.0, 3.0)), ([-1.0, 0.0, 0.5, 9.0], None)):
         for own in (None, weight):
             given_bins = bins if isinstance(bins, int) else t(np.array(bins, np.float32), device)
-            found = tb.histogram(
+            result = tb.histogram(
                 t(X, device),
                 given_bins,
                 range=span,
@@ -272,8 +272,8 @@ def test_histogram(device: str, density: bool) -> None:
                 weight=None if own is None else t(own, device),
             )
             hist, edges = np.histogram(X, bins, range=span, weights=own, density=density)
-            check(found.hist.numpy(), hist.astype(np.float64), 8)
-            check(found.bin_edges.numpy(), edges, 8)
+            check(result.hist.numpy(), hist.astype(np.float64), 8)
+            check(result.bin_edges.numpy(), edges, 8)
 
 
 def test_a_histogram_of_one_value_or_of_integers(device: str) -> None:
@@ -334,10 +334,10 @@ def test_bools_are_put_in_order_and_found(device: str, shape: tuple[int, ...]) -
         x = rng.random(shape) < share
         for axis in range(len(shape)):
             for descending in (False, True):
-                found = tb.argsort(t(x, device), axis=axis, descending=descending).numpy()
+                actual = tb.argsort(t(x, device), axis=axis, descending=descending).numpy()
                 np.testing.assert_array_equal(
-                    found, np.argsort(x ^ descending, axis=axis, kind="stable"), strict=True
+                    actual, np.argsort(x ^ descending, axis=axis, kind="stable"), strict=True
                 )
-        for found, right in zip(tb.nonzero(t(x, device)), np.nonzero(x), strict=True):
-            np.testing.assert_array_equal(found.numpy(), right, strict=True)
+        for actual, right in zip(tb.nonzero(t(x, device)), np.nonzero(x), strict=True):
+            np.testing.assert_array_equal(actual.numpy(), right, strict=True)
         np.testing.assert_array_equal(t(x, device)[t(x, device)].numpy(), x[x])

@@ -95,8 +95,8 @@ def test_a_result_is_not_read_before_it_is_there(unit: tb.Device) -> None:
     x = tb.ones((n, n), device=unit)
     for _ in range(3):
         y = (x @ x) @ x
-        found = y.to("cpu", non_blocking=True)
-        assert float(found.numpy().min()) == n * n
+        actual = y.to("cpu", non_blocking=True)
+        assert float(actual.numpy().min()) == n * n
         read = {
             "op": lambda z: (z + 1)[0, 0].item(),
             "method": lambda z: z.max().item() + 1,
@@ -130,22 +130,22 @@ def test_dropped_results_disturb_nobody(unit: tb.Device) -> None:
     x = tb.ones((n, n), device=unit)
     for k in range(20):
         (x @ x).to("cpu", non_blocking=True)
-        kept = placed(tb.full((n, n), float(k), device="cpu"), unit)
+        retained = placed(tb.full((n, n), float(k), device="cpu"), unit)
         unit.synchronize()
-        assert float(kept.numpy().max()) == float(kept.numpy().min()) == float(k)
+        assert float(retained.numpy().max()) == float(retained.numpy().min()) == float(k)
 
 
 def test_every_thread_waits(unit: tb.Device) -> None:
     n = length(unit)
     x = tb.ones((n, n), device=unit)
     back = (x @ x).to("cpu", non_blocking=True)
-    found: list[Any] = []
-    threads = [threading.Thread(target=lambda: found.append((back * 2).tolist()[5][5])) for _ in range(4)]
+    results: list[Any] = []
+    threads = [threading.Thread(target=lambda: results.append((back * 2).tolist()[5][5])) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [2.0 * n] * 4
+    assert results == [2.0 * n] * 4
 
 
 def test_a_copy_in_a_side_stream_is_done_when_the_stream_is(unit: tb.Device) -> None:
@@ -221,10 +221,10 @@ def test_modules_move_without_waiting(unit: tb.Device) -> None:
     tb.manual_seed(0)
     with tb.device("cpu"):
         net = nn.Linear(7, 3)
-    kept = net.weight.tolist()
+    before = net.weight.tolist()
     net.to(unit, non_blocking=True)
     assert net.weight.device == unit
-    assert net.weight.tolist() == kept
+    assert net.weight.tolist() == before
     net.to("cpu", non_blocking=True)
     assert net(tb.zeros((1, 7), device="cpu")).shape == (1, 3)
 

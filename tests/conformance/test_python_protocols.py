@@ -60,9 +60,9 @@ COUNTS: dict[str, tuple[Any, Any]] = {
 def test_a_tensor_of_one_integer_is_a_number_of_things(name: str, device: str) -> None:
     x = tb.reshape(tb.arange(8, device=device), (2, 4))
     call, expected = COUNTS[name]
-    found = call(x, tb.asarray(2, device=device))
-    assert found.tolist() == expected
-    assert all(type(n) is int for n in found.shape)
+    actual = call(x, tb.asarray(2, device=device))
+    assert actual.tolist() == expected
+    assert all(type(n) is int for n in actual.shape)
 
 
 SEQUENCES: dict[str, tuple[Any, tb.DType]] = {
@@ -77,9 +77,9 @@ SEQUENCES: dict[str, tuple[Any, tb.DType]] = {
 
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_parts_of_a_sequence_keep_their_dtype(name: str, device: str) -> None:
-    given, dtype = SEQUENCES[name]
-    made = tb.asarray(given, device=device)
-    assert (made.dtype, made.tolist()) == (dtype, np.asarray(given).tolist())
+    operand, dtype = SEQUENCES[name]
+    array = tb.asarray(operand, device=device)
+    assert (array.dtype, array.tolist()) == (dtype, np.asarray(operand).tolist())
 
 
 def test_a_sequence_of_tensors(device: str) -> None:
@@ -87,8 +87,8 @@ def test_a_sequence_of_tensors(device: str) -> None:
         tb.asarray([1, 2], dtype="int32", device=device),
         tb.asarray([3, 4], dtype="int32", device=device),
     ]
-    made = tb.asarray(parts, device=device)
-    assert (made.dtype, made.tolist()) == (tb.int32, [[1, 2], [3, 4]])
+    operand = tb.asarray(parts, device=device)
+    assert (operand.dtype, operand.tolist()) == (tb.int32, [[1, 2], [3, 4]])
 
 
 @pytest.mark.parametrize(

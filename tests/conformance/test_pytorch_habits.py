@@ -18,8 +18,8 @@ F = nn.functional
 def test_single_numbers(device: str) -> None:
     x = tb.asarray(-2.0, device=device)
     for weight in (0.25, [0.25]):
-        found = F.prelu(x, tb.asarray(weight, device=device))
-        assert (found.shape, found.item()) == ((), -0.5)
+        result = F.prelu(x, tb.asarray(weight, device=device))
+        assert (result.shape, result.item()) == ((), -0.5)
     for dim in (0, -1):
         assert F.softmax(x, dim).tolist() == F.softmin(x, dim).tolist() == 1.0
         assert F.log_softmax(x, dim).tolist() == 0.0
@@ -31,8 +31,8 @@ def test_margins_of_one_example(device: str) -> None:
     scores = tb.asarray([0.1, 0.2, 0.3], device=device)
     none, one = (tb.asarray(t, device=device) for t in (1, [1]))
     for target, shape in ((none, ()), (one, (1,))):
-        found = F.multi_margin_loss(scores, target, reduction="none")
-        assert found.shape == shape
+        result = F.multi_margin_loss(scores, target, reduction="none")
+        assert result.shape == shape
         assert_alike(F.multi_margin_loss(scores, target).item(), 2 / 3, roundings=4)
     assert F.multi_margin_loss(scores[0], none * 0).item() == 0.0
     with pytest.raises(tb.ShapeError, match=r"scores of shape \(3,\) need a target of \(\), got \(2,\)"):
@@ -51,8 +51,8 @@ def test_margins_of_one_example(device: str) -> None:
 )
 def test_integers_stay_integers(device: str, run: Callable[[Any], Any], wanted: list[int]) -> None:
     x = tb.asarray([-3, 0, 7], dtype=tb.int32, device=device)
-    found = run(x)
-    assert (found.tolist(), found.dtype) == (wanted, tb.int32)
+    actual = run(x)
+    assert (actual.tolist(), actual.dtype) == (wanted, tb.int32)
 
 
 def test_batches_of_no_examples(device: str) -> None:

@@ -53,50 +53,50 @@ def test_bits_at_the_edges_of_key_and_counter(
     device: str, seed: int, first: int, shape: tuple[int, ...]
 ) -> None:
     state = tb.asarray([seed, first], dtype="uint64", device=device)
-    found = tb.random_bits(state, shape).numpy()
-    assert found.dtype == np.uint32
-    blocks = [words(seed, 4, (first + k) % (1 << 64)) for k in range(-(-found.size // 4))]
-    assert np.array_equal(found.reshape(-1), np.concatenate(blocks)[: found.size])
+    actual = tb.random_bits(state, shape).numpy()
+    assert actual.dtype == np.uint32
+    blocks = [words(seed, 4, (first + k) % (1 << 64)) for k in range(-(-actual.size // 4))]
+    assert np.array_equal(actual.reshape(-1), np.concatenate(blocks)[: actual.size])
 
 
 def test_uniform_is_exact(device: str) -> None:
-    found = tb.uniform((1000,), device=device, generator=fresh()).numpy()
-    assert np.array_equal(found, unit(words(7, 1000)))
-    assert found.min() >= 0.0
-    assert found.max() < 1.0
+    actual = tb.uniform((1000,), device=device, generator=fresh()).numpy()
+    assert np.array_equal(actual, unit(words(7, 1000)))
+    assert actual.min() >= 0.0
+    assert actual.max() < 1.0
 
 
 def test_bernoulli_is_exact(device: str) -> None:
     for p in (0.0, 0.3, 1.0):
-        found = tb.bernoulli(p, (500,), device=device, generator=fresh()).numpy()
-        assert np.array_equal(found, unit(words(7, 500)) < p)
+        actual = tb.bernoulli(p, (500,), device=device, generator=fresh()).numpy()
+        assert np.array_equal(actual, unit(words(7, 500)) < p)
 
 
 def test_randint_is_exact(device: str) -> None:
     for low, high, dtype in ((0, 10, "int64"), (-5, 6, "int32"), (0, 1 << 32, "int64"), (250, 256, "uint8")):
-        found = tb.randint(low, high, (300,), dtype=dtype, device=device, generator=fresh()).numpy()
+        actual = tb.randint(low, high, (300,), dtype=dtype, device=device, generator=fresh()).numpy()
         expected = [low + (int(w) * (high - low) >> 32) for w in words(7, 300)]
-        assert found.tolist() == expected
+        assert actual.tolist() == expected
 
 
 def test_randint_of_a_wide_range_is_exact(device: str) -> None:
     ranges = ((0, 1 << 40, "int64"), (-(1 << 63), 0, "int64"), (-7, 1 << 33, "int64"), (9, 1 << 63, "uint64"))
     for low, high, dtype in ranges:
-        found = tb.randint(low, high, (300,), dtype=dtype, device=device, generator=fresh()).numpy()
+        actual = tb.randint(low, high, (300,), dtype=dtype, device=device, generator=fresh()).numpy()
         drawn = [int(w) for w in words(7, 600)]
         expected = [
             low + (((a << 32) + b) * (high - low) >> 64)
             for a, b in zip(drawn[:300], drawn[300:], strict=True)
         ]
-        assert found.tolist() == expected
+        assert actual.tolist() == expected
 
 
 def test_normal_is_within_4_ulp(device: str) -> None:
-    found = tb.normal((2000,), device=device, generator=fresh()).numpy()
+    actual = tb.normal((2000,), device=device, generator=fresh()).numpy()
     pairs = unit(words(7, 4000)).reshape(2, 2000)
     angle = (np.float32(2 * pi) * pairs[1]).astype(np.float64)
     radius = np.sqrt(-2 * np.log((np.float32(1) - pairs[0]).astype(np.float64)))
-    check(found, radius * np.cos(angle), 4, radius)
+    check(actual, radius * np.cos(angle), 4, radius)
 
 
 def test_moments(device: str) -> None:
@@ -113,9 +113,9 @@ def test_moments(device: str) -> None:
 
 
 def test_ranges_and_dtypes(device: str) -> None:
-    found = tb.uniform((1000,), -3.0, 5.0, device=device, generator=fresh()).numpy()
-    assert -3.0 <= found.min() < -2.8
-    assert 4.8 < found.max() <= 5.0
+    actual = tb.uniform((1000,), -3.0, 5.0, device=device, generator=fresh()).numpy()
+    assert -3.0 <= actual.min() < -2.8
+    assert 4.8 < actual.max() <= 5.0
     for name in ("float16", "bfloat16", "float64"):
         if getattr(tb, name) in dtypes_of(device):
             assert tb.normal((3,), dtype=name, device=device).dtype is getattr(tb, name)
@@ -148,10 +148,10 @@ def test_the_default_stream(device: str) -> None:
 
 
 def test_threads_draw_apart(device: str) -> None:
-    generator, found = fresh(), []
+    generator, actual = fresh(), []
     threads = [
         threading.Thread(
-            target=lambda: found.append(tb.uniform((8,), device=device, generator=generator).tolist())
+            target=lambda: actual.append(tb.uniform((8,), device=device, generator=generator).tolist())
         )
         for _ in range(8)
     ]
@@ -160,7 +160,7 @@ def test_threads_draw_apart(device: str) -> None:
     for thread in threads:
         thread.join()
     expected = unit(words(7, 64)).tolist()
-    assert sorted(v for drawn in found for v in drawn) == sorted(expected)
+    assert sorted(v for drawn in actual for v in drawn) == sorted(expected)
 
 
 HALF: Any = 1.5

@@ -16,9 +16,9 @@ ROUNDINGS, AMPLIFIED = 64, 100
 SEEDS = [*range(15), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(15, 60))]
 
 
-def agree(found: Any, wanted: Any, text: str) -> None:
-    assert len(found) == len(wanted), text
-    for x, y in zip(found, wanted, strict=True):
+def agree(actual: Any, wanted: Any, text: str) -> None:
+    assert len(actual) == len(wanted), text
+    for x, y in zip(actual, wanted, strict=True):
         assert (x.shape, x.dtype) == (y.shape, y.dtype), text
         right = y.numpy()
         size = np.abs(right[np.isfinite(right)]).max(initial=1.0)
@@ -28,10 +28,10 @@ def agree(found: Any, wanted: Any, text: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_compiled_as_eager(device: str, seed: int) -> None:
     program, arrays = drawn(seed)
-    given = [tb.asarray(x, device=device) for x in arrays]
-    wanted, compiled = program.run(*given), tb.compile(program.run)
+    operands = [tb.asarray(x, device=device) for x in arrays]
+    wanted, compiled = program.run(*operands), tb.compile(program.run)
     for _ in range(2):
-        agree(compiled(*given), wanted, str(program))
+        agree(compiled(*operands), wanted, str(program))
     assert compiled.replays, compiled.reasons
-    for x, before in zip(given, arrays, strict=True):
+    for x, before in zip(operands, arrays, strict=True):
         np.testing.assert_array_equal(x.numpy(), before, err_msg=str(program))

@@ -35,8 +35,8 @@ def everywhere(mesh_shape: tuple[int, ...], shape: tuple[int, ...], device: str)
         y = x.redistribute(source).redistribute(target)
         assert y.shape == shape
         assert y.placements == target
-        found = np.asarray(y.full_tensor().tolist()).reshape(shape)
-        assert_within(found, whole, rounded * abs(whole))
+        result = np.asarray(y.full_tensor().tolist()).reshape(shape)
+        assert_within(result, whole, rounded * abs(whole))
         product = dist.local_map(lambda a, b: (a * b).sum(), [P] * len(mesh_shape), [S0s(mesh), S0s(mesh)])
         product(y, w).backward()
         assert x.grad is not None

@@ -39,16 +39,16 @@ def test_gradients_of_some_inputs(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "told"),
+    ("inputs", "message"),
     [
         (lambda x: [], "inputs is empty"),
         (lambda x: [x, x.detach()], "input 1 does not require a gradient"),
         (lambda x: x * 2, "input 0 is the result of an op; call retain_grad"),
     ],
 )
-def test_inputs_that_keep_no_gradient(device: str, inputs: Callable[[Tensor], object], told: str) -> None:
+def test_inputs_that_keep_no_gradient(device: str, inputs: Callable[[Tensor], object], message: str) -> None:
     x = tb.ones(2, device=device).requires_grad_()
-    with pytest.raises(tb.AutogradError, match=told):
+    with pytest.raises(tb.AutogradError, match=message):
         (x * x).sum().backward(inputs=inputs(x))
 
 

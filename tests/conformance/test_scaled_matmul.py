@@ -39,18 +39,18 @@ def test_factors_belong_to_the_whole_or_to_rows_and_columns(
     factors = [rng.uniform(0.5, 2, shape).astype("f4") for shape in scales]
     row = rng.standard_normal(5).astype("f4")
     call: Any = tb.compile(tb.scaled_matmul) if compiled else tb.scaled_matmul
-    found = call(x, y, *[tb.asarray(f, device=device) for f in factors], tb.asarray(row, device=device))
-    assert found.dtype == tb.float32
+    result = call(x, y, *[tb.asarray(f, device=device) for f in factors], tb.asarray(row, device=device))
+    assert result.dtype == tb.float32
     scaled = a @ b * factors[0] * factors[1]  # sums of whole numbers
-    assert_within(found.numpy(), scaled + row, gamma(4, "float32") * (abs(scaled) + abs(row)))
+    assert_within(result.numpy(), scaled + row, gamma(4, "float32") * (abs(scaled) + abs(row)))
 
 
 @every_dtype
 def test_the_result_rounds_once(device: str, dtype: str) -> None:
     rng = np.random.default_rng(1)
     (x, a), (y, b) = drawn(device, dtype, (16, 48), rng), drawn(device, dtype, (48, 32), rng)
-    found = tb.scaled_matmul(x, y, 0.25, 2.0, dtype="float16")
-    np.testing.assert_array_equal(found.numpy(), (a @ b * 0.5).astype("f2"))
+    result = tb.scaled_matmul(x, y, 0.25, 2.0, dtype="float16")
+    np.testing.assert_array_equal(result.numpy(), (a @ b * 0.5).astype("f2"))
 
 
 @every_dtype
@@ -68,8 +68,8 @@ def test_gradients_flow_to_the_factors_and_the_bias(device: str, dtype: str) -> 
 def test_it_maps_over_examples(device: str, dtype: str) -> None:
     rng = np.random.default_rng(3)
     (x, a), (y, b) = drawn(device, dtype, (2, 4, 8), rng), drawn(device, dtype, (8, 3), rng)
-    found = tb.vmap(lambda one: tb.scaled_matmul(one, y, 2.0, 1.0))(x)
-    np.testing.assert_array_equal(found.numpy(), a @ b * 2)
+    result = tb.vmap(lambda one: tb.scaled_matmul(one, y, 2.0, 1.0))(x)
+    np.testing.assert_array_equal(result.numpy(), a @ b * 2)
 
 
 def test_what_does_not_fit_is_refused(device: str) -> None:
@@ -94,11 +94,11 @@ def test_floats_of_8_bits_round_as_ml_dtypes_does(device: str, name: str) -> Non
         plain = every.astype("f4")
         between = ((plain[:, None] + plain[None, :]) / 2).ravel()
         near = np.concatenate([between, np.nextafter(between, np.inf), np.nextafter(between, -np.inf)])
-    given = np.concatenate([near, [1e30, -1e30, 1e-30, -1e-30, 464, 465, 61439, 61440, np.inf]]).astype("f4")
+    actual = np.concatenate([near, [1e30, -1e30, 1e-30, -1e-30, 464, 465, 61439, 61440, np.inf]]).astype("f4")
     with np.errstate(all="ignore"):
-        expected = given.astype(NARROW[name]).astype("f4")
-    found = tb.asarray(given, device=device).to(name).to("float32").numpy()
-    np.testing.assert_array_equal(found, expected)
+        expected = actual.astype(NARROW[name]).astype("f4")
+    got = tb.asarray(actual, device=device).to(name).to("float32").numpy()
+    np.testing.assert_array_equal(got, expected)
     finite = expected == expected
-    np.testing.assert_array_equal(np.signbit(found[finite]), np.signbit(expected[finite]))
+    np.testing.assert_array_equal(np.signbit(got[finite]), np.signbit(expected[finite]))
     np.testing.assert_array_equal(tb.asarray(every, device=device).to("float32").numpy(), plain)

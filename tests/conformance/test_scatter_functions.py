@@ -56,9 +56,9 @@ def test_scatter_reduce(device: str, data: st.DataObject) -> None:
     more = tuple(n + data.draw(st.integers(0, 1)) for n in shape)
     src = data.draw(arrays(more, dtype, "small"))
     how, own = data.draw(st.sampled_from(sorted(COMBINE))), data.draw(st.booleans())
-    found = tb.scatter_reduce(t(x, device), axis, t(index, device), t(src, device), how, include_self=own)
-    assert found.dtype is dtype
-    check(found.numpy(), reduced(wide(x), axis, index, wide(src), how, own), 16, 64.0)
+    result = tb.scatter_reduce(t(x, device), axis, t(index, device), t(src, device), how, include_self=own)
+    assert result.dtype is dtype
+    check(result.numpy(), reduced(wide(x), axis, index, wide(src), how, own), 16, 64.0)
 
 
 def _segments(how: str, count: int | None) -> Call:
@@ -127,8 +127,8 @@ def test_many_rows(device: str, how: str, rows: int, segments: int, width: tuple
     ends = np.iinfo(np.int32)
     expected = np.full((segments, *width), {"sum": 0, "max": ends.min, "min": ends.max}[how], np.int32)
     combine.at(expected, ids, data)
-    found = getattr(tb, f"segment_{how}")(t(data, device), t(ids, device), segments)
-    assert np.array_equal(found.numpy(), expected)
+    actual = getattr(tb, f"segment_{how}")(t(data, device), t(ids, device), segments)
+    assert np.array_equal(actual.numpy(), expected)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -155,8 +155,8 @@ def test_nan_wins(device: str) -> None:
 def _slopes(device: str, mode: str, x: list[float], v: list[float]) -> list[list[float]]:
     a, b = (t(np.array(n, np.float32), device).requires_grad_() for n in (x, v))
     out = tb.scatter(a, b, t(np.array([0, 0, 1]), device), mode=mode)
-    found = tb.grad((out * t(np.array([1.0, 10.0, 100.0], np.float32), device)).sum(), (a, b))
-    return [g.tolist() for g in found if g is not None]
+    grads = tb.grad((out * t(np.array([1.0, 10.0, 100.0], np.float32), device)).sum(), (a, b))
+    return [g.tolist() for g in grads if g is not None]
 
 
 def test_gradients_of_equal_extremes_are_shared(device: str) -> None:

@@ -21,9 +21,9 @@ def doubles(device: str, *numbers: float) -> Tensor:
     return tb.asarray(list(numbers), dtype="float64", device=device)
 
 
-def near(found: Tensor, expected: Any, ulps: float = 16) -> None:
+def near(actual: Tensor, expected: Any, ulps: float = 16) -> None:
     least = np.finfo(np.float64).tiny  # below which there are fewer digits
-    assert_within(found.numpy(), expected, ulps * 2 * unit("float64") * np.abs(expected) + least)
+    assert_within(actual.numpy(), expected, ulps * 2 * unit("float64") * np.abs(expected) + least)
 
 
 def test_erfc_keeps_its_digits_in_the_tail(device: str) -> None:
@@ -57,16 +57,16 @@ def test_lgamma_keeps_its_digits_next_to_its_zeros(device: str) -> None:
 
 
 def test_poles_of_digamma(device: str) -> None:
-    found = tb.digamma(tb.asarray([0.0, -0.0, -1.0, -8.0, INF, -INF, NAN], device=device)).numpy()
-    np.testing.assert_array_equal(found, np.array([-INF, INF, NAN, NAN, INF, NAN, NAN], np.float32))
+    actual = tb.digamma(tb.asarray([0.0, -0.0, -1.0, -8.0, INF, -INF, NAN], device=device)).numpy()
+    np.testing.assert_array_equal(actual, np.array([-INF, INF, NAN, NAN, INF, NAN, NAN], np.float32))
 
 
 def test_next_number(device: str) -> None:
     if lacks(device, tb.float64):
         return
     x, y = np.array([1.0, 0.0, -0.0, 1.0, INF, 1.0, NAN]), np.array([2.0, -1.0, 1.0, 1.0, 0.0, -INF, 1.0])
-    found = tb.nextafter(tb.asarray(x, device=device), tb.asarray(y, device=device))
-    np.testing.assert_array_equal(found.numpy(), np.nextafter(x, y))
+    result = tb.nextafter(tb.asarray(x, device=device), tb.asarray(y, device=device))
+    np.testing.assert_array_equal(result.numpy(), np.nextafter(x, y))
 
 
 def test_without_elements_or_axes(device: str) -> None:
@@ -106,8 +106,8 @@ def test_multiply_and_add(device: str) -> None:
 
 
 def test_logit_keeps_away_from_the_ends(device: str) -> None:
-    found = tb.logit(tb.asarray([0.0, 0.5, 1.0], device=device), 0.25).numpy()
-    assert_within(found, [-math.log(3), 0, math.log(3)], gamma(2, "float32"))
+    actual = tb.logit(tb.asarray([0.0, 0.5, 1.0], device=device), 0.25).numpy()
+    assert_within(actual, [-math.log(3), 0, math.log(3)], gamma(2, "float32"))
 
 
 def test_the_gradient_at_a_limit_belongs_to_the_operand(device: str) -> None:

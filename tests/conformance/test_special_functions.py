@@ -55,13 +55,13 @@ SERIES: Final = 64
 """Roundings in a row where a function is a series, a continued fraction, or a product of such."""
 
 
-def assert_accurate(found: tb.Tensor, expected: Any, approximated: float = 0.0) -> None:
+def assert_accurate(actual: tb.Tensor, expected: Any, approximated: float = 0.0) -> None:
     """Check values of functions that are exponentials: what is rounded counts by the size of the exponent."""
-    exact, name = np.asarray(expected, np.float64), found.dtype.name
+    exact, name = np.asarray(expected, np.float64), actual.dtype.name
     size = np.abs(np.where(np.isfinite(exact), exact, 0.0))
     exponents = np.abs(np.log(np.where(size == 0, 1.0, size)))
     relative = gamma(SERIES, name) * (1 + exponents) + approximated
-    assert_within(found.numpy(), exact, relative * size + UNDERFLOW[name])
+    assert_within(actual.numpy(), exact, relative * size + UNDERFLOW[name])
 
 
 def floats(device: str) -> str:
@@ -73,19 +73,19 @@ def floats(device: str) -> str:
 def test_same_values_as_scipy(name: str, dtype: str, device: str) -> None:
     if lacks(device, getattr(tb, dtype)):
         return
-    given = [x.astype(dtype) for x in ARGUMENTS[name]]
-    found = getattr(special, name)(*(tb.asarray(x, device=device) for x in given))
-    expected = getattr(scipy.special, name)(*(x.astype("float64") for x in given))
-    assert found.dtype is getattr(tb, dtype)
+    operands = [x.astype(dtype) for x in ARGUMENTS[name]]
+    actual = getattr(special, name)(*(tb.asarray(x, device=device) for x in operands))
+    expected = getattr(scipy.special, name)(*(x.astype("float64") for x in operands))
+    assert actual.dtype is getattr(tb, dtype)
     with np.errstate(over="ignore"):
-        assert_accurate(found, expected.astype(dtype), QUADRATURE.get(name, 0.0))
+        assert_accurate(actual, expected.astype(dtype), QUADRATURE.get(name, 0.0))
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_functions_of_other_names_are_the_ones_that_scipy_means(name: str, device: str) -> None:
-    given = np.array([0.25, 0.5, 0.75])
-    found = getattr(special, name)(tb.asarray(given, dtype=floats(device), device=device))
-    assert_accurate(found, getattr(scipy.special, name)(given))
+    array = np.array([0.25, 0.5, 0.75])
+    result = getattr(special, name)(tb.asarray(array, dtype=floats(device), device=device))
+    assert_accurate(result, getattr(scipy.special, name)(array))
 
 
 def test_small_tails_keep_their_digits(device: str) -> None:
@@ -103,8 +103,8 @@ def test_small_tails_keep_their_digits(device: str) -> None:
 def test_limits(device: str) -> None:
     def at(name: str, *numbers: float) -> float:
         first = tb.asarray(numbers[0], dtype=floats(device), device=device)
-        found: float = getattr(special, name)(first, *numbers[1:]).item()
-        return found
+        actual: float = getattr(special, name)(first, *numbers[1:]).item()
+        return actual
 
     assert [at("gammainc", *v) for v in [(2, 0), (2, INF), (0, 1), (INF, 2)]] == [0, 1, 1, 0]
     assert [at("gammaincc", *v) for v in [(2, 0), (2, INF), (0, 1), (INF, 2)]] == [1, 0, 0, 1]
@@ -154,10 +154,10 @@ def test_whole_and_narrow_numbers(device: str) -> None:
 def test_a_wide_default_widens_nothing(name: str, device: str) -> None:
     if lacks(device, tb.float64):
         return
-    given = [tb.asarray(x, dtype="float32", device=device) for x in ARGUMENTS[name]]
+    operands = [tb.asarray(x, dtype="float32", device=device) for x in ARGUMENTS[name]]
     tb.set_default_dtype("float64")
     try:
-        assert getattr(special, name)(*given).dtype is tb.float32
+        assert getattr(special, name)(*operands).dtype is tb.float32
     finally:
         tb.set_default_dtype("float32")
 
@@ -192,14 +192,14 @@ def test_derivatives_are_those_of_differences(name: str, device: str) -> None:
     points = {"ndtri": [[0.2, 0.5, 0.7]], "zeta": [[1.5, 3.0, 6.0], [0.5, 2.0, 9.0]]}
     tails = [[0.8, 1.5, 4.0, 12.0], [0.5, 3.0, 4.5, 7.0], [0.1, 0.4, 0.5, 0.9]]
     count = len(ARGUMENTS[name])
-    given = np.array(points.get(name, [[-9.0, -0.5, 3.0]] if count == 1 else tails[:count]))
-    xs = [tb.asarray(x, device=device).requires_grad_() for x in given]
+    array = np.array(points.get(name, [[-9.0, -0.5, 3.0]] if count == 1 else tails[:count]))
+    xs = [tb.asarray(x, device=device).requires_grad_() for x in array]
     gradients = tb.grad(getattr(special, name)(*xs).sum(), xs)
     for k, gradient in enumerate(gradients):
         assert gradient is not None
         step = np.zeros((count, 1))
         step[k] = STEP
-        high, low = (getattr(scipy.special, name)(*(given + s)) for s in (step, -step))
+        high, low = (getattr(scipy.special, name)(*(array + s)) for s in (step, -step))
         # Third derivatives are like values here, some a hundred times as large.
         bound = of_difference(high, STEP, 1e2 * (1 + abs(high)), operations=SERIES)
         assert_within(gradient.numpy(), (high - low) / (2 * STEP), bound)
@@ -211,5 +211,5 @@ def test_compiled_as_one_program(device: str) -> None:
         return tb.special.gammaincc(a, x) + tb.special.ndtr(x)
 
     a, x = (tb.asarray(v, dtype=floats(device), device=device) for v in ([0.5, 3.0, 20.0], [2.0, 1.0, 25.0]))
-    found = tb.compile(chance, fullgraph=True)(a, x)
-    assert_alike(found, chance(a, x), SERIES)
+    result = tb.compile(chance, fullgraph=True)(a, x)
+    assert_alike(result, chance(a, x), SERIES)

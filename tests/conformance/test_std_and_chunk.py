@@ -31,9 +31,9 @@ def test_std_of_what_has_no_spread_or_no_number(device: str) -> None:
 def test_std_in_float16_beyond_the_root_of_its_range(device: str) -> None:
     if tb.float16 not in dtypes(device):
         pytest.skip(f"{device} has no float16")
-    found = tb.std(tb.asarray([0.0, 600.0], dtype=tb.float16, device=device))
-    assert found.dtype is tb.float16
-    assert found.item() == 300
+    result = tb.std(tb.asarray([0.0, 600.0], dtype=tb.float16, device=device))
+    assert result.dtype is tb.float16
+    assert result.item() == 300
 
 
 def test_chunks_of_nothing_are_as_many_as_asked_for(device: str) -> None:

@@ -95,12 +95,12 @@ def test_sums_lose_what_blocks_lose(device: str, shape: tuple[int, int], name: s
         pytest.skip(f"{device}: minutes for so many elements in pure Python")
     case = CASES[name]
     for bits in (9, 12) if math.prod(shape) < 1 << 20 else (13,):
-        given = almost_ones(shape, bits)
-        right = np.asarray(case.right(given.astype(np.float64)))
-        x = tb.asarray(given, device=device)
+        actual = almost_ones(shape, bits)
+        right = np.asarray(case.right(actual.astype(np.float64)))
+        x = tb.asarray(actual, device=device)
         for kind, function in (("eager", case.function), ("compiled", tb.compile(case.function))):
-            found = np.asarray(function(x).numpy(), np.float64)
-            error = np.abs(found - right).max() / np.abs(right).min()
+            got = np.asarray(function(x).numpy(), np.float64)
+            error = np.abs(got - right).max() / np.abs(right).min()
             assert error <= case.limit(device, shape), (kind, bits, error / U)
 
 
@@ -109,38 +109,38 @@ def test_sums_lose_what_blocks_lose(device: str, shape: tuple[int, int], name: s
 def test_scans_lose_what_blocks_lose(device: str, op: str, axis: int) -> None:
     """Compiled ones do: an array library's own add one element after the other."""
     shape = (3, 20_000) if axis else (20_000, 3)
-    given = almost_ones(shape, 12)
-    wide = given.astype(np.float64)
+    actual = almost_ones(shape, 12)
+    wide = actual.astype(np.float64)
     right = np.cumsum(wide, axis) if op == "cumulative_sum" else np.log(np.cumsum(np.exp(wide), axis))
-    x = tb.asarray(given, device=device)
-    found = np.asarray(tb.compile(lambda x: getattr(tb, op)(x, axis=axis))(x).numpy(), np.float64)
+    x = tb.asarray(actual, device=device)
+    got = np.asarray(tb.compile(lambda x: getattr(tb, op)(x, axis=axis))(x).numpy(), np.float64)
     serial = 4 * shape[axis] * U
     times = 1 if op == "cumulative_sum" else 8
     limit = serial if device == "cpu" and op == "logcumsumexp" else times * bound(shape[axis])
     limit = serial if device not in ("cpu", "opencl", "cuda") else limit
-    assert (np.abs(found - right) / np.abs(right)).max() <= limit
+    assert (np.abs(got - right) / np.abs(right)).max() <= limit
 
 
 def test_eager_scans_of_many_columns_lose_no_more(device: str) -> None:
     shape = (2_000, 256)
-    given = almost_ones(shape, 12)
-    right = np.cumsum(given.astype(np.float64), 0)
-    found = np.asarray(tb.cumulative_sum(tb.asarray(given, device=device), axis=0).numpy(), np.float64)
+    actual = almost_ones(shape, 12)
+    right = np.cumsum(actual.astype(np.float64), 0)
+    got = np.asarray(tb.cumulative_sum(tb.asarray(actual, device=device), axis=0).numpy(), np.float64)
     limit = bound(shape[0]) if device in ("cpu", "opencl", "cuda") else 4 * shape[0] * U
-    assert (np.abs(found - right) / right).max() <= limit
-    given[1::3, ::2] = np.inf  # and what is infinite stays so, beyond the block that it is in
-    given[1900:, ::4] = -np.inf
+    assert (np.abs(got - right) / right).max() <= limit
+    actual[1::3, ::2] = np.inf  # and what is infinite stays so, beyond the block that it is in
+    actual[1900:, ::4] = -np.inf
     with np.errstate(invalid="ignore"):
-        right = np.cumsum(given.astype(np.float64), 0)
-    found = tb.cumulative_sum(tb.asarray(given, device=device), axis=0).numpy()
-    np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
-    np.testing.assert_array_equal(found == np.inf, right == np.inf)
+        right = np.cumsum(actual.astype(np.float64), 0)
+    got = tb.cumulative_sum(tb.asarray(actual, device=device), axis=0).numpy()
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(right))
+    np.testing.assert_array_equal(got == np.inf, right == np.inf)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_narrow_floats_add_up_in_single_precision(device: str, dtype: str) -> None:
-    given = np.full((4, 30_001), 0.1, np.float32)
-    x = tb.astype(tb.asarray(given, device=device), getattr(tb, dtype))
+    array = np.full((4, 30_001), 0.1, np.float32)
+    x = tb.astype(tb.asarray(array, device=device), getattr(tb, dtype))
     one = float(tb.astype(x[0, 0], tb.float32).item())
 
     def sums(x: Any) -> Any:
@@ -148,5 +148,5 @@ def test_narrow_floats_add_up_in_single_precision(device: str, dtype: str) -> No
 
     u = 2.0 ** (-11 if dtype == "float16" else -8)
     for function in (sums, tb.compile(sums)):
-        for found in function(x):
-            assert np.abs(found.numpy() / (one * 30_001) - 1).max() <= u + bound(30_001)
+        for value in function(x):
+            assert np.abs(value.numpy() / (one * 30_001) - 1).max() <= u + bound(30_001)

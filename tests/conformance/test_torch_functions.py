@@ -21,8 +21,8 @@ ROUNDINGS, PRINTED = 128, 0.5e-6
 
 @cache
 def stored() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(PATH.read_text())
-    return found
+    results: dict[str, Any] = json.loads(PATH.read_text())
+    return results
 
 
 def test_every_expression_is_stored() -> None:
@@ -56,10 +56,10 @@ def test_expression(device: str, expression: str) -> None:
             evaluate(tb, expression, {k: tb.asarray(a) for k, a in arrays.items()})
         return
     with tb.device(device):
-        given = {k: tb.asarray(a) for k, a in arrays.items()}
-        for x in given.values():
+        named = {k: tb.asarray(a) for k, a in arrays.items()}
+        for x in named.values():
             x.requires_grad_(x.dtype.is_inexact)
-        results = evaluate(tb, expression, given)
+        results = evaluate(tb, expression, named)
         assert len(results) == len(want["results"])
         for got, expected in zip(results, want["results"], strict=True):
             assert str(got.device) == f"{device}:0"
@@ -71,6 +71,6 @@ def test_expression(device: str, expression: str) -> None:
         weights = np.cos(np.arange(real.size)).reshape(real.shape).astype(native(real.dtype))
         (real * tb.asarray(weights)).sum().backward()
         for name, expected in want["grads"].items():
-            same(given[name].grad, expected, f"gradient of {name} in {expression}")
-        left = [k for k, x in given.items() if k not in want["grads"] and x.grad is not None]
-        assert not any(given[k].grad.any() for k in left), left
+            same(named[name].grad, expected, f"gradient of {name} in {expression}")
+        left = [k for k, x in named.items() if k not in want["grads"] and x.grad is not None]
+        assert not any(named[k].grad.any() for k in left), left

@@ -15,17 +15,17 @@ from error_bounds import assert_alike
 AXES = [(0, 1), (1, 2), (0, 2), (2, 0), 0, 2, None]
 
 
-def agree(function: Callable[..., Any], *given: Any, device: str) -> None:
-    operands = [tb.asarray(x, device=device) for x in given]
+def agree(function: Callable[..., Any], *args: Any, device: str) -> None:
+    operands = [tb.asarray(x, device=device) for x in args]
     wanted = function(*operands)
-    for found, right in zip(tb.compile(function)(*operands), wanted, strict=True):
-        assert found.shape == right.shape
-        assert_alike(found, right, operands[0].size + 4)  # sums of all of an operand at most
+    for actual, right in zip(tb.compile(function)(*operands), wanted, strict=True):
+        assert actual.shape == right.shape
+        assert_alike(actual, right, operands[0].size + 4)  # sums of all of an operand at most
 
 
 @pytest.mark.parametrize("axis", AXES, ids=str)
 def test_every_order_of_three_axes(device: str, axis: Any) -> None:
-    given = np.random.default_rng(0).uniform(1, 2, (2, 3, 4)).astype("f4")
+    array = np.random.default_rng(0).uniform(1, 2, (2, 3, 4)).astype("f4")
     for order in permutations(range(3)):
 
         def behind(x: Any, order: tuple[int, ...] = order) -> Any:
@@ -37,13 +37,13 @@ def test_every_order_of_three_axes(device: str, axis: Any) -> None:
             turned = tb.permute_dims(x, order)
             return turned.sum(axis=axis), tb.max(turned, axis=axis), x * 2
 
-        agree(behind, given, device=device)
-        agree(before, given, device=device)
+        agree(behind, array, device=device)
+        agree(before, array, device=device)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (300, 200)], ids=str)
 def test_products_means_and_norms_of_a_transpose(device: str, shape: tuple[int, int]) -> None:
-    given = np.random.default_rng(1).uniform(1, 2, shape).astype("f4")
+    array = np.random.default_rng(1).uniform(1, 2, shape).astype("f4")
 
     def squares(g: Any) -> Any:
         x = g + 1
@@ -53,8 +53,8 @@ def test_products_means_and_norms_of_a_transpose(device: str, shape: tuple[int, 
         x = g + 1
         return x, (x.T * tb.arange(shape[0], dtype=x.dtype, device=x.device)).sum()
 
-    agree(squares, given, device=device)
-    agree(scaled, given, device=device)
+    agree(squares, array, device=device)
+    agree(scaled, array, device=device)
 
 
 def test_the_loss_of_a_transpose_and_its_gradient(device: str) -> None:

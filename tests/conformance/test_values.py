@@ -49,9 +49,9 @@ def test_op(device: str, name: str, data: st.DataObject) -> None:
     if op.family == "elementwise" and len(tensors) > 1 and data.draw(st.booleans(), label="with scalars"):
         places = st.lists(st.sampled_from(range(len(tensors))), unique=True, max_size=len(tensors) - 1)
         # where needs one of its last two for its dtype
-        places = places.filter(lambda found: not {1, 2} <= set(found))
+        places = places.filter(lambda actual: not {1, 2} <= set(actual))
         if name == "power" and dtype.is_integer:  # which have no power of a negative number
-            places = places.filter(lambda found: 1 not in found)
+            places = places.filter(lambda actual: 1 not in actual)
         _make_scalars(tensors, data.draw(places, label="at"))
     call = trial(name, device, dtype, sample)
     wanted = expected(call)

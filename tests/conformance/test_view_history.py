@@ -68,11 +68,11 @@ def test_the_gradient_is_a_value_of_its_own(device: str) -> None:
 def test_gradients_that_are_equal_are_not_one_cell(device: str) -> None:
     x, ones = tb.ones((2,), device=device).requires_grad_(), tb.ones((2,), device=device)
     y = x * 1
-    found = tb.grad(y, [x, y], ones)
-    for g in found:
+    grads = tb.grad(y, [x, y], ones)
+    for g in grads:
         assert g is not None
         g += 1
-    assert [g.tolist() for g in (*found, ones) if g is not None] == [[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]
+    assert [g.tolist() for g in (*grads, ones) if g is not None] == [[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]
 
 
 def _halved(x: Tensor) -> Tensor:

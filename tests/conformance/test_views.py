@@ -162,8 +162,8 @@ def test_gradients(device: str, name: str) -> None:
     plain, factor = start(device), tb.asarray(2.0, device=device).requires_grad_()
     take(plain).mul_(factor)
     plain.sum().backward() if plain.requires_grad else None
-    given = 0.0 if factor.grad is None else factor.grad.item()
-    assert given == (0.0 if name == "detach" else (shown * numbers()).sum())
+    operand = 0.0 if factor.grad is None else factor.grad.item()
+    assert operand == (0.0 if name == "detach" else (shown * numbers()).sum())
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -194,9 +194,9 @@ def test_compiled_and_mapped(device: str, name: str) -> None:
             args = {"apart": (x, start(device)), "view": (x, take(x)), "base": (take(x).reshape(-1), x)}[kind]
             if kind == "base" and args[0].ndim != 2:
                 args = (x, x)
-            kept, shown = x[1], run(*args)
+            retained, shown = x[1], run(*args)
             shown[1].zero_()
-            results.append([t.tolist() for t in (x, *args, kept, *shown)])
+            results.append([t.tolist() for t in (x, *args, retained, *shown)])
         assert results[0] == results[1], kind
     rows = tb.stack([start(device), start(device) + 5])
     wanted = [own(row).tolist() for row in rows]
@@ -357,11 +357,11 @@ def test_equal_views_whose_base_is_gone_lend_what_they_show(device: str) -> None
         lambda x: (x.reshape(3, 2), x.T),
     ):
         views = take(start(device))
-        found = np.array(views[0].numpy())
+        result = np.array(views[0].numpy())
         if isinstance(backend(device).runtime, SupportsLending):
-            np.asarray(views[0])[...] = found = found + 1
+            np.asarray(views[0])[...] = result = result + 1
         views[1].mul_(2)
-        _agree([(views[0], 2 * found)])
+        _agree([(views[0], 2 * result)])
 
 
 def test_rows_in_a_loop(device: str) -> None:

@@ -71,12 +71,12 @@ def test_chance_is_the_same_for_all_examples(device: str) -> None:
 
 def test_chance_within_compiled_functions(device: str) -> None:
     x, drop = tb.ones((2, 16), device=device), tb.vmap(tb.nn.Dropout(0.5), randomness="same")
-    found = []
+    results = []
     for run in (drop, tb.compile(drop)):
         tb.manual_seed(3)
-        found.append([run(x).tolist() for _ in range(4)])
-    assert found[0] == found[1]
-    assert found[0][0] != found[0][1]
+        results.append([run(x).tolist() for _ in range(4)])
+    assert results[0] == results[1]
+    assert results[0][0] != results[0][1]
 
 
 @pytest.mark.parametrize("compiled", [False, True])

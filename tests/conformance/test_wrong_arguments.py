@@ -344,8 +344,8 @@ def test_wrong(device: str, name: str, compiled: bool) -> None:
     with pytest.raises(kinds) as caught:
         (tb.compile(lambda: call(t)) if compiled else lambda: call(t))()
     assert isinstance(caught.value, tb.TensorbusError)
-    said = str(caught.value)
-    assert all(piece in said for piece in pieces), said
+    message = str(caught.value)
+    assert all(piece in message for piece in pieces), message
     assert t.x.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 
 
@@ -375,9 +375,9 @@ def test_a_call_that_does_not_fit_is_told_what_does(device: str, name: str) -> N
     call, form = MISFITS[name]
     with pytest.raises(TypeError) as caught:
         call(_arguments(device))
-    said = str(caught.value)
-    assert said.count(f" It is called as {form}") == 1, said
-    assert said.startswith(f"{form.partition('(')[0]}() "), said
+    message = str(caught.value)
+    assert message.count(f" It is called as {form}") == 1, message
+    assert message.startswith(f"{form.partition('(')[0]}() "), message
 
 
 def test_what_arguments_and_constructors_of_users_raise_is_theirs() -> None:

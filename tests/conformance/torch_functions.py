@@ -355,27 +355,27 @@ class _Scope(dict[str, Any]):
 
 
 def _stored(x: Any) -> dict[str, Any]:
-    found = x.detach().resolve_conj().numpy()
-    flat = found.reshape(-1)
+    actual = x.detach().resolve_conj().numpy()
+    flat = actual.reshape(-1)
     pairs = flat.view(flat.real.dtype).tolist() if flat.dtype.kind == "c" else flat.tolist()
     values = [v if isinstance(v, (int, bool)) else float(f"{v:.7g}") for v in pairs]
-    return {"dtype": found.dtype.name, "shape": list(found.shape), "values": values}
+    return {"dtype": actual.dtype.name, "shape": list(actual.shape), "values": values}
 
 
 def _computed(expression: str) -> dict[str, Any]:
     import torch
 
-    given = {name: torch.tensor(array(name)) for name in names(expression)}
-    leaves = {k: t.requires_grad_() for k, t in given.items() if t.dtype.is_floating_point or t.is_complex()}
-    results = evaluate(torch, expression, given)
-    found: dict[str, Any] = {"results": [_stored(r) for r in results]}
+    named = {name: torch.tensor(array(name)) for name in names(expression)}
+    leaves = {k: t.requires_grad_() for k, t in named.items() if t.dtype.is_floating_point or t.is_complex()}
+    results = evaluate(torch, expression, named)
+    answers: dict[str, Any] = {"results": [_stored(r) for r in results]}
     first = next((r for r in results if r.requires_grad), None)
     if first is not None and first.numel():
         real = torch.view_as_real(first)[..., 0] if first.is_complex() else first
         weights = torch.cos(torch.arange(real.numel(), dtype=real.dtype)).reshape(real.shape)
         (real * weights).sum().backward()
-        found["grads"] = {k: _stored(t.grad) for k, t in leaves.items() if t.grad is not None}
-    return found
+        answers["grads"] = {k: _stored(t.grad) for k, t in leaves.items() if t.grad is not None}
+    return answers
 
 
 if __name__ == "__main__":

@@ -21,20 +21,20 @@ def compute(call: Call) -> dict[str, Any]:
     """Return the results of a call and the gradients of what went into it, as rounded lists."""
     import torch
 
-    given = [torch.tensor(a) for a in call.drawn()]
-    given = [
+    operands = [torch.tensor(a) for a in call.drawn()]
+    operands = [
         t.double().requires_grad_(not a.fixed) if t.dtype is torch.float32 else t
-        for t, a in zip(given, call.arrays, strict=True)
+        for t, a in zip(operands, call.arrays, strict=True)
     ]
-    leaves = {str(k): t for k, t in enumerate(given) if t.requires_grad}
+    leaves = {str(k): t for k, t in enumerate(operands) if t.requires_grad}
     if call.module:
         module: Any = getattr(torch.nn, call.name)(*call.rest, **call.named).double()
         state = module.state_dict()
         module.load_state_dict({k: torch.tensor(parameter(k, tuple(v.shape))) for k, v in state.items()})
-        out = module(*given)
+        out = module(*operands)
         leaves |= dict(module.named_parameters())
     else:
-        out = getattr(torch.nn.functional, call.name)(*given, *call.rest, **call.named)
+        out = getattr(torch.nn.functional, call.name)(*operands, *call.rest, **call.named)
     results: list[Any] = []
     _flatten(out, results)
     first = results[0]
@@ -57,5 +57,5 @@ def _rounded(x: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    found = {call.label: compute(call) for call in CALLS}
-    PATH.write_text(json.dumps(found, separators=(",", ":")).replace('},"', '},\n"') + "\n")
+    results = {call.label: compute(call) for call in CALLS}
+    PATH.write_text(json.dumps(results, separators=(",", ":")).replace('},"', '},\n"') + "\n")

@@ -81,7 +81,7 @@ def outcome(op: str, dtype: str = "float32", **options: Any) -> Outcome:
 
 def problems(op: str, dtype: str = "float32", **options: Any) -> dict[str, str]:
     """Return what is found, by check: the first of each."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for finding in outcome(op, dtype, **options).findings:
-        found.setdefault(finding.check, finding.problem)
-    return found
+        results.setdefault(finding.check, finding.problem)
+    return results

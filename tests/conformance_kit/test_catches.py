@@ -23,11 +23,11 @@ CLAIM = '[ops]\n{} = ["float32"]\n'
 )
 def test_nothing_is_found_where_nothing_is_wrong(op: str) -> None:
     with device():
-        found = outcome(op)
-    assert found.findings == ()
-    assert found.calls > 3
-    assert found.microseconds is not None
-    assert found.microseconds > 0
+        verdict = outcome(op)
+    assert verdict.findings == ()
+    assert verdict.calls > 3
+    assert verdict.microseconds is not None
+    assert verdict.microseconds > 0
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint32", "bool"])
@@ -98,8 +98,8 @@ def test_a_kernel_that_reads_past_its_end() -> None:
         return np.asarray(np.sum(x, axis=axis, keepdims=keepdims))
 
     with device({"sum": total}):
-        found = problems("sum")
-    assert "must not be read" in found["bounds"]
+        listed = problems("sum")
+    assert "must not be read" in listed["bounds"]
 
 
 def test_a_kernel_that_ignores_strides() -> None:
@@ -128,9 +128,9 @@ def test_a_write_to_a_view_that_misses_its_base() -> None:
         assert {f.check for f in wrong} == {"views"}
         assert any("is wrong after a write to" in f.problem for f in wrong)
     with device({"slice_update": lambda x, value, start, step: np.array(x)}):
-        found = [f.problem for f in outcome("slice", checks=("views",)).findings]
-        assert any("the base is wrong after a write to the view" in p for p in found)
-        assert any("the gradient of the base is wrong" in p for p in found)
+        results = [f.problem for f in outcome("slice", checks=("views",)).findings]
+        assert any("the base is wrong after a write to the view" in p for p in results)
+        assert any("the gradient of the base is wrong" in p for p in results)
 
 
 def test_an_op_that_decomposes_though_it_is_claimed() -> None:
@@ -142,9 +142,9 @@ def test_an_op_that_decomposes_though_it_is_claimed() -> None:
 
 def test_an_op_that_falls_back() -> None:
     with device(host_kernels(NAME, "exp"), CLAIM.format("exp")):
-        found = outcome("exp")
-        assert found.route == "host"
-        assert {f.problem for f in found.findings} == {
+        verdict = outcome("exp")
+        assert verdict.route == "host"
+        assert {f.problem for f in verdict.findings} == {
             "the manifest claims a kernel for float32, but it ran host",
             "it ran on the host, and the manifest does not list it in [ops] host",
         }
@@ -168,8 +168,8 @@ def test_an_op_that_is_missing() -> None:
     with device(without=("gather",)):
         assert "does not declare it in [gaps]" in problems("gather")["route"]
     with device(without=("gather",), manifest='[gaps]\ngather = "no library for it"\n'):
-        found = outcome("gather")
-        assert (found.status, found.findings) == ("missing", ())
+        verdict = outcome("gather")
+        assert (verdict.status, verdict.findings) == ("missing", ())
 
 
 def test_a_kernel_that_is_not_deterministic() -> None:
@@ -177,8 +177,8 @@ def test_a_kernel_that_is_not_deterministic() -> None:
 
     def exp(x: Any) -> Any:
         with np.errstate(all="ignore"):
-            found = np.exp(x)
-            return np.asarray(np.nextafter(found, np.float32(np.inf)) if next(turns) % 2 else found)
+            y = np.exp(x)
+            return np.asarray(np.nextafter(y, np.float32(np.inf)) if next(turns) % 2 else y)
 
     with device({"exp": exp}):
         assert any("other bits when it was made again" in f.problem for f in outcome("exp").findings)
@@ -232,9 +232,9 @@ def test_a_kernel_of_an_op_that_there_is_not() -> None:
 
 def test_an_op_whose_decomposition_needs_what_is_missing() -> None:
     with device():
-        found = problems("svdvals")
-        assert set(found) == {"route"}
-        assert "its decomposition does not run (svd: no kernel on faulty:0" in found["route"]
+        listed = problems("svdvals")
+        assert set(listed) == {"route"}
+        assert "its decomposition does not run (svd: no kernel on faulty:0" in listed["route"]
     with device(manifest='[gaps]\nsvdvals = "no library for it"\n'):
         assert problems("svdvals") == {}
 
@@ -276,8 +276,8 @@ def new_op() -> Any:
 def test_a_new_op_is_tested_by_existing(new_op: Any) -> None:
     new_op("cubed", decompose=lambda x: x * x * x, vjp=lambda g, x: (g * 3 * x * x,))
     with device():
-        found = outcome("cubed")
-        assert (found.status, found.findings) == ("decomposed", ())
+        verdict = outcome("cubed")
+        assert (verdict.status, verdict.findings) == ("decomposed", ())
     with device({"cubed": quiet(lambda x: x**3)}):
         assert outcome("cubed").status == "native"
     with device({"cubed": lambda x: x * x}):
@@ -293,8 +293,8 @@ def test_a_wrong_derivative(new_op: Any) -> None:
 def test_a_derivative_that_is_right_once_only(new_op: Any) -> None:
     new_op("cubed", decompose=lambda x: x * x * x, vjp=lambda g, x: (g * (3 * x * x).detach(),))
     with device():
-        found = problems("cubed")["derivative"]
-    assert found.startswith("second derivative of operand 0")
+        result = problems("cubed")["derivative"]
+    assert result.startswith("second derivative of operand 0")
 
 
 def test_a_wrong_forward_derivative(new_op: Any) -> None:
@@ -302,10 +302,10 @@ def test_a_wrong_forward_derivative(new_op: Any) -> None:
     new_op("cubed", **right, jvp=lambda x_t, x: x_t * 2 * x * x)
     new_op("dubed", **right, jvp=lambda x_t, x: x_t * (3 * x * x).detach())
     with device():
-        found = problems("cubed", checks=("jvp",))["jvp"]
-        assert found.startswith("tangent of result 0 along all operands: off by")
-        found = problems("dubed", checks=("jvp",))["jvp"]
-        assert found.startswith("second derivative at operand 0 along all operands")
+        actual = problems("cubed", checks=("jvp",))["jvp"]
+        assert actual.startswith("tangent of result 0 along all operands: off by")
+        actual = problems("dubed", checks=("jvp",))["jvp"]
+        assert actual.startswith("second derivative at operand 0 along all operands")
 
 
 def test_a_decomposition_that_is_not_the_kernel(new_op: Any) -> None:

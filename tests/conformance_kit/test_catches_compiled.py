@@ -47,7 +47,7 @@ def has(order: CompileRequest, op: str) -> bool:
     return any(node.op == op for node in order.graph)
 
 
-def found(op: str, spoil: Spoil, dtype: str = "float32") -> str:
+def problem_of(op: str, spoil: Spoil, dtype: str = "float32") -> str:
     """Return what the kit says of the compiled programs; it says nothing of the kernels."""
     with device(lowering=Spoiling(spoil)):
         seen = problems(op, dtype)
@@ -59,7 +59,7 @@ def found(op: str, spoil: Spoil, dtype: str = "float32") -> str:
     "op", ["add", "exp", "sum", "matmul", "sort", "softmax", "full", "reshape", "gather"]
 )
 def test_nothing_is_found_where_nothing_is_wrong(op: str) -> None:
-    assert found(op, lambda order, outs: outs) == ""
+    assert problem_of(op, lambda order, outs: outs) == ""
     with device():
         assert outcome(op).findings == ()
 
@@ -67,18 +67,18 @@ def test_nothing_is_found_where_nothing_is_wrong(op: str) -> None:
 def test_a_program_of_other_bits_is_not_taken_for_one_that_varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where ``compile`` compares, one of a few calls is Python's: its bits are the kernels'."""
     monkeypatch.setenv("TENSORBUS_COMPARE_EAGER", "1")
-    assert found("exp", lambda order, outs: [np.nextafter(x, np.inf, dtype=x.dtype) for x in outs]) == ""
+    assert problem_of("exp", lambda order, outs: [np.nextafter(x, np.inf, dtype=x.dtype) for x in outs]) == ""
 
 
 def test_a_lowering_that_computes_something_else() -> None:
-    assert "wrong; at" in found("exp", lambda order, outs: [x * np.float32(1.01) for x in outs])
+    assert "wrong; at" in problem_of("exp", lambda order, outs: [x * np.float32(1.01) for x in outs])
 
 
 def test_a_lowering_that_is_a_little_off() -> None:
     def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [x * np.float32(1 + 2e-6) for x in outs]
 
-    assert "within 3 ulp" in found("exp", spoil)
+    assert "within 3 ulp" in problem_of("exp", spoil)
 
 
 def test_a_lowering_that_is_wrong_in_one_of_many_calls() -> None:
@@ -86,15 +86,15 @@ def test_a_lowering_that_is_wrong_in_one_of_many_calls() -> None:
         *others, last = outs
         return [*others, np.asarray(last + 1, last.dtype)]
 
-    assert "wrong; at" in found("negative", spoil)
+    assert "wrong; at" in problem_of("negative", spoil)
 
 
 def test_a_lowering_that_widens() -> None:
-    assert "compiled" in found("exp", lambda order, outs: [x.astype(np.float64) for x in outs])
+    assert "compiled" in problem_of("exp", lambda order, outs: [x.astype(np.float64) for x in outs])
 
 
 def test_a_lowering_that_loses_a_shape() -> None:
-    assert found("multiply", lambda order, outs: [x.reshape(-1) for x in outs])
+    assert problem_of("multiply", lambda order, outs: [x.reshape(-1) for x in outs])
 
 
 def test_a_lowering_that_raises_names_the_call_at_fault() -> None:
@@ -113,9 +113,9 @@ def test_a_lowering_that_raises_names_the_call_at_fault() -> None:
 def test_a_program_that_is_wrong_from_its_second_run_on() -> None:
     class Wearing(Spoiling):
         def compile(self, order: CompileRequest) -> Executable:
-            made = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
-            made.spoil = lambda order, outs: outs if made.runs < 2 else [np.zeros_like(x) for x in outs]
-            return made
+            spoiled = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
+            spoiled.spoil = lambda order, outs: outs if spoiled.runs < 2 else [np.zeros_like(x) for x in outs]
+            return spoiled
 
     with device(lowering=Wearing(lambda order, outs: outs)):
         assert problems("exp")["compiled"].startswith("run ")
@@ -125,32 +125,32 @@ def test_a_lowering_that_is_wrong_for_gradients_only() -> None:
     def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [-x for x in outs] if has(order, "cos") else outs
 
-    assert "gradient of operand 0" in found("sin", spoil)
+    assert "gradient of operand 0" in problem_of("sin", spoil)
 
 
 def test_a_lowering_that_is_wrong_in_another_dtype() -> None:
     def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [np.asarray(x + 1, x.dtype) if x.dtype == np.int64 else x for x in outs]
 
-    assert found("add", spoil) == ""
-    assert "wrong; at" in found("add", spoil, "int64")
+    assert problem_of("add", spoil) == ""
+    assert "wrong; at" in problem_of("add", spoil, "int64")
 
 
 def test_a_lowering_that_is_wrong_on_many_elements() -> None:
     def spoil(order: CompileRequest, outs: list[Any]) -> list[Any]:
         return [np.zeros_like(x) if x.size > 1 << 16 else x for x in outs]
 
-    assert "wrong; at" in found("exp", spoil)
-    assert "wrong; at" in found("flip", spoil)
+    assert "wrong; at" in problem_of("exp", spoil)
+    assert "wrong; at" in problem_of("flip", spoil)
 
 
 class Around(Spoiling):
     """A lowering with something around the right program: ``spoil`` makes it, for each program anew."""
 
     def compile(self, order: CompileRequest) -> Executable:
-        made = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
-        made.right = self.spoil(order, [made.right])[0]
-        return made
+        spoiled = Spoiled(order, Interpreting(NAME).compile(order), lambda order, outs: outs)
+        spoiled.right = self.spoil(order, [spoiled.right])[0]
+        return spoiled
 
 
 def around(op: str, run: Callable[[Executable, list[Any]], Any]) -> str:
@@ -167,7 +167,7 @@ def around(op: str, run: Callable[[Executable, list[Any]], Any]) -> str:
         def stages(self) -> Mapping[str, str]:
             return self.right.stages()
 
-    with device(lowering=Around(lambda order, made: [Program(made[0])])):
+    with device(lowering=Around(lambda order, x: [Program(x[0])])):
         return "\n".join(f.problem for f in outcome(op).findings if f.check == "compiled")
 
 
@@ -206,13 +206,13 @@ def test_a_program_that_is_not_deterministic() -> None:
 
 
 def test_a_program_that_uses_its_results_again() -> None:
-    kept: dict[Any, Any] = {}
+    cache: dict[Any, Any] = {}
 
     def run(right: Executable, values: list[Any]) -> Any:
         outs = [np.array(x) for x in right(values)]
         key = tuple((x.shape, x.dtype.name) for x in outs)
-        for old, new in zip(kept.setdefault(key, outs), outs, strict=True):
+        for old, new in zip(cache.setdefault(key, outs), outs, strict=True):
             old[...] = new
-        return kept[key]
+        return cache[key]
 
     assert "changed the result of an earlier one" in around("exp", run)

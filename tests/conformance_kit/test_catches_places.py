@@ -18,7 +18,7 @@ pytestmark = pytest.mark.full
 Kernel = Callable[..., Any]
 
 
-def found(op: str, kernel: Kernel, check: str, dtype: str = "float32") -> str:
+def problems_of(op: str, kernel: Kernel, check: str, dtype: str = "float32") -> str:
     """Return all that a check says of the device with one kernel replaced."""
     with device({op: quiet(kernel)}):
         return "\n".join(f.problem for f in outcome(op, dtype).findings if f.check == check)
@@ -51,7 +51,7 @@ def test_a_kernel_that_reads_one_element_past_its_end(op: str, dtype: str, funct
     def run(x: Any, axis: Any, keepdims: bool) -> Any:
         return np.asarray(function(one_more(x), axis=axis, keepdims=keepdims))
 
-    assert "must not be read" in found(op, run, "bounds", dtype)
+    assert "must not be read" in problems_of(op, run, "bounds", dtype)
 
 
 def test_a_sort_that_reads_one_element_past_its_end() -> None:
@@ -59,7 +59,7 @@ def test_a_sort_that_reads_one_element_past_its_end() -> None:
         ordered = np.sort(one_more(x), axis=axis)[tuple(slice(n) for n in x.shape)]
         return np.flip(ordered, axis) if descending else ordered
 
-    assert "must not be read" in found("sort", run, "bounds")
+    assert "must not be read" in problems_of("sort", run, "bounds")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_sort_that_reads_one_element_past_its_end() -> None:
     ],
 )
 def test_a_kernel_that_is_wrong_for_some_orders_of_axes(wrong: Callable[[Any, Any], bool]) -> None:
-    assert "Fortran's order" in found("add", adding(wrong), "bounds")
+    assert "Fortran's order" in problems_of("add", adding(wrong), "bounds")
 
 
 def test_a_kernel_that_is_wrong_for_strides_of_0() -> None:
@@ -78,19 +78,19 @@ def test_a_kernel_that_is_wrong_for_strides_of_0() -> None:
         twice = any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
         return np.asarray(np.sum(x, axis=axis, keepdims=keepdims) * np.float32(1 + twice))
 
-    assert "a stride of 0" in found("sum", total, "bounds")
+    assert "a stride of 0" in problems_of("sum", total, "bounds")
 
 
 @pytest.mark.parametrize("rank", [0, 6])
 def test_a_kernel_that_is_wrong_for_a_rank(rank: int) -> None:
-    assert found("add", adding(lambda x, y: max(x.ndim, y.ndim) == rank), "value")
+    assert problems_of("add", adding(lambda x, y: max(x.ndim, y.ndim) == rank), "value")
 
 
 def test_a_kernel_that_is_wrong_where_its_operands_are_one() -> None:
     for op in ("multiply", "matmul"):
         right = getattr(np, op)
-        said = found(op, lambda x, y, right=right: right(x, y) + (x is y), "value")
-        assert "with one tensor for operands of the same kind" in said
+        message = problems_of(op, lambda x, y, right=right: right(x, y) + (x is y), "value")
+        assert "with one tensor for operands of the same kind" in message
 
 
 def test_a_kernel_that_mutates_operands_that_are_one() -> None:
@@ -100,19 +100,19 @@ def test_a_kernel_that_mutates_operands_that_are_one() -> None:
             return x.copy()
         return x + y
 
-    assert "changed its operand" in found("add", add, "value")
+    assert "changed its operand" in problems_of("add", add, "value")
 
 
 @pytest.mark.parametrize("op", ["exp", "negative"])
 def test_a_kernel_that_uses_its_result_again(op: str) -> None:
-    kept: dict[Any, Any] = {}
+    cache: dict[Any, Any] = {}
 
     def run(x: Any) -> Any:
-        out = kept.setdefault(x.shape, np.empty_like(x))
+        out = cache.setdefault(x.shape, np.empty_like(x))
         getattr(np, op)(x, out=out)
         return out
 
-    assert "another call changed the result of this one" in found(op, run, "value")
+    assert "another call changed the result of this one" in problems_of(op, run, "value")
 
 
 def test_a_kernel_that_is_not_deterministic_at_every_third_call() -> None:
@@ -122,7 +122,7 @@ def test_a_kernel_that_is_not_deterministic_at_every_third_call() -> None:
         out = np.exp(x)
         return np.asarray(np.nextafter(out, np.float32(np.inf)) if next(turns) % 3 == 2 else out)
 
-    assert "other bits when it was made again" in found("exp", exp, "value")
+    assert "other bits when it was made again" in problems_of("exp", exp, "value")
 
 
 def test_a_kernel_that_is_not_deterministic_on_many_elements() -> None:
@@ -132,12 +132,14 @@ def test_a_kernel_that_is_not_deterministic_on_many_elements() -> None:
         out = np.exp(x)
         return np.nextafter(out, np.float32(np.inf)) if x.size > 1 << 16 and next(turns) % 2 else out
 
-    assert "other bits when it was made again" in found("exp", exp, "large")
+    assert "other bits when it was made again" in problems_of("exp", exp, "large")
 
 
 def test_a_kernel_that_is_wrong_for_a_row_beside_many() -> None:
-    said = found("add", adding(lambda x, y: max(x.size, y.size) > 1 << 16 and x.shape != y.shape), "large")
-    assert "many beside a row" in said
+    message = problems_of(
+        "add", adding(lambda x, y: max(x.size, y.size) > 1 << 16 and x.shape != y.shape), "large"
+    )
+    assert "many beside a row" in message
 
 
 @pytest.mark.parametrize("op", ["prod", "concat", "pad", "flip", "permute_dims", "slice", "scatter"])
@@ -169,12 +171,12 @@ def test_a_kernel_that_is_wrong_on_many_elements_only(op: str) -> None:
     ],
 )
 def test_a_zero_of_the_wrong_sign(op: str, kernel: Kernel) -> None:
-    assert "0.0, expected" in found(op, kernel, "value")
+    assert "0.0, expected" in problems_of(op, kernel, "value")
 
 
 def test_a_kernel_that_computes_on_the_host_in_silence() -> None:
-    said = found("exp", lambda x: tb.exp(tb.asarray(x, device="cpu")).numpy(), "route")
-    assert "copied between devices while it ran (cpu.from_numpy)" in said
+    message = problems_of("exp", lambda x: tb.exp(tb.asarray(x, device="cpu")).numpy(), "route")
+    assert "copied between devices while it ran (cpu.from_numpy)" in message
 
 
 def test_a_kernel_that_copies_to_the_host_in_silence() -> None:
@@ -183,7 +185,7 @@ def test_a_kernel_that_copies_to_the_host_in_silence() -> None:
         data = np.frombuffer(runtime.to_host(x, tb.float32, 0), np.float32)
         return runtime.from_host(memoryview(np.exp(data).tobytes()), x.shape, tb.float32, 0)
 
-    assert f"copied between devices while it ran ({NAME}.to_host)" in found("exp", exp, "route")
+    assert f"copied between devices while it ran ({NAME}.to_host)" in problems_of("exp", exp, "route")
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def twisted(op: str, wrong: Wrong) -> dict[str, Any]:
 
 def signed(right: Any, call: Call, *values: Any) -> Any:
     """Take unsigned numbers for signed ones."""
-    made = right(*[np.ascontiguousarray(v).view(np.int64) for v in values])
-    return made.view(np.uint64) if made.dtype == np.int64 else made
+    result = right(*[np.ascontiguousarray(v).view(np.int64) for v in values])
+    return result.view(np.uint64) if result.dtype == np.int64 else result
 
 
 def in_half(right: Any, call: Call, x: Any) -> Any:
@@ -52,8 +52,8 @@ def one_by_one(right: Any, call: Call, x: Any) -> Any:
 
 
 def through_floats(right: Any, call: Call, *values: Any) -> Any:
-    made = right(*values)
-    return made.astype(np.float32).astype(made.dtype)
+    result = right(*values)
+    return result.astype(np.float32).astype(result.dtype)
 
 
 def scalars_as_floats(right: Any, call: Call, x: Any, y: Any) -> Any:
@@ -136,8 +136,8 @@ def test_corners(name: str) -> None:
     with device(twisted(op, lambda right, call, *values: right(*values))):
         assert outcome(op, dtype).findings == ()
     with device(twisted(op, wrong)):
-        found = outcome(op, dtype).findings
-    assert any(f"{op}(" in f.call and "wrong; at" in f.problem and "expected" in f.problem for f in found)
+        findings = outcome(op, dtype).findings
+    assert any(f"{op}(" in f.call and "wrong; at" in f.problem and "expected" in f.problem for f in findings)
 
 
 def test_a_kernel_that_is_wrong_once_in_a_hundred_calls() -> None:
@@ -147,21 +147,21 @@ def test_a_kernel_that_is_wrong_once_in_a_hundred_calls() -> None:
         return right(x) * np.float32(1 + (next(calls) % 100 == 0))
 
     with device(twisted("exp", sometimes)):
-        found = outcome("exp", checks=("repeated",)).findings
-    assert [f.check for f in found] == ["repeated"]
-    assert "the same call gave other bits at the" in found[0].problem
+        findings = outcome("exp", checks=("repeated",)).findings
+    assert [f.check for f in findings] == ["repeated"]
+    assert "the same call gave other bits at the" in findings[0].problem
 
 
 def test_a_kernel_that_keeps_memory() -> None:
-    kept: list[Any] = []
+    retained: list[Any] = []
 
     def keeping(right: Any, call: Call, x: Any) -> Any:
-        kept.append(np.ones(100))
+        retained.append(np.ones(100))
         return right(x)
 
     with device(twisted("exp", keeping)):
-        found = outcome("exp", checks=("repeated",)).findings
-    assert "each call keeps memory of the host" in found[0].problem
+        findings = outcome("exp", checks=("repeated",)).findings
+    assert "each call keeps memory of the host" in findings[0].problem
 
 
 def test_a_device_whose_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,18 +180,18 @@ def test_a_device_whose_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
         faulty.Runtime, "memory_stats", lambda self, index: MemoryStats(allocated=held[0], peak=0)
     )
     with device(twisted("exp", growing)):
-        found = outcome("exp", checks=("repeated",)).findings
-    assert "each call keeps memory of the device" in found[0].problem
+        findings = outcome("exp", checks=("repeated",)).findings
+    assert "each call keeps memory of the device" in findings[0].problem
 
 
 def _keeping(limit: int | None) -> Any:
     """Return a kernel that keeps so many of its results; None: all of them."""
-    kept: deque[Any] = deque(maxlen=limit)
+    retained: deque[Any] = deque(maxlen=limit)
 
     def exp(x: Any) -> Any:
         with np.errstate(all="ignore"):
-            kept.append(np.exp(x))
-        return kept[-1].copy()
+            retained.append(np.exp(x))
+        return retained[-1].copy()
 
     return exp
 
@@ -205,13 +205,13 @@ def test_a_leak_of_the_smallest_results_is_found_and_a_cache_that_fills_up_is_no
 
 
 def test_a_leak_of_a_slow_kernel_is_found() -> None:
-    kept: list[Any] = []
+    retained: list[Any] = []
 
     def exp(x: Any) -> Any:
         for _ in range(1500):  # some milliseconds, of which a round of a twentieth of a second has few
             x + x
-        kept.append(quiet(np.exp)(x))
-        return kept[-1].copy()
+        retained.append(quiet(np.exp)(x))
+        return retained[-1].copy()
 
     with device({"exp": exp}):
         assert "each call keeps memory of the host" in problems("exp", checks=("repeated",))["repeated"]
@@ -239,8 +239,8 @@ def test_dtypes_are_compared_with_what_from_host_gives_whatever_they_are_called(
             self.dtype = Native(dtype or self.array.dtype)
 
     class Owner(Runtime):
-        def from_host(self, *given: Any) -> Any:
-            return Value(super().from_host(*given))
+        def from_host(self, *args: Any) -> Any:
+            return Value(super().from_host(*args))
 
         def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
             return super().to_host(value.array, dtype, index)
@@ -250,6 +250,6 @@ def test_dtypes_are_compared_with_what_from_host_gives_whatever_they_are_called(
 
     for lies in (False, True):
         with device({"exp": exp(lies)}, runtime=Owner()):
-            found = [f.problem for f in outcome("exp", checks=("value",)).findings]
-            assert all("npu.int32" in problem for problem in found)
-            assert bool(found) == lies
+            results = [f.problem for f in outcome("exp", checks=("value",)).findings]
+            assert all("npu.int32" in problem for problem in results)
+            assert bool(results) == lies

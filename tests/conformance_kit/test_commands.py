@@ -98,11 +98,11 @@ def test_a_run_that_is_stopped_reports_what_it_did(
     shown, _ = run.communicate(timeout=60)
     assert run.returncode == 130
     assert re.search(f"stopped after {done} of 2 cases: this report is partial", shown)
-    found = json.loads(file.read_text())
-    assert re.fullmatch(f"stopped after {done} of 2 cases", found["limits"][-1])
-    assert "cosh" not in found["devices"].get("cpu", {})
+    data = json.loads(file.read_text())
+    assert re.fullmatch(f"stopped after {done} of 2 cases", data["limits"][-1])
+    assert "cosh" not in data["devices"].get("cpu", {})
     if done == "1":
-        assert found["devices"]["cpu"]["acosh"]["float32"]["calls"] > 0
+        assert data["devices"]["cpu"]["acosh"]["float32"]["calls"] > 0
 
 
 @pytest.mark.parametrize(
@@ -167,9 +167,9 @@ def test_a_run_of_pytest_that_is_stopped_reports_what_it_did(tmp_path: Path) -> 
         run.terminate()
         assert "conformance of cpu" in run.stdout.read()
     assert run.returncode == 2
-    found = json.loads(file.read_text())
-    assert found["devices"]["cpu"]
-    assert found["limits"][0].startswith("stopped after ")
+    data = json.loads(file.read_text())
+    assert data["devices"]["cpu"]
+    assert data["limits"][0].startswith("stopped after ")
 
 
 def test_pytest_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:
@@ -178,9 +178,9 @@ def test_pytest_refuses_a_device_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_coverage_as_data() -> None:
-    found = json.loads(_run("tensorbus", "coverage", "--device", "cpu", "--json"))
-    assert found["ops"]["add"]["float32"] == "native"
-    assert set(found["ops"]["log_softmax"].values()) == {"decomposed"}
+    data = json.loads(_run("tensorbus", "coverage", "--device", "cpu", "--json"))
+    assert data["ops"]["add"]["float32"] == "native"
+    assert set(data["ops"]["log_softmax"].values()) == {"decomposed"}
     assert "Usage" in _run("tensorbus", "coverage", code=2)
 
 
@@ -201,9 +201,9 @@ def test_a_report_holds_what_was_found(tmp_path: Path) -> None:
     )
     assert Outcome.from_dict(json.loads(json.dumps(wrong.as_dict()))) == wrong
     report.write([wrong], tmp_path / "report.json")
-    found = json.loads((tmp_path / "report.json").read_text())
-    assert found["counts"] == {"npu": {"failed": 1}}
-    assert found["devices"]["npu"]["add"]["float32"]["findings"][0]["problem"] == "off"
+    data = json.loads((tmp_path / "report.json").read_text())
+    assert data["counts"] == {"npu": {"failed": 1}}
+    assert data["devices"]["npu"]["add"]["float32"]["findings"][0]["problem"] == "off"
 
 
 @pytest.mark.parametrize("jobs", [(), ("-n", "2")], ids=["one", "two"])
@@ -229,10 +229,10 @@ def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path, jobs: tuple[str, ...
     assert rows["floor"]["float64"]["status"] == "native"
     for op, end in (("sinh", "exit code 3"), ("cosh", "(SIGABRT) in <lambda> (extension.py:")):
         for dtype in ("float32", "float64"):
-            (found,) = rows[op][dtype]["findings"]
-            assert (found["check"], found["call"]) == ("value", f"{op}({dtype}[])")
-            assert "the process crashed" in found["problem"]
-            assert end in found["problem"]
+            (result,) = rows[op][dtype]["findings"]
+            assert (result["check"], result["call"]) == ("value", f"{op}({dtype}[])")
+            assert "the process crashed" in result["problem"]
+            assert end in result["problem"]
 
 
 @pytest.mark.full

@@ -14,9 +14,9 @@ from tensorbus_conformance.outcome import Case, Finding, Outcome
 
 
 def outcome(op: str, dtype: str, route: str, problem: str = "", device: str = "npu") -> Outcome:
-    found = (Finding(check="value", call=f"{op}(3)", problem=problem),) if problem else ()
+    result = (Finding(check="value", call=f"{op}(3)", problem=problem),) if problem else ()
     return Outcome(
-        case=Case(device=device, op=op, dtype=dtype), route=route, calls=7, seconds=1.0, findings=found
+        case=Case(device=device, op=op, dtype=dtype), route=route, calls=7, seconds=1.0, findings=result
     )
 
 
@@ -42,30 +42,30 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_is_kept_says_which_run_it_was_and_how_each_op_ran(file: Path, tmp_path: Path) -> None:
-    (found,) = read_reports(file)
-    assert (found.device, found.name, found.driver) == ("npu", "NPU 3000 (rev. 2)", "NPU 3.1")
-    assert (found.limits, found.calls) == (["--quick"], 42)
-    assert found.ops["add"] == {"native": "float32 int8", "failed": "bfloat16"}
-    assert found.findings == ["add bfloat16: value: add(3): off by 3"]
-    path = save(found, tmp_path / "reports")
+    (report,) = read_reports(file)
+    assert (report.device, report.name, report.driver) == ("npu", "NPU 3000 (rev. 2)", "NPU 3.1")
+    assert (report.limits, report.calls) == (["--quick"], 42)
+    assert report.ops["add"] == {"native": "float32 int8", "failed": "bfloat16"}
+    assert report.findings == ["add bfloat16: value: add(3): off by 3"]
+    path = save(report, tmp_path / "reports")
     assert path.name == "npu-npu-3000-rev-2.json"
-    assert saved_reports(tmp_path / "reports") == [found]
+    assert saved_reports(tmp_path / "reports") == [report]
 
 
 def test_the_document_counts_by_family_and_lists_what_was_found(file: Path) -> None:
-    (found,) = read_reports(file)
-    lines = section([found])
-    where = f"NPU 3000 (rev. 2), NPU 3.1, {found.system}; Python {found.python}, --quick"
-    assert f"| npu | {where} | {found.date} | 6 | 42 | 1 |" in lines
+    (report,) = read_reports(file)
+    lines = section([report])
+    where = f"NPU 3000 (rev. 2), NPU 3.1, {report.system}; Python {report.python}, --quick"
+    assert f"| npu | {where} | {report.date} | 6 | 42 | 1 |" in lines
     assert "| elementwise | 2 kernel, 1 decomposed, 1 failed |" in lines
     assert "| linalg | 1 host |" in lines
     assert lines[-2] == "- add bfloat16: value: add(3): off by 3"
 
 
 def test_a_device_that_the_other_report_lacks_has_an_empty_cell(file: Path) -> None:
-    (found,) = read_reports(file)
-    other = Report(**{**{k: getattr(found, k) for k in found.__slots__}, "name": "", "ops": {}})
-    assert "| linalg | 1 host |  |" in section([found, other])
+    (report,) = read_reports(file)
+    other = Report(**{**{k: getattr(report, k) for k in report.__slots__}, "name": "", "ops": {}})
+    assert "| linalg | 1 host |  |" in section([report, other])
 
 
 def test_a_report_on_a_part_of_the_checks_is_refused(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_shards_of_a_run_are_merged_and_one_alone_takes_its_place(file: Path, tm
         save(parts[1], folder)
     save(whole, folder)
     save(parts[1], folder)
-    (found,) = saved_reports(folder)
-    assert (found.ops, found.again) == (whole.ops, f"shard 2/2 again on {whole.date}")
+    (report,) = saved_reports(folder)
+    assert (report.ops, report.again) == (whole.ops, f"shard 2/2 again on {whole.date}")
 
 
 def test_cases_of_a_run_that_was_stopped_take_their_place(file: Path, tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_cases_of_a_run_that_was_stopped_take_their_place(file: Path, tmp_path: 
     path.write_text(json.dumps(text))
     (part,) = merge_shards(read_reports(path))
     save(part, folder)
-    (found,) = saved_reports(folder)
-    assert found.ops["add"] == {"native": "float32 int8 bfloat16"}
-    assert found.again == f"shard 2/2 in 1 cases again on {part.date}"
+    (explained,) = saved_reports(folder)
+    assert explained.ops["add"] == {"native": "float32 int8 bfloat16"}
+    assert explained.again == f"shard 2/2 in 1 cases again on {part.date}"
 
 
 def test_ops_that_were_run_again_take_their_place(file: Path, tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_ops_that_were_run_again_take_their_place(file: Path, tmp_path: Path) ->
     path.write_text(json.dumps(text))
     (part,) = read_reports(path)
     save(part, folder)
-    (found,) = saved_reports(folder)
-    assert found.ops["add"] == {"native": "float32 bfloat16"}
-    assert found.ops["svd"] == {"host": "float32"}
-    assert (found.findings, found.limits) == ([], ["--quick"])
-    assert found.again == f"add again on {part.date}"
+    (explained,) = saved_reports(folder)
+    assert explained.ops["add"] == {"native": "float32 bfloat16"}
+    assert explained.ops["svd"] == {"host": "float32"}
+    assert (explained.findings, explained.limits) == ([], ["--quick"])
+    assert explained.again == f"add again on {part.date}"
     with pytest.raises(ValueError, match="no such report on all ops of npu"):
         save(part, tmp_path / "empty")
 
@@ -153,12 +153,12 @@ def test_dtypes_that_were_run_again_join_the_others(file: Path, tmp_path: Path) 
     text["about"] = {"npu": {"name": "NPU 3000 (rev. 2)", "driver": "NPU 3.1"}}
     path.write_text(json.dumps(text))
     save(read_reports(path)[0], folder)
-    (found,) = saved_reports(folder)
-    assert found.ops["add"] == {"native": "float32 int8 bfloat16 float8_e5m2"}
-    assert found.again.startswith("float8_e5m2, bfloat16 again on ")
+    (explained,) = saved_reports(folder)
+    assert explained.ops["add"] == {"native": "float32 int8 bfloat16 float8_e5m2"}
+    assert explained.again.startswith("float8_e5m2, bfloat16 again on ")
     new = text["devices"]["npu"]["add"]["float8_e5m2"]["calls"]
     assert new > 0
-    assert (found.calls, found.findings) == (calls + new, [])
+    assert (explained.calls, explained.findings) == (calls + new, [])
 
 
 def test_pytest_says_which_part_of_the_kit_it_ran(tmp_path: Path) -> None:

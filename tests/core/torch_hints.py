@@ -276,9 +276,9 @@ def stored(value: Any) -> dict[str, Any]:
     """Return a tensor, or a value of Python's, as what JSON holds."""
     if not hasattr(value, "detach"):
         return {"value": value}
-    found = value.detach().numpy()
-    values = [v if isinstance(v, (int, bool)) else float(f"{v:.7g}") for v in found.reshape(-1).tolist()]
-    return {"dtype": found.dtype.name, "shape": list(found.shape), "values": values}
+    actual = value.detach().numpy()
+    values = [v if isinstance(v, (int, bool)) else float(f"{v:.7g}") for v in actual.reshape(-1).tolist()]
+    return {"dtype": actual.dtype.name, "shape": list(actual.shape), "values": values}
 
 
 def main() -> None:

@@ -50,12 +50,12 @@ def execute(program: Program, graph: Graph, values: Sequence[Any], in_place: boo
 
     def launch(step: KernelLaunch) -> None:
         late = [v for v in step.launch.values if isinstance(v, RuntimeArg)]
-        given = [
+        operands = [
             fit(values[v.operand], graph.inputs[v.operand].spec.dtype) if v.what == "scalar" else v.plus
             for v in late
         ]
         run = compiler.prepare(render(step.launch.kernel, compiler.dialect(0)), step.launch, 0)
-        run([buffers[s] for s in step.slots], given)
+        run([buffers[s] for s in step.slots], operands)
 
     for item in program.steps:
         if isinstance(item, LibraryCall):
@@ -81,8 +81,8 @@ def check(case: FusedProgram, message: str = "") -> None:
     arrays = case.arrays()
     eager, exact = (_eagerly(case, arrays, wide) for wide in (False, True))
     for in_place in (False, True) if program.replaceable else (False,):
-        found = execute(program, graph, arrays, in_place)
-        for f, e, x, node in zip(found, eager, exact, graph.outputs, strict=True):
+        actual = execute(program, graph, arrays, in_place)
+        for f, e, x, node in zip(actual, eager, exact, graph.outputs, strict=True):
             if not node.spec.dtype.is_floating:
                 np.testing.assert_array_equal(f, e, err_msg=message)
                 continue
@@ -91,10 +91,10 @@ def check(case: FusedProgram, message: str = "") -> None:
 
 def _eagerly(case: FusedProgram, arrays: Sequence[Any], wide: bool) -> list[Any]:
     floats = [wide and x.dtype.kind == "f" for x in arrays]
-    made = case.function(
+    result = case.function(
         *(tb.asarray(x.astype("f8") if w else x.copy()) for x, w in zip(arrays, floats, strict=True))
     )
-    return [x.detach().numpy() for x in (made if isinstance(made, tuple | list) else (made,))]
+    return [x.detach().numpy() for x in (result if isinstance(result, tuple | list) else (result,))]
 
 
 def _operations(graph: Graph) -> int:

@@ -78,8 +78,8 @@ def test_a_batch_is_its_parts(op: str, dtype: str, n: int) -> None:
         whole = bits(OPS[op](tensor(a), axis=axis))
         for part in parts(count):
             view = a[:, part] if axis == 0 else a[part]
-            for given in (view, np.ascontiguousarray(view), np.asfortranarray(view)):
-                np.testing.assert_array_equal(bits(OPS[op](tensor(given), axis=axis)), whole[part])
+            for operand in (view, np.ascontiguousarray(view), np.asfortranarray(view)):
+                np.testing.assert_array_equal(bits(OPS[op](tensor(operand), axis=axis)), whole[part])
 
 
 @needs_compiler
@@ -119,9 +119,9 @@ def test_rows_are_added_pairwise(n: int, dtype: str) -> None:
         (a[:, n - 1 :: -1], (a[:, n - 1 :: -1],)),
     ):
         want = pairwise(rows.astype(wide)).astype(a.dtype)
-        for given in layouts:
+        for actual in layouts:
             np.testing.assert_array_equal(
-                bits(tb.sum(tensor(given), axis=1)), want.view(f"u{want.dtype.itemsize}")
+                bits(tb.sum(tensor(actual), axis=1)), want.view(f"u{want.dtype.itemsize}")
             )
 
 
@@ -131,25 +131,25 @@ def test_threads_change_nothing() -> None:
     cases = [((1 << 22) + 5, 1), (3, 1_000_003), (700_001, 6), (5000, 900)]
     before = tb.get_num_threads()
     try:
-        found = []
+        results = []
         for threads in (1, 2, 3):
             tb.set_num_threads(threads)
-            found.append([
+            results.append([
                 bits(OPS[op](tensor(numbers(shape, "float32", op)), axis=axis))
                 for shape in cases for axis in (0, 1) for op in ("sum", "prod")
             ])  # fmt: skip
     finally:
         tb.set_num_threads(before)
-    for one, *others in zip(*found, strict=True):
+    for one, *others in zip(*results, strict=True):
         for other in others:
             np.testing.assert_array_equal(one, other)
 
 
 def test_layouts_are_walked_in_the_order_of_memory() -> None:
     a = np.zeros((4, 5, 6, 7), np.float32)
-    found = reduction_layout(a.shape, a.strides, 4, (0, 2))
-    assert found is not None
-    assert (found.added, found.outer, found.columns, found.left) == (
+    result = reduction_layout(a.shape, a.strides, 4, (0, 2))
+    assert result is not None
+    assert (result.added, result.outer, result.columns, result.left) == (
         ((4, 210), (6, 7)),
         ((5, 42),),
         7,
@@ -168,14 +168,14 @@ def test_complex_numbers_are_added_part_by_part(n: int) -> None:
     for dtype, real in (("complex64", "float32"), ("complex128", "float64")):
         parts = numbers((30, n, 3, 2), real)
         a = parts.view(dtype)[..., 0]
-        for given in (a, a[::-1], a.T.copy().T, np.broadcast_to(a[:, :, :1], a.shape)):
+        for actual in (a, a[::-1], a.T.copy().T, np.broadcast_to(a[:, :, :1], a.shape)):
             for axis in (0, 1, 2, (0, 1)):
                 want = [
                     tb.sum(tensor(part.copy(order="K")), axis=axis).numpy()
-                    for part in (given.real, given.imag)
+                    for part in (actual.real, actual.imag)
                 ]
                 for keepdims in (False, True):
-                    got = tb.sum(tensor(given), axis=axis, keepdims=keepdims).numpy()
+                    got = tb.sum(tensor(actual), axis=axis, keepdims=keepdims).numpy()
                     np.testing.assert_array_equal(got.reshape(want[0].shape), want[0] + 1j * want[1])
         assert tb.sum(tensor(a)).shape == ()
 
@@ -198,6 +198,6 @@ def test_who_adds_light_arrays_changes_nothing(op: str, dtype: str, monkeypatch:
     monkeypatch.setattr(sums, "NUMPY_FIRST_CALLS", 2)
     for shape, axis in (((1021, 37), 0), ((3, 1500, 8), 1), ((40, 5, 150), (0, 2))):
         x = tensor(numbers(shape, dtype, op))
-        found = [bits(OPS[op](x, axis=axis)) for _ in range(4)]
-        for other in found[1:]:
-            np.testing.assert_array_equal(other, found[0])
+        results = [bits(OPS[op](x, axis=axis)) for _ in range(4)]
+        for other in results[1:]:
+            np.testing.assert_array_equal(other, results[0])

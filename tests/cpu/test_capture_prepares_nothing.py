@@ -24,18 +24,18 @@ def test_captured_ops_prepare_no_kernels(monkeypatch: pytest.MonkeyPatch) -> Non
         return before(signature, taken)
 
     monkeypatch.setattr(planning, "_prepared", noting)
-    found = tb.compile(lambda x: tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1)))(x)
+    result = tb.compile(lambda x: tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1)))(x)
     assert prepared == []
     plain = tb.sum(tb.exp(x * 0.25) + tb.cumulative_sum(x, axis=1))
-    assert_alike(found, plain, roundings=3 * 7 + 7 + 4)
+    assert_alike(result, plain, roundings=3 * 7 + 7 + 4)
 
 
 def test_a_plan_of_a_captured_op_runs_all_the_same() -> None:
     x = tb.asarray([1.0, 2.0], device="cpu")
     op = table["negative"]
-    made = planning.plan(op, (x._vtype,), None, {}, captured=True)
-    assert made.run is not None
-    assert list(made.run(x._value)) == [-1.0, -2.0]
+    plan = planning.plan(op, (x._vtype,), None, {}, captured=True)
+    assert plan.run is not None
+    assert list(plan.run(x._value)) == [-1.0, -2.0]
 
 
 def test_a_captured_op_that_its_device_lacks_is_refused_while_it_is_captured() -> None:

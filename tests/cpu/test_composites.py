@@ -25,14 +25,14 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 def operands(name: str, dtype: str) -> list[Any]:
     rng = np.random.default_rng(3)
     native = np.dtype(getattr(ml_dtypes, dtype, dtype) if dtype == "bfloat16" else dtype)
-    found = []
+    results = []
     for _ in table[name].operands:
         x = rng.standard_normal(SLOW_IN_NUMPY_SIZE) * 3
         x[:600] = np.resize([np.inf, -np.inf, np.nan, 0.0, 1.0, -1.0, 40.0], 600)[rng.permutation(600)]
-        found.append(
+        results.append(
             x.astype(native) if native.kind not in "iu" else rng.integers(-20, 20, SLOW_IN_NUMPY_SIZE, native)
         )
-    return found
+    return results
 
 
 def is_float(name: str) -> bool:

@@ -57,8 +57,8 @@ _CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-def _attrs(rank: int, given: dict[str, Any]) -> dict[str, Any]:
-    return {"stride": (1,) * rank, "padding": (0,) * rank, "dilation": (1,) * rank, "groups": 1, **given}
+def _attrs(rank: int, x: dict[str, Any]) -> dict[str, Any]:
+    return {"stride": (1,) * rank, "padding": (0,) * rank, "dilation": (1,) * rank, "groups": 1, **x}
 
 
 def _call(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) -> Any:
@@ -72,21 +72,21 @@ def _call(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) -
     return convolution.PREPARE[op](call)(*operands)
 
 
-def _close(found: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]) -> None:
+def _close(actual: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]) -> None:
     wide = tuple(v.astype(np.float64) for v in operands)
     right = REFERENCES[op].function(*wide, **attrs)
     size = REFERENCES[op].function(*(np.abs(v) for v in wide), **attrs)
-    assert found.dtype == operands[0].dtype
-    assert found.shape == right.shape
-    assert (np.abs(found - right) <= 32 * np.finfo(found.dtype).eps * size).all()
+    assert actual.dtype == operands[0].dtype
+    assert actual.shape == right.shape
+    assert (np.abs(actual - right) <= 32 * np.finfo(actual.dtype).eps * size).all()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("case", _CASES)
 def test_convolution_and_both_gradients_are_their_definitions(case: str, dtype: str) -> None:
-    x_shape, w_shape, given = _CASES[case]
-    attrs, rng = _attrs(len(x_shape) - 2, given), np.random.default_rng(0)
+    x_shape, w_shape, operand = _CASES[case]
+    attrs, rng = _attrs(len(x_shape) - 2, operand), np.random.default_rng(0)
     x, weight = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
     places = tuple(
         (n + 2 * p - d * (k - 1) - 1) // s + 1
@@ -128,9 +128,9 @@ def test_infinities_stay_where_windows_meet_them(rows: int) -> None:
     x, grad = np.ones((1, 1, 5, 11), np.float32), np.ones((1, rows, 3, 9), np.float32)
     x[..., 2, 10] = np.inf
     kernel = {"kernel": (3, 3), **_attrs(2, {})}
-    found = _call("conv_weight", (x, grad), (rows, 1, 3, 3), kernel)
-    assert np.isinf(found[..., 2]).all()
-    assert (found[..., :2] == 27).all()
+    result = _call("conv_weight", (x, grad), (rows, 1, 3, 3), kernel)
+    assert np.isinf(result[..., 2]).all()
+    assert (result[..., :2] == 27).all()
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -150,10 +150,10 @@ def test_results_do_not_depend_on_threads(threads: int) -> None:
     right, before = gradients(), tb.get_num_threads()
     try:
         tb.set_num_threads(threads)
-        found = gradients()
+        actual = gradients()
     finally:
         tb.set_num_threads(before)
-    for one, other in zip(found, right, strict=True):
+    for one, other in zip(actual, right, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -42,12 +42,12 @@ def _close(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) 
         assert op == "conv_transpose"
         assert np.prod(attrs["stride"]) > 16
         return
-    found = convolution.PREPARE[op](call)(*operands)
+    actual = convolution.PREPARE[op](call)(*operands)
     wide = tuple(v.astype(np.float64) for v in operands)
     right = REFERENCES[op].function(*wide, **attrs)
     size = REFERENCES[op].function(*(np.abs(v) for v in wide), **attrs)
-    assert found.shape == right.shape
-    assert (np.abs(found - right) <= 32 * np.finfo(found.dtype).eps * size).all()
+    assert actual.shape == right.shape
+    assert (np.abs(actual - right) <= 32 * np.finfo(actual.dtype).eps * size).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -56,8 +56,8 @@ def test_a_drawn_convolution_and_its_gradients(seed: int, dtype: str) -> None:
     x_shape, w_shape, attrs = _drawn(seed)
     rng = np.random.default_rng(seed)
     x, weight = (rng.standard_normal(shape).astype(dtype) for shape in (x_shape, w_shape))
-    given = (attrs[key] for key in ("stride", "padding", "dilation"))
-    axes = list(zip(x_shape[2:], w_shape[2:], *given, strict=True))
+    operands = (attrs[key] for key in ("stride", "padding", "dilation"))
+    axes = list(zip(x_shape[2:], w_shape[2:], *operands, strict=True))
     lengths, steps = [n + 2 * p - d * (k - 1) - 1 for n, k, _, p, d in axes], attrs["stride"]
     shape = (2, w_shape[0], *(n // s + 1 for n, s in zip(lengths, steps, strict=True)))
     rest = [n % s for n, s in zip(lengths, steps, strict=True)]

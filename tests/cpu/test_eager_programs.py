@@ -82,22 +82,22 @@ def test_a_program_gives_what_ops_give(
     function, arrays, whole = CASES[name]
 
     def leaves() -> list[Tensor]:
-        found = []
+        results = []
         for a in arrays:
             x = tb.asarray(np.ascontiguousarray(np.swapaxes(a, 0, -1)) if turned else a).to(dtype)
-            found.append(
+            results.append(
                 tb.permute_dims(x, (a.ndim - 1, *range(1, a.ndim - 1), 0)) if turned and a.ndim > 1 else x
             )
-        return [x.requires_grad_() for x in found]
+        return [x.requires_grad_() for x in results]
 
     got = gradients(function, leaves())
     assert any(n.startswith("derivative of ") for n in programs)
     assert not whole or any(not n.startswith("derivative of ") for n in programs)
-    made = len(programs)
+    count = len(programs)
     for module in (fused_function, fused_vjp):
         monkeypatch.setattr(module, "is_small", lambda *_: True)
     wanted = gradients(function, leaves())
-    assert len(programs) == made
+    assert len(programs) == count
     exact = gradients(function, [x.detach().to("float64").requires_grad_() for x in leaves()])
     # Narrow ones are rounded after each of a few ops, which do not add up in them.
     roundings = 4 if dtype == "bfloat16" else ROUNDINGS
@@ -144,8 +144,8 @@ def test_a_step_is_one_program(name: str, programs: list[str], monkeypatch: pyte
 
     got = trained()
     assert ("step" in programs) == ("dampening" not in name)
-    made = len(programs)
-    assert made <= 3  # one for each set of parameters that had gradients
+    count = len(programs)
+    assert count <= 3  # one for each set of parameters that had gradients
     monkeypatch.setattr(fused_update, "_is_even", lambda *_: False)
     for one, other in zip(got, trained(), strict=True):
         assert_alike(one, other, 4 * UPDATE_ROUNDINGS, "float32")  # of four steps, whose rates are float32

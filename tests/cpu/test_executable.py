@@ -24,7 +24,7 @@ from error_bounds import assert_within, gamma, of_product, of_sum
 RNG = np.random.default_rng(5)
 
 
-def given(k: int, *shape: int, dtype: DType = dt.float32, scalar: bool = False) -> Node:
+def input_node(k: int, *shape: int, dtype: DType = dt.float32, scalar: bool = False) -> Node:
     attrs = {"index": k, "scalar": True} if scalar else {"index": k}
     return Node(op="input", attrs=attrs, spec=Spec(shape, dtype))
 
@@ -49,20 +49,20 @@ def floats(*shape: int) -> Any:
     return RNG.normal(size=shape).astype("f4")
 
 
-def holds(found: Any, a: Any, b: Any) -> None:
+def holds(actual: Any, a: Any, b: Any) -> None:
     """Hold a product of matrices against that in float64, which has an error of its own."""
-    assert_within(found, a.astype("f8") @ b.astype("f8"), 2 * of_product(a, b, found.dtype))
+    assert_within(actual, a.astype("f8") @ b.astype("f8"), 2 * of_product(a, b, actual.dtype))
 
 
 def step() -> Any:
     """Return ``w - 0.5 * g``, which takes the place of ``w``."""
-    w, g = given(0, 1000), given(1, 1000)
+    w, g = input_node(0, 1000), input_node(1, 1000)
     new = apply("subtract", w, apply("multiply", g, number(0.5)))
     return compiled((w, g), new, replaces={0: 0})
 
 
 def test_results_are_those_of_numpy() -> None:
-    x, y = given(0, 7, 5), given(1, 5)
+    x, y = input_node(0, 7, 5), input_node(1, 5)
     run = compiled(
         (x, y), apply("multiply", apply("add", x, y), y), apply("sum", x, axis=(1,), keepdims=False)
     )
@@ -81,7 +81,7 @@ def test_results_are_those_of_numpy() -> None:
     ids=["transposed", "strided", "backwards", "unaligned"],
 )  # fmt: skip
 def test_inputs_come_in_any_layout(view: Any) -> None:
-    x = given(0, 6, 4)
+    x = input_node(0, 6, 4)
     run = compiled(
         (x,), apply("add", x, number(1.0)), apply("matmul", x, apply("permute_dims", x, axes=(1, 0)))
     )
@@ -94,7 +94,7 @@ def test_inputs_come_in_any_layout(view: Any) -> None:
 
 
 def test_more_layouts_than_are_kept() -> None:
-    x = given(0, 2, 3)
+    x = input_node(0, 2, 3)
     run = compiled((x,), apply("add", x, number(1.0)))
     for gap in range(1, 14):
         wide = floats(2, 3 * gap)
@@ -102,7 +102,7 @@ def test_more_layouts_than_are_kept() -> None:
 
 
 def test_results_may_be_inputs_views_and_equal() -> None:
-    x = given(0, 4, 6)
+    x = input_node(0, 4, 6)
     turned = apply("permute_dims", x, axes=(1, 0))
     double = apply("add", x, x)
     run = compiled((x,), x, turned, double, double, apply("permute_dims", double, axes=(1, 0)))
@@ -116,7 +116,7 @@ def test_results_may_be_inputs_views_and_equal() -> None:
 
 
 def test_results_outlive_the_next_run() -> None:
-    x = given(0, 3)
+    x = input_node(0, 3)
     run = compiled((x,), apply("add", x, x))
     first = run([np.array([1, 2, 3], "f4")])[0]
     run([np.array([7, 8, 9], "f4")])
@@ -135,7 +135,7 @@ def test_results_outlive_the_next_run() -> None:
     ],
 )
 def test_numbers_come_anew_with_each_run(dtype: DType, value: Any) -> None:
-    x, s = given(0, 5, dtype=dtype), given(1, dtype=dtype, scalar=True)
+    x, s = input_node(0, 5, dtype=dtype), input_node(1, dtype=dtype, scalar=True)
     name = "logical_xor" if dtype is dt.bool_ else "add"
     run = compiled((x, s), apply(name, x, s))
     a = np.zeros(5, dtype.name)
@@ -151,7 +151,7 @@ def test_numbers_come_anew_with_each_run(dtype: DType, value: Any) -> None:
 @pytest.mark.parametrize("turned", [(), (0,), (1,), (0, 1)])
 def test_products(m: int, k: int, n: int, dtype: DType, turned: tuple[int, ...]) -> None:
     shapes = [(k, m) if 0 in turned else (m, k), (n, k) if 1 in turned else (k, n)]
-    x, y = (given(j, *shape, dtype=dtype) for j, shape in enumerate(shapes))
+    x, y = (input_node(j, *shape, dtype=dtype) for j, shape in enumerate(shapes))
     sides = [apply("permute_dims", v, axes=(1, 0)) if j in turned else v for j, v in enumerate((x, y))]
     run = compiled((x, y), apply("matmul", *sides))
     a, b = (RNG.normal(size=shape).astype(dtype.name) for shape in shapes)
@@ -164,7 +164,7 @@ def test_products(m: int, k: int, n: int, dtype: DType, turned: tuple[int, ...])
     ("x", "y"), [((4, 1, 9, 8), (3, 8, 6)), ((5, 40, 30), (30, 20)), ((1, 7, 6), (5, 6, 4))]
 )
 def test_stacks_of_products_broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> None:
-    a, b = given(0, *x), given(1, *y)
+    a, b = input_node(0, *x), input_node(1, *y)
     run = compiled((a, b), apply("matmul", a, b))
     left, right = floats(*x), floats(*y)
     holds(run([left, right])[0], left, right)
@@ -174,7 +174,7 @@ def test_stacks_of_products_broadcast(x: tuple[int, ...], y: tuple[int, ...]) ->
     ("lead", "m", "k", "n"), [((), 1, 64, 64), ((), 300, 200, 400), ((), 700, 300, 1), ((3, 5), 64, 70, 90)]
 )
 def test_what_follows_a_product_goes_on_with_its_tiles(lead: Any, m: int, k: int, n: int) -> None:
-    x, y, bias = given(0, *lead, m, k), given(1, *lead, k, n), given(2, n)
+    x, y, bias = input_node(0, *lead, m, k), input_node(1, *lead, k, n), input_node(2, n)
     inner = apply("maximum", apply("add", apply("matmul", x, y), bias), number(0.0))
     run = compiled((x, y, bias), apply("multiply", inner, inner))
     a, b, c = floats(*lead, m, k), floats(*lead, k, n), floats(n)
@@ -184,7 +184,7 @@ def test_what_follows_a_product_goes_on_with_its_tiles(lead: Any, m: int, k: int
 
 
 def test_a_chain_of_products_in_one_arena() -> None:
-    x, w = given(0, 256, 256), given(1, 256, 256)
+    x, w = input_node(0, 256, 256), input_node(1, 256, 256)
     value = x
     for _ in range(6):
         value = apply("tanh", apply("matmul", value, w))
@@ -200,7 +200,7 @@ def test_a_chain_of_products_in_one_arena() -> None:
 
 
 def test_a_weight_replaced_by_its_own_product() -> None:
-    w, x = given(0, 300, 300), given(1, 300, 300)
+    w, x = input_node(0, 300, 300), input_node(1, 300, 300)
     new = apply("add", apply("matmul", x, w), w)
     run = compiled((w, x), new, replaces={0: 0})
     cell, b = [floats(300, 300)], floats(300, 300) / 30
@@ -212,7 +212,7 @@ def test_a_weight_replaced_by_its_own_product() -> None:
 
 
 def test_kernels_of_python_stand_between_compiled_steps() -> None:
-    x = given(0, 4, 4)
+    x = input_node(0, 4, 4)
     inner = apply("inv", apply("add", x, number(1.0)))
     run = compiled((x,), apply("multiply", inner, number(2.0)), inner)
     a = floats(4, 4) + 4 * np.eye(4, dtype="f4")
@@ -225,7 +225,7 @@ def test_kernels_of_python_stand_between_compiled_steps() -> None:
 
 
 def test_an_error_of_a_kernel_of_python_is_that_of_the_eager_op() -> None:
-    x = given(0, 3, 3)
+    x = input_node(0, 3, 3)
     run = compiled((x,), apply("add", apply("cholesky", x), x))
     good, bad = np.eye(3, dtype="f4"), -np.eye(3, dtype="f4")
     with pytest.raises(tb.errors.LinAlgError, match="cholesky"):
@@ -267,7 +267,7 @@ def test_state_that_may_not_be_written_is_left_alone() -> None:
 
 
 def test_a_bad_index_is_an_error_and_changes_no_state() -> None:
-    w, rows, at = given(0, 50), given(1, 50, 50), given(2, 50, dtype=dt.int64)
+    w, rows, at = input_node(0, 50), input_node(1, 50, 50), input_node(2, 50, dtype=dt.int64)
     taken = apply("sum", apply("gather", rows, at), axis=(1,), keepdims=False)
     run = compiled((w, rows, at), apply("add", w, taken), replaces={0: 0})
     cell = [floats(50)]
@@ -276,12 +276,12 @@ def test_a_bad_index_is_an_error_and_changes_no_state() -> None:
         run([cell[0], table_, np.where(index == 31, 50, index)])
     np.testing.assert_array_equal(cell[0], before)
     terms = np.concatenate([before[:, None], table_], 1)
-    found = run([cell[0], table_, index])[0]
-    assert_within(found, terms.astype("f8").sum(1), of_sum(terms, 1, "float32"))
+    result = run([cell[0], table_, index])[0]
+    assert_within(result, terms.astype("f8").sum(1), of_sum(terms, 1, "float32"))
 
 
 def test_the_number_of_threads_changes_no_result() -> None:
-    x = given(0, 300, 4000)
+    x = input_node(0, 300, 4000)
     y = apply("tanh", apply("multiply", x, x))
     square = apply("matmul", y, apply("permute_dims", y, axes=(1, 0)))
     run = compiled((x,), y, apply("sum", y, axis=(1,), keepdims=False), square)
@@ -300,17 +300,17 @@ def test_the_number_of_threads_changes_no_result() -> None:
 
 def test_products_without_a_known_blas_go_through_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tensorbus_cpu.gemm.blas_call.blas_functions", lambda: ())
-    x, y = given(0, 40, 50), given(1, 50, 60)
+    x, y = input_node(0, 40, 50), input_node(1, 50, 60)
     program = compiled((x, y), apply("add", apply("matmul", x, y), number(1.0)))
     a, b = floats(40, 50), floats(50, 60)
-    (found,) = program([a, b])
-    assert_within(found, a.astype("f8") @ b + 1, of_product(a, b, "float32") + gamma(1, "float32"))
+    (result,) = program([a, b])
+    assert_within(result, a.astype("f8") @ b + 1, of_product(a, b, "float32") + gamma(1, "float32"))
 
 
 def test_blas_has_its_threads_back_after_a_run() -> None:
     (path,) = Path(np.__file__).parent.parent.glob("numpy.libs/*openblas64_*")
     library = ctypes.CDLL(str(path))
-    x = given(0, 200, 200)
+    x = input_node(0, 200, 200)
     program = compiled((x,), apply("matmul", x, x))
     before = library.scipy_openblas_get_num_threads64_()
     try:
@@ -323,7 +323,7 @@ def test_blas_has_its_threads_back_after_a_run() -> None:
 
 
 def test_programs_run_in_many_threads_at_once() -> None:
-    x = given(0, 400, 400)
+    x = input_node(0, 400, 400)
     runs = [compiled((x,), apply("matmul", apply("tanh", x), x)) for _ in range(4)]
     a = floats(400, 400)
     wanted = np.tanh(a.astype("f8"))
@@ -344,14 +344,14 @@ def test_programs_run_in_many_threads_at_once() -> None:
 
 
 def test_stages_end_in_code() -> None:
-    x = given(0, 3)
+    x = input_node(0, 3)
     stages = compiled((x,), apply("add", x, x)).stages()
     assert next(iter(stages)) == "graph"
     assert "restrict" in list(stages.values())[-1]
 
 
 def test_a_product_that_takes_the_place_of_its_operand() -> None:
-    w, x = given(0, 30, 30), given(1, 30, 30)
+    w, x = input_node(0, 30, 30), input_node(1, 30, 30)
     run = compiled((w, x), apply("matmul", x, w), replaces={0: 0})
     cell, b = [floats(30, 30)], floats(30, 30)
     before = cell[0].copy()

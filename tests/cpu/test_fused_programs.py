@@ -51,9 +51,9 @@ def test_a_number_of_each_run_is_a_parameter() -> None:
     graph, program = program_of(record(lambda x, y: x * y + x, spec(50), spec()), scalars=(1,))
     x = RNG.normal(size=50).astype("f4")
     for value in (2.0, -0.5):
-        found = execute(program, graph, [x, value])[0]
+        result = execute(program, graph, [x, value])[0]
         wide = x.astype("f8")
-        assert_within(found, wide * value + wide, gamma(2, "float32") * (abs(wide * value) + abs(wide)))
+        assert_within(result, wide * value + wide, gamma(2, "float32") * (abs(wide * value) + abs(wide)))
 
 
 def holds(loss: Any, x: Any, t: Any) -> None:
@@ -97,11 +97,11 @@ def test_moving_numbers_and_gradients_go_through() -> None:
     weight = tb.asarray(w).requires_grad_()
     step = tb.compile(lambda w, v, a: tb.sum(tb.sin(w * a) @ v))
     for a in (0.5, 1.5, 2.5):
-        (found,) = tb.grad(step(weight, tb.asarray(v), a), [weight])
+        (grads,) = tb.grad(step(weight, tb.asarray(v), a), [weight])
         wide = w.astype("f8") * a
         # The cosine is of a rounded argument: off by that times the sine.
         bound = gamma(6, "float32") * abs(a * v) * (abs(np.cos(wide)) + abs(wide * np.sin(wide)))
-        assert_within(found.numpy(), np.cos(wide) * a * v, bound)
+        assert_within(grads.numpy(), np.cos(wide) * a * v, bound)
 
 
 @pytest.mark.parametrize("mode", ["max-autotune", "reduce-overhead"])
@@ -112,5 +112,5 @@ def test_a_mode_changes_no_result(mode: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
     x, w = (tb.asarray(RNG.normal(size=s).astype("f4")) for s in ((40, 30), (30, 50)))
     exact = f(x.to("float64"), w.to("float64"))
-    for found, eager, right in zip(tb.compile(f, mode=mode)(x, w), f(x, w), exact, strict=True):
-        assert_as_exact_as_eager(found.numpy(), eager.numpy(), right.numpy(), 30 + 50, "float32")
+    for actual, eager, right in zip(tb.compile(f, mode=mode)(x, w), f(x, w), exact, strict=True):
+        assert_as_exact_as_eager(actual.numpy(), eager.numpy(), right.numpy(), 30 + 50, "float32")

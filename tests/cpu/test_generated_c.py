@@ -147,11 +147,11 @@ class ToyCompiler:
 
         def run(buffers: Sequence[Any], late: Sequence[Any]) -> None:
             rest = iter(late)
-            given: list[Any] = [None if b is None else b.ctypes.data_as(ctypes.c_void_p) for b in buffers]
+            operands: list[Any] = [None if b is None else b.ctypes.data_as(ctypes.c_void_p) for b in buffers]
             for param, value in zip(launch.kernel.params, launch.values, strict=True):
                 kind = C_TYPES.get(param.dtype, ctypes.c_int64)
-                given.append(kind(next(rest) if isinstance(value, RuntimeArg) else value))
-            function(*given)
+                operands.append(kind(next(rest) if isinstance(value, RuntimeArg) else value))
+            function(*operands)
 
         return run
 

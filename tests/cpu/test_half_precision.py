@@ -38,10 +38,10 @@ def run(function: Callable[..., Any], *arrays: Any) -> list[Any]:
     for kernel in program.kernels():
         verify(kernel)
     stored = [a if a.dtype != ml_dtypes.bfloat16 else a.view("u2") for a in arrays]
-    made = execute(program, graph, stored)
+    result = execute(program, graph, stored)
     return [
         m.view(ml_dtypes.bfloat16) if node.spec.dtype is dt.bfloat16 else m
-        for m, node in zip(made, graph.outputs, strict=True)
+        for m, node in zip(result, graph.outputs, strict=True)
     ]
 
 
@@ -63,8 +63,8 @@ def near_singles(kind: Any) -> Any:
     with np.errstate(all="ignore"):
         small = (every.astype("f8") + 2.0**-25 * np.sign(every)).astype("f4")
     special = np.asarray([0x7F800001, 0x7FFFFFFF, 0xFFFFFFFF, 0xFF800001, 0x7FC00000, 1, 0x80000001], "u4")
-    found = [bits, middles, middles - np.uint32(1), middles + np.uint32(1), small.view("u4"), special]
-    return np.concatenate(found).view("f4")
+    results = [bits, middles, middles - np.uint32(1), middles + np.uint32(1), small.view("u4"), special]
+    return np.concatenate(results).view("f4")
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in cast:RuntimeWarning")
@@ -101,8 +101,10 @@ def test_each_op_rounds_as_eagerly(name: str, function: Callable[..., Any]) -> N
     x, y = (RNG.normal(size=LARGE).astype(kind) * kind(2.0) for _ in range(2))
     x[:4] = np.asarray([np.nan, np.inf, -np.inf, -0.0]).astype(kind)
     y[2:6] = np.asarray([np.inf, np.nan, np.inf, -np.inf]).astype(kind)
-    made = function(tb.asarray(x), tb.asarray(y))
-    for got, wanted in zip(run(function, x, y), made if isinstance(made, tuple) else (made,), strict=True):
+    result = function(tb.asarray(x), tb.asarray(y))
+    for got, wanted in zip(
+        run(function, x, y), result if isinstance(result, tuple) else (result,), strict=True
+    ):
         same_bits(got, wanted.numpy())
 
 
@@ -118,8 +120,8 @@ def test_what_is_no_number_stays_none(name: str, op: str) -> None:
     x = np.concatenate([every, every])
 
     def twice(v: Any) -> Any:
-        made = getattr(tb, op)(v)
-        return made, made + v
+        result = getattr(tb, op)(v)
+        return result, result + v
 
     wanted = twice(tb.asarray(x))
     for got, expected in zip(run(twice, x), wanted, strict=True):
@@ -142,8 +144,8 @@ ROWS: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
 def test_rows_are_those_of_single_precision_rounded(name: str, case: str) -> None:
     function, shape = ROWS[case]
     x = RNG.normal(size=shape).astype(KINDS[name])
-    made = function(tb.asarray(x.astype("f4")))
-    for got, single in zip(run(function, x), made if isinstance(made, tuple) else (made,), strict=True):
+    result = function(tb.asarray(x.astype("f4")))
+    for got, single in zip(run(function, x), result if isinstance(result, tuple) else (result,), strict=True):
         wanted = single.numpy()
         if got.dtype == np.int64:
             np.testing.assert_array_equal(got, wanted)
@@ -172,8 +174,8 @@ DOUBLES: dict[str, Callable[..., Any]] = {
 def test_rows_in_double_precision(name: str, case: str) -> None:
     """The vectors of halves are ones of float32, of which double precision has none."""
     x, y = RNG.normal(size=(300, 1003)).astype(KINDS[name]), RNG.normal(size=(300, 1003))
-    made = DOUBLES[case](tb.asarray(x), tb.asarray(y))
-    expected = made if isinstance(made, tuple) else (made,)
+    result = DOUBLES[case](tb.asarray(x), tb.asarray(y))
+    expected = result if isinstance(result, tuple) else (result,)
     for got, right in zip(run(DOUBLES[case], x, y), expected, strict=True):
         wanted = right.numpy()
         assert got.dtype == wanted.dtype
@@ -185,13 +187,13 @@ def test_rows_in_double_precision(name: str, case: str) -> None:
 def test_the_generated_code_has_them_in_vectors(name: str, lanes: int) -> None:
     own = dialect(half=True, lanes=lanes)
     dtype = dt.dtype(name)
-    given = Spec((1 << 12, 1 << 12), dtype)
+    operand = Spec((1 << 12, 1 << 12), dtype)
     for function in (
         lambda x: tb.tanh(x) * x + x,
         lambda x: tb.softmax(x, axis=-1),
         lambda x: tb.sum(x, axis=-1),
     ):
-        _, program = program_of(record(function, given), own.target)
+        _, program = program_of(record(function, operand), own.target)
         assert len(steps_by_name(program)) == 1
         (kernel,) = program.kernels()
         helpers, text = kernel_parts(kernel, own)

@@ -366,7 +366,7 @@ def test_windows_are_added_up_where_they_lie() -> None:
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     a, rng = numbers((3000, 200)), np.random.default_rng(0)
     x, places = put(a), put(rng.integers(0, 50, 3000))
-    before, found = tb.get_num_threads(), []
+    before, answers = tb.get_num_threads(), []
     for count in (1, 2, 3, 7):
         tb.set_num_threads(count)
         scattered = tb.scatter(tb.zeros((50, 200), device="cpu"), x, places, mode="add")
@@ -378,6 +378,6 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
             tb.softmax(x),
             scattered,
         ]
-        found.append([r.numpy().tobytes() for r in results])
+        answers.append([r.numpy().tobytes() for r in results])
     tb.set_num_threads(before)
-    assert all(f == found[0] for f in found)
+    assert all(f == answers[0] for f in answers)

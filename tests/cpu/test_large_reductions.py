@@ -56,8 +56,8 @@ def test_the_first_nan_of_a_row_wins(n: int) -> None:
     a[:, -1] = np.nan
     a[:, 0] = np.inf
     a[0, 0] = np.nan
-    for given, axis in ((a, 1), (a.T, 0), (a.T.copy(), 0)):
-        x = tb.asarray(given, device="cpu", copy=False)
+    for operand, axis in ((a, 1), (a.T, 0), (a.T.copy(), 0)):
+        x = tb.asarray(operand, device="cpu", copy=False)
         np.testing.assert_array_equal(tb.argmax(x, axis=axis).numpy(), np.arange(n))
         np.testing.assert_array_equal(tb.argmin(x, axis=axis).numpy(), np.arange(n))
         assert np.isnan(tb.max(x, axis=axis).numpy()).all()
@@ -67,8 +67,8 @@ def test_a_place_is_found_wherever_it_stands() -> None:
     n = 1087
     a = np.full((n, n), -1.5, np.float32)
     a[np.arange(n), np.arange(n)] = 2.0
-    for given, axis in ((a, 1), (a, 0)):
-        got = tb.argmax(tb.asarray(given, device="cpu"), axis=axis)
+    for operand, axis in ((a, 1), (a, 0)):
+        got = tb.argmax(tb.asarray(operand, device="cpu"), axis=axis)
         np.testing.assert_array_equal(got.numpy(), np.arange(n))
 
 
@@ -88,8 +88,8 @@ def test_long_sums_stay_accurate() -> None:
 
 def test_what_is_not_packed_is_left_to_others() -> None:
     a = numbers((600, 600), "float32")
-    for given in (a[:, ::2], a[::-1], np.broadcast_to(a[0], (600, 600)), a[:, 1:]):
-        x = tb.asarray(given, device="cpu", copy=False)
+    for operand in (a[:, ::2], a[::-1], np.broadcast_to(a[0], (600, 600)), a[:, 1:]):
+        x = tb.asarray(operand, device="cpu", copy=False)
         for axis in (0, 1, None):
-            assert shares(given.shape, given.strides, 4, (0, 1) if axis is None else (axis,)) is None
-            np.testing.assert_array_equal(tb.max(x, axis=axis).numpy(), given.max(axis))
+            assert shares(operand.shape, operand.strides, 4, (0, 1) if axis is None else (axis,)) is None
+            np.testing.assert_array_equal(tb.max(x, axis=axis).numpy(), operand.max(axis))

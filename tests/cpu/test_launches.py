@@ -43,12 +43,12 @@ def _scaled(buffers: tuple[int, int], params: tuple[float, int], n: int) -> Laun
 
 def _two_steps(n: int, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Return what gives 6 x + 5 and 3 x + 2 of n numbers, by way of scratch memory."""
-    made = Launches(1, (_FLOAT, (n,)), (_FLOAT, (1, n)))
-    between = made.scratch(4 * n)
-    made.add(_scaled((0, between), (3.0, 2), n))
-    made.add(_scaled((between, 1), (2.0, 1), n))
-    made.add(_scaled((0, 2), (3.0, 2), n))
-    return made.function(otherwise)
+    launches = Launches(1, (_FLOAT, (n,)), (_FLOAT, (1, n)))
+    between = launches.scratch(4 * n)
+    launches.add(_scaled((0, between), (3.0, 2), n))
+    launches.add(_scaled((between, 1), (2.0, 1), n))
+    launches.add(_scaled((0, 2), (3.0, 2), n))
+    return launches.function(otherwise)
 
 
 def _refuse(*values: Any) -> Any:
@@ -69,23 +69,23 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_steps_follow_each_other_and_results_are_new(way: str, n: int) -> None:
     run = _two_steps(n, _refuse)
     x = np.arange(n, dtype=np.float32) % 1000
-    found = [run(x) for _ in range(3)]
-    for one, other in found:
+    results = [run(x) for _ in range(3)]
+    for one, other in results:
         np.testing.assert_array_equal(one, 6 * x + 5)
         np.testing.assert_array_equal(other, (3 * x + 2)[None])
-    memory = {array.ctypes.data for pair in found for array in pair}
+    memory = {array.ctypes.data for pair in results for array in pair}
     assert len(memory) == 6
 
 
 def test_stages_follow_each_other_whatever_the_order_of_adding(way: str) -> None:
     n = 50_000
-    made = Launches(1, (_FLOAT, (n,)), (_FLOAT, (n,)))
-    between = made.scratch(4 * n)
-    made.add(_scaled((between, 1), (2.0, 1), n), 1)
-    made.add(_scaled((0, between), (3.0, 2), n), 0)
-    made.add(_scaled((between, 2), (1.0, 4), n), 1)
+    launches = Launches(1, (_FLOAT, (n,)), (_FLOAT, (n,)))
+    between = launches.scratch(4 * n)
+    launches.add(_scaled((between, 1), (2.0, 1), n), 1)
+    launches.add(_scaled((0, between), (3.0, 2), n), 0)
+    launches.add(_scaled((between, 2), (1.0, 4), n), 1)
     x = np.arange(n, dtype=np.float32) % 1000
-    one, other = made.function(_refuse)(x)
+    one, other = launches.function(_refuse)(x)
     np.testing.assert_array_equal(one, 6 * x + 5)
     np.testing.assert_array_equal(other, 3 * x + 6)
 
@@ -93,16 +93,16 @@ def test_stages_follow_each_other_whatever_the_order_of_adding(way: str) -> None
 def test_what_is_not_packed_is_left_to_others(way: str) -> None:
     run = _two_steps(4, _refuse)
     odd = np.zeros(17, np.uint8)[1:].view(np.float32)
-    for given in (np.zeros(8, np.float32)[::2], np.zeros((4, 4), np.float32).T, odd):
+    for operand in (np.zeros(8, np.float32)[::2], np.zeros((4, 4), np.float32).T, odd):
         with pytest.raises(LookupError, match="1"):
-            run(given)
+            run(operand)
     assert run(np.zeros(4, np.float32))[0][0] == 5
 
 
 def test_what_is_not_packed_can_be_copied_first(way: str) -> None:
-    made = Launches(1, (_FLOAT, (4,)))
-    made.add(_scaled((0, 1), (2.0, 1), 4))
-    run = made.repacking(np.ascontiguousarray)
+    launches = Launches(1, (_FLOAT, (4,)))
+    launches.add(_scaled((0, 1), (2.0, 1), 4))
+    run = launches.repacking(np.ascontiguousarray)
     wide = np.arange(8, dtype=np.float32)
     np.testing.assert_array_equal(run(wide[::2]), [1, 5, 9, 13])
     np.testing.assert_array_equal(run(wide[:4]), [1, 3, 5, 7])
@@ -110,13 +110,13 @@ def test_what_is_not_packed_can_be_copied_first(way: str) -> None:
 
 
 def test_what_does_not_become_packed_is_an_error() -> None:
-    made = Launches(1, (_FLOAT, (4,)))
-    run = made.repacking(lambda x: x)
+    launches = Launches(1, (_FLOAT, (4,)))
+    run = launches.repacking(lambda x: x)
     with pytest.raises(TypeError, match="packed"):
         run(np.zeros(8, np.float32)[::2])
     with pytest.raises(TypeError, match="no array"):
         run("text")
-    failing = made.repacking(_refuse)
+    failing = launches.repacking(_refuse)
     with pytest.raises(LookupError):
         failing(np.zeros(8, np.float32)[::2])
 
@@ -124,9 +124,9 @@ def test_what_does_not_become_packed_is_an_error() -> None:
 def test_neither_too_many_nor_other_values_are_run() -> None:
     run = _two_steps(4, _refuse)
     x = np.zeros(4, np.float32)
-    for given in ((x, x), (), ([0.0] * 4,), (None,)):
-        with pytest.raises(LookupError, match=str(len(given))):
-            run(*given)
+    for operand in ((x, x), (), ([0.0] * 4,), (None,)):
+        with pytest.raises(LookupError, match=str(len(operand))):
+            run(*operand)
 
 
 def test_memory_that_is_not_there_is_an_error_and_nothing_is_kept() -> None:
@@ -136,8 +136,8 @@ def test_memory_that_is_not_there_is_an_error_and_nothing_is_kept() -> None:
     scratch.scratch(1 << 18)
     scratch.scratch(1 << 59)
     x = np.zeros(4, np.float32)
-    for made in (results, scratch):
-        run = made.function(_refuse)
+    for value in (results, scratch):
+        run = value.function(_refuse)
         run_before = sys.getrefcount(_FLOAT)
         for _ in range(5):
             with pytest.raises(MemoryError):
@@ -187,12 +187,12 @@ def _call(op: str, shapes: Any, out: Any, **attrs: Any) -> Call:
 @pytest.mark.parametrize("axis", [(0,), (1,), (0, 1), (1, 2), (0, 2)])
 def test_reductions_are_the_same_either_way(way: str, axis: tuple[int, ...]) -> None:
     a = np.random.default_rng(0).standard_normal((40, 300, 90), dtype=np.float32)
-    kept = tuple(n for k, n in enumerate(a.shape) if k not in axis)
-    call = _call("sum", (a.shape,), kept, axis=axis, keepdims=False)
-    for given in (a, np.asfortranarray(a), a.transpose(1, 0, 2).copy().transpose(1, 0, 2)):
-        found = fold(call, _refuse)(given)
-        assert_within(found, a.sum(axis, dtype=np.float64), of_sum(a, axis, "float32"))
-        assert found.shape == kept
+    retained = tuple(n for k, n in enumerate(a.shape) if k not in axis)
+    call = _call("sum", (a.shape,), retained, axis=axis, keepdims=False)
+    for operand in (a, np.asfortranarray(a), a.transpose(1, 0, 2).copy().transpose(1, 0, 2)):
+        result = fold(call, _refuse)(operand)
+        assert_within(result, a.sum(axis, dtype=np.float64), of_sum(a, axis, "float32"))
+        assert result.shape == retained
 
 
 @pytest.mark.parametrize("channels", [5, 40])
@@ -201,11 +201,11 @@ def test_convolutions_are_the_same_either_way(way: str, channels: int) -> None:
     x = rng.standard_normal((2, channels, 15, 17), dtype=np.float32)
     weight = rng.standard_normal((44, channels, 3, 3), dtype=np.float32)
     attrs: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-    found = PREPARE["conv"](_call("conv", (x.shape, weight.shape), (2, 44, 13, 15), **attrs))(x, weight)
+    actual = PREPARE["conv"](_call("conv", (x.shape, weight.shape), (2, 44, 13, 15), **attrs))(x, weight)
     seen = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
     right = np.einsum("bcyxij,rcij->bryx", seen.astype("f8"), weight, optimize=True)
     size = np.einsum("bcyxij,rcij->bryx", abs(seen.astype("f8")), abs(weight), optimize=True)
-    assert_within(found, right, gamma(channels * 9 + 2, "float32") * size)
+    assert_within(actual, right, gamma(channels * 9 + 2, "float32") * size)
 
 
 def test_large_results_come_from_the_pool() -> None:

@@ -52,8 +52,8 @@ def test_gradients_are_those_of_an_eager_step(monkeypatch: pytest.MonkeyPatch, t
     arenas: list[Any] = []
     plan = tape.plan_memory
 
-    def noting(*given: Any) -> Any:
-        arenas.append(plan(*given))
+    def noting(*args: Any) -> Any:
+        arenas.append(plan(*args))
         return arenas[-1]
 
     monkeypatch.setattr(tape, "plan_memory", noting)

@@ -29,7 +29,7 @@ def reserved() -> int:
     return tb.device("cpu").memory_stats().reserved
 
 
-def made(value: float) -> tb.Tensor:
+def filled(value: float) -> tb.Tensor:
     return tb.add(tb.full((SIZE,), value, dtype=tb.float32, device="cpu"), 0.0)
 
 
@@ -38,7 +38,7 @@ def address(array: Any) -> int:
 
 
 def test_freed_memory_is_reused_and_counted() -> None:
-    x = made(1.0)
+    x = filled(1.0)
     tb.empty_cache("cpu")
     assert reserved() == 0
     place = address(x.numpy())
@@ -46,9 +46,9 @@ def test_freed_memory_is_reused_and_counted() -> None:
     gc.collect()
     assert reserved() >= 4 * SIZE
     y = tb.exp(tb.zeros((SIZE,), device="cpu"))
-    found = {address(y.numpy())}
-    found |= {address(made(2.0).numpy()) for _ in range(3)}
-    assert place in found
+    names = {address(y.numpy())}
+    names |= {address(filled(2.0).numpy()) for _ in range(3)}
+    assert place in names
     tb.empty_cache("cpu")
     assert reserved() == 0
     assert tb.device("cpu").memory_stats().scope == "process"
@@ -65,14 +65,14 @@ def test_freed_memory_is_reused_and_counted() -> None:
     ],
 )  # fmt: skip
 def test_memory_that_something_refers_to_is_not_reused(keep: Any) -> None:
-    x = made(7.0)
-    kept = keep(x)
+    x = filled(7.0)
+    reference = keep(x)
     del x
     gc.collect()
-    others = [made(float(k)) for k in range(8)]
-    found = kept.numpy() if isinstance(kept, tb.Tensor) else np.asarray(kept)
-    found = found.view(np.float32) if found.dtype == np.uint8 else found
-    assert (found == 7).all()
+    others = [filled(float(k)) for k in range(8)]
+    actual = reference.numpy() if isinstance(reference, tb.Tensor) else np.asarray(reference)
+    actual = actual.view(np.float32) if actual.dtype == np.uint8 else actual
+    assert (actual == 7).all()
     for k, other in enumerate(others):
         assert (other.numpy() == k).all()
 
@@ -82,7 +82,7 @@ def test_more_than_the_limit_is_not_kept() -> None:
     assert compiler is not None
     compiler.runtime.tb_set_limit(6 * SIZE)
     try:
-        values = [made(float(k)) for k in range(5)]
+        values = [filled(float(k)) for k in range(5)]
         del values
         gc.collect()
         assert reserved() <= 6 * SIZE
@@ -94,7 +94,7 @@ def test_more_than_the_limit_is_not_kept() -> None:
 
 
 def test_arrays_of_the_user_come_from_numpy() -> None:
-    made(1.0)
+    filled(1.0)
     before = reserved()
     a = np.ones(SIZE, np.float32)
     del a
@@ -108,7 +108,7 @@ def test_many_threads_share_the_pool() -> None:
     def work(seed: int) -> None:
         for k in range(40):
             value = float(seed * 100 + k)
-            x = made(value)
+            x = filled(value)
             y = tb.multiply(x, 2.0)
             if not ((x.numpy() == value).all() and (y.numpy() == 2 * value).all()):
                 wrong.append(value)
@@ -125,7 +125,7 @@ def test_many_threads_share_the_pool() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_computes_and_leaves_the_parent_alone() -> None:
-    x = made(3.0)
+    x = filled(3.0)
     stop = threading.Event()
 
     def busy() -> None:
@@ -140,7 +140,7 @@ def test_a_forked_child_computes_and_leaves_the_parent_alone() -> None:
             child = os.fork()
             if child == 0:
                 try:
-                    good = (tb.add(x, 1.0).numpy() == 4).all() and float(tb.sum(made(1.0)).item()) == SIZE
+                    good = (tb.add(x, 1.0).numpy() == 4).all() and float(tb.sum(filled(1.0)).item()) == SIZE
                     tb.empty_cache("cpu")
                     os._exit(0 if good else 1)
                 except BaseException:

@@ -27,19 +27,19 @@ assert tb.argmax(x).item() == 299999
 assert tb.softmax(x.reshape((1000, 300))).shape == (1000, 300)
 assert tb.sort(-x).numpy()[0] == -299999
 assert tb.gather(x, tb.asarray(np.arange(200000)[::-1].copy(), device="cpu")).numpy()[0] == 199999
-print(NATIVE.found.built if NATIVE.found else tb.device("cpu").properties.extra["note"])
+print(NATIVE.working.built if NATIVE.working else tb.device("cpu").properties.extra["note"])
 """
 
 
-def process(script: str = SCRIPT, said: str = "", **changes: str) -> str:
+def process(script: str = SCRIPT, message: str = "", **changes: str) -> str:
     """Run a script; return its output. Warnings are errors, unless the words ``said`` are in one."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TENSORBUS") and k != "CC"}
     environment.update(changes)
-    command = [sys.executable, "-W", "always" if said else "error", "-c", script]
+    command = [sys.executable, "-W", "always" if message else "error", "-c", script]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("Warning: ") == bool(said), done.stderr
-    assert said in done.stderr
+    assert done.stderr.count("Warning: ") == bool(message), done.stderr
+    assert message in done.stderr
     return done.stdout.strip()
 
 
@@ -51,13 +51,13 @@ def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> Non
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"
     folder = tmp_path / "cpu" / "libraries"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    made = sorted(folder.glob("*.so"))
-    assert len(made) == int(first)
-    data = made[0].read_bytes()
+    names = sorted(folder.glob("*.so"))
+    assert len(names) == int(first)
+    data = names[0].read_bytes()
     for damaged in (b"", data[: len(data) // 2], data[:100] + bytes([data[100] ^ 1]) + data[101:]):
-        made[0].write_bytes(damaged)
+        names[0].write_bytes(damaged)
         assert process(TENSORBUS_CACHE_DIR=str(tmp_path), said="is set aside as") == "1"
-    made[0].unlink()
+    names[0].unlink()
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "1"
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"
 
@@ -75,7 +75,7 @@ def test_a_folder_that_others_may_write_to_is_not_trusted(tmp_path: Path) -> Non
     folder = tmp_path / "cpu" / "libraries"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    assert int(process(TENSORBUS_CACHE_DIR=str(tmp_path), said="is open to other users")) > 3
+    assert int(process(TENSORBUS_CACHE_DIR=str(tmp_path), message="is open to other users")) > 3
     assert not list(folder.iterdir())
 
 
@@ -143,9 +143,9 @@ print(*["no room" for w in told if "No space left" in str(w.message)])
 @pytest.mark.full
 @pytest.mark.parametrize("late", [False, True])
 def test_a_full_disk_to_compile_on_ends_no_program(tmp_path: Path, late: bool) -> None:
-    for full, said in ((False, ""), (True, "no room")):
+    for full, text in ((False, ""), (True, "no room")):
         folder = str(tmp_path / str(full))
-        assert process(FULL.format(full=full, late=late), TENSORBUS_CACHE_DIR=folder) == said
+        assert process(FULL.format(full=full, late=late), TENSORBUS_CACHE_DIR=folder) == text
 
 
 FAKE = """#!/bin/sh
@@ -203,11 +203,11 @@ def test_a_compiler_whose_work_is_of_no_use_leaves_it_to_numpy(tmp_path: Path, f
     compiler.write_text(FAKE.format(when=when, fault=line, compiler=real))
     compiler.chmod(0o700)
     script = f"import tensorbus as tb; print(tb.add(tb.ones((3,)), 1).tolist())\n{PROGRAM}"
-    said = process(
-        script, said=warned, CC=str(compiler), TENSORBUS_CACHE_DIR=str(tmp_path / "cache"),
+    message = process(
+        script, message=warned, CC=str(compiler), TENSORBUS_CACHE_DIR=str(tmp_path / "cache"),
         TENSORBUS_COMPILER_TIMEOUT="2" if fault in ("endless", "mute") else "300",
     )  # fmt: skip
-    small, _, note = said.partition("\n")
+    small, _, note = message.partition("\n")
     assert small == "[2.0, 2.0, 2.0]"
     assert "no C compiler that works" in note
     assert str(compiler) in note
@@ -241,7 +241,7 @@ def mounts() -> bool:
 @pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="libraries in memory are Linux's")
 def test_a_cache_on_a_noexec_mount_is_loaded_from_memory(tmp_path: Path) -> None:
-    script = f"{PROGRAM}\nfrom tensorbus_cpu.compiler import NATIVE; print(NATIVE.found.built)"
+    script = f"{PROGRAM}\nfrom tensorbus_cpu.compiler import NATIVE; print(NATIVE.working.built)"
     if mounts():
         (tmp_path / "cache").mkdir(mode=0o700)
         environment = {**os.environ, "TENSORBUS_CACHE_DIR": str(tmp_path / "cache")}
@@ -253,7 +253,7 @@ def test_a_cache_on_a_noexec_mount_is_loaded_from_memory(tmp_path: Path) -> None
     else:
         head = NOEXEC.format(simulated=True, cache=str(tmp_path), memory=False)
         runs = [process(head + script, TENSORBUS_CACHE_DIR=str(tmp_path)) for _ in range(2)]
-        first, *again = [said.split()[1] for said in runs]
+        first, *again = [text.split()[1] for text in runs]
     assert int(first) > 1
     assert again == ["0"]
 
@@ -264,7 +264,7 @@ def test_where_nothing_may_be_loaded_one_warning_names_the_mount(tmp_path: Path)
     head = NOEXEC.format(simulated=True, cache=str(tmp_path), memory=True)
     note = process(
         head + PROGRAM, TENSORBUS_CACHE_DIR=str(tmp_path / "cache"), TMPDIR=str(temporary),
-        said=f"{tmp_path / 'cache'} is mounted noexec",
+        message=f"{tmp_path / 'cache'} is mounted noexec",
     )  # fmt: skip
     assert "NumPy computes large arrays" in note
     assert "failed to map segment" in note

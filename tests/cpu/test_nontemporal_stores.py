@@ -20,7 +20,7 @@ RNG = np.random.default_rng(11)
 SHAPES = ((1,), (31,), (2049,), (5000,), (7, 33), (64, 1000), (3, 16384), (2, 20000))
 
 
-def given(k: int, *shape: int, dtype: dt.DType = dt.float32) -> Node:
+def input_node(k: int, *shape: int, dtype: dt.DType = dt.float32) -> Node:
     return Node(op="input", attrs={"index": k}, spec=Spec(shape, dtype))
 
 
@@ -49,7 +49,7 @@ def past(request: Any, monkeypatch: Any, tmp_path: Any) -> bool:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int8], ids=str)
 def test_element_by_element(past: bool, shape: tuple[int, ...], dtype: dt.DType) -> None:
-    x, y = given(0, *shape, dtype=dtype), given(1, *shape, dtype=dtype)
+    x, y = input_node(0, *shape, dtype=dtype), input_node(1, *shape, dtype=dtype)
     run = compiled((x, y), apply("add", x, y), apply("multiply", x, y), apply("subtract", x, y))
     a, b = (RNG.integers(-5, 6, shape).astype(dtype.name) for _ in range(2))
     for _ in range(2):
@@ -59,14 +59,14 @@ def test_element_by_element(past: bool, shape: tuple[int, ...], dtype: dt.DType)
 
 @pytest.mark.parametrize("shape", SHAPES[4:])
 def test_rows(past: bool, shape: tuple[int, ...]) -> None:
-    x = given(0, *shape)
+    x = input_node(0, *shape)
     run = compiled((x,), apply("cumulative_sum", x, axis=1, dtype=dt.float32, include_initial=False))
     a = RNG.integers(-5, 6, shape).astype("f4")
     np.testing.assert_array_equal(run([a])[0], np.cumsum(a, 1))
 
 
 def test_a_result_in_the_place_of_an_operand(past: bool) -> None:
-    x, y = given(0, 5000), given(1, 5000)
+    x, y = input_node(0, 5000), input_node(1, 5000)
     run = compiled((x, y), apply("subtract", x, y), replaces={0: 0})
     values = [RNG.normal(size=5000).astype("f4") for _ in range(2)]
     want = values[0] - values[1]
@@ -74,18 +74,18 @@ def test_a_result_in_the_place_of_an_operand(past: bool) -> None:
 
 
 def test_a_result_that_is_read_again(past: bool) -> None:
-    x = given(0, 64, 1000)
+    x = input_node(0, 64, 1000)
     twice = apply("multiply", x, x)
     total = apply("sum", twice, axis=(1,), keepdims=False)
     run = compiled((x,), twice, total)
     a = RNG.integers(-5, 6, (64, 1000)).astype("f4")
-    found = run([a])
-    np.testing.assert_array_equal(found[0], a * a)
-    np.testing.assert_array_equal(found[1], (a * a).sum(1))
+    result = run([a])
+    np.testing.assert_array_equal(result[0], a * a)
+    np.testing.assert_array_equal(result[1], (a * a).sum(1))
 
 
 def test_steps_go_past_only_where_results_are_large(past: bool) -> None:
-    x = given(0, 5000, dtype=dt.int32)  # of which no kernel stores whole vectors by itself
+    x = input_node(0, 5000, dtype=dt.int32)  # of which no kernel stores whole vectors by itself
     seen: list[list[int]] = []
     whole = tape.BytecodeProgram._past
 

@@ -63,8 +63,8 @@ def test_results_of_no_dimensions_stay_values() -> None:
 
 def test_many_numbers_do_not_pile_up() -> None:
     numbers = Numbers(tb.float32)
-    made = [float(numbers[k / 7]) for k in range(5000)]
-    np.testing.assert_array_equal(made, (np.arange(5000) / 7).astype(np.float32))
+    results = [float(numbers[k / 7]) for k in range(5000)]
+    np.testing.assert_array_equal(results, (np.arange(5000) / 7).astype(np.float32))
     assert len(numbers) <= 1024
     for number in (0.0, -0.0, math.nan, 0j, 1j):
         numbers[number]

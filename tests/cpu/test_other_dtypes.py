@@ -19,9 +19,9 @@ def steps(function: Any, *arguments: Any) -> list[str]:
     executables.clear()
     compiled = tb.compile(function)
     for _ in range(3):
-        found = compiled(*arguments)
+        actual = compiled(*arguments)
     right = function(*arguments)
-    for ours, expected in zip(found, right, strict=True):
+    for ours, expected in zip(actual, right, strict=True):
         assert ours.dtype is expected.dtype
         bound = gamma(16, "float32") * abs(expected.numpy()).max(initial=0)  # sums of eight, and ops before
         assert_within(ours.numpy(), expected.numpy(), bound)
@@ -36,12 +36,12 @@ def test_only_the_ops_concerned_are_calls() -> None:
         return tb.abs(c) + y, c, tb.real(c).sum(axis=0)
 
     z = tb.asarray((RNG.random((5, 8)) + 1j * RNG.random((5, 8))).astype("c8"))
-    made = steps(f, tb.rand(5, 8), z)
-    calls = sorted(name for name in made if name.startswith("call"))
+    kernels = steps(f, tb.rand(5, 8), z)
+    calls = sorted(name for name in kernels if name.startswith("call"))
     assert calls == [
         "call abs", "call add", "call cast", "call full", "call multiply", "call real",
     ]  # fmt: skip
-    assert sum(name.startswith("tb_") for name in made) == 3
+    assert sum(name.startswith("tb_") for name in kernels) == 3
 
 
 def test_a_number_of_each_run_reaches_a_complex_op() -> None:
@@ -57,8 +57,8 @@ def test_views_and_layouts_of_other_dtypes() -> None:
         return tb.flip(z, axis=0).reshape(-1), tb.permute_dims(z, (1, 0)) * 2, x * 2 + 1
 
     z = tb.asarray((RNG.random((3, 4)) + 1j).astype("c16"))
-    made = steps(f, tb.permute_dims(z, (1, 0)), tb.rand(7))
-    assert any(name.startswith("tb_") for name in made)
+    kernels = steps(f, tb.permute_dims(z, (1, 0)), tb.rand(7))
+    assert any(name.startswith("tb_") for name in kernels)
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
@@ -67,11 +67,11 @@ def test_small_floats_are_stored_between_code(dtype: str) -> None:
         small = tb.cast(tb.tanh(x) * 0.5, getattr(tb, dtype))
         return (tb.cast(small, tb.float32) + 1,)
 
-    made = steps(f, tb.rand(40))
-    assert "call cast" in made
-    assert any(name.startswith("tb_") for name in made)
+    kernels = steps(f, tb.rand(40))
+    assert "call cast" in kernels
+    assert any(name.startswith("tb_") for name in kernels)
 
 
 def test_a_transform_stays_whole() -> None:
-    made = steps(lambda x: (tb.abs(tb.fft.fft(x)) * 2,), tb.rand(4, 16))
-    assert "call fft" in made
+    kernels = steps(lambda x: (tb.abs(tb.fft.fft(x)) * 2,), tb.rand(4, 16))
+    assert "call fft" in kernels

@@ -142,8 +142,8 @@ def test_the_fastest_way_that_the_processor_knows_is_taken(
         return SimpleNamespace(tb_ready=lambda: 1)
 
     monkeypatch.setattr(panels, "instructions", lambda: _NEEDS["amx"] | _NEEDS["avx512"])
-    found = panels._library.__wrapped__(SimpleNamespace(library=known), d)
-    assert found is not None
+    result = panels._library.__wrapped__(SimpleNamespace(library=known), d)
+    assert result is not None
     assert taken == ["amx", "avx512"]
     monkeypatch.setattr(panels, "instructions", lambda: frozenset({"avx512f"}))
     assert panels._library.__wrapped__(SimpleNamespace(library=known), d) is None
@@ -173,5 +173,5 @@ def test_products_of_nothing_are_left_to_numpy(shapes: Any, dtype: str) -> None:
 def test_compiled_products_are_the_eager_ones(shapes: Any, dtype: str) -> None:
     rng = np.random.default_rng(5)
     x, y = (tb.asarray(rng.integers(-9, 9, s).astype("f4"), device="cpu").to(dtype) for s in shapes)
-    made = tb.compile(lambda x, y: tb.maximum(x @ y + 1, 0))
-    np.testing.assert_array_equal(made(x, y).numpy(), tb.maximum(x @ y + 1, 0).numpy())
+    compiled = tb.compile(lambda x, y: tb.maximum(x @ y + 1, 0))
+    np.testing.assert_array_equal(compiled(x, y).numpy(), tb.maximum(x @ y + 1, 0).numpy())

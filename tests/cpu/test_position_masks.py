@@ -27,8 +27,8 @@ def ends() -> Any:
     """Numbers near the beginning, in the middle, near the end and far beyond of a row's positions."""
     far = [-(1 << 63), -(1 << 40), -9, -8, -1, COLUMNS, COLUMNS + 7, COLUMNS + 8, 1 << 40, (1 << 63) - 1]
     near = [*range(20), *range(COLUMNS - 20, COLUMNS)]
-    found = np.asarray([*far, *near, *RNG.integers(0, COLUMNS, ROWS - len(far) - len(near))])
-    return found.astype("i8")
+    operand = np.asarray([*far, *near, *RNG.integers(0, COLUMNS, ROWS - len(far) - len(near))])
+    return operand.astype("i8")
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -38,8 +38,8 @@ def test_positions_beside_numbers(op: str, turned: bool) -> None:
     assert ROWS * COLUMNS >= WIDE
 
     def masked(x: Any, limits: Any) -> Any:
-        places, given = tb.arange(COLUMNS), limits[:, None]
-        here = COMPARED[op](given, places) if turned else COMPARED[op](places, given)
+        places, operand = tb.arange(COLUMNS), limits[:, None]
+        here = COMPARED[op](operand, places) if turned else COMPARED[op](places, operand)
         return tb.where(here, tb.exp(x), -1.0)
 
     got, wanted = tb.compile(masked)(x, limits).numpy(), masked(x, limits).numpy()
@@ -75,6 +75,6 @@ def test_the_gradient_of_cross_entropy_in_every_lane(dtype: str) -> None:
 
     wide = "float64" if dtype == "float64" else "float32"
     for got, wanted in zip(tb.compile(step)(logits, classes), step(logits, classes), strict=True):
-        given = [value.detach().to(tb.float64).numpy() for value in (got, wanted)]
-        rounded = gamma(2 * count + 8, wide) * abs(given[1]).max()  # sums of a row and of all rows
-        assert_within(*given, rounded + 2 * stored(given[1], dtype))
+        operands = [value.detach().to(tb.float64).numpy() for value in (got, wanted)]
+        rounded = gamma(2 * count + 8, wide) * abs(operands[1]).max()  # sums of a row and of all rows
+        assert_within(*operands, rounded + 2 * stored(operands[1], dtype))

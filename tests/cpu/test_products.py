@@ -73,9 +73,9 @@ def test_products_of_bfloat16_round_once(way: str, shapes: Any) -> None:
     x, y = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
     wide = [v.astype(np.float64) for v in (x, y)]
     right, size = np.matmul(*wide), np.matmul(*(np.abs(v) for v in wide))
-    found = _product(x, y, way)
-    assert found.dtype == ml_dtypes.bfloat16
-    assert (np.abs(found.astype(np.float64) - right) <= np.abs(right) * 2.0**-8 + size * 2.0**-20).all()
+    actual = _product(x, y, way)
+    assert actual.dtype == ml_dtypes.bfloat16
+    assert (np.abs(actual.astype(np.float64) - right) <= np.abs(right) * 2.0**-8 + size * 2.0**-20).all()
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_products_of_integers_wrap(dtype: str, shapes: Any) -> None:
     info, rng = np.iinfo(dtype), np.random.default_rng(2)
     x, y = (rng.integers(info.min, info.max, shape, dtype, endpoint=True) for shape in shapes)
     for a, b in ((x, y), (x[..., ::-1], y[..., ::-1, :]), (x, np.ascontiguousarray(y.mT).mT)):
-        found = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(b, device="cpu", copy=False)
-        np.testing.assert_array_equal(found.numpy(), np.matmul(a, b))
+        result = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(b, device="cpu", copy=False)
+        np.testing.assert_array_equal(result.numpy(), np.matmul(a, b))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -118,10 +118,10 @@ def test_rows_of_many_matrices_are_those_of_one(dtype: str) -> None:
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((4, 3, 5, 40)).astype(dtype), rng.standard_normal((40, 30)).astype(dtype)
     for a in (x, x.transpose(1, 0, 2, 3), x[:, :, ::2], x[..., ::-1], x[:0]):
-        found = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(y, device="cpu")
-        assert found.shape == (*a.shape[:-1], 30)
+        result = tb.asarray(a, device="cpu", copy=False) @ tb.asarray(y, device="cpu")
+        assert result.shape == (*a.shape[:-1], 30)
         wide = np.matmul(a.astype("f8"), y.astype("f8")) if dtype == "float32" else np.matmul(a, y)
-        assert_within(found.numpy(), wide, 2 * of_product(a, y, dtype))  # one of NumPy's in float64
+        assert_within(result.numpy(), wide, 2 * of_product(a, y, dtype))  # one of NumPy's in float64
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
@@ -132,6 +132,6 @@ def test_products_of_floats_of_8_bits_are_of_floats(dtype: str, shapes: Any) -> 
     rng = np.random.default_rng(4)
     x, y = (tb.asarray(rng.standard_normal(s).astype("f4"), device="cpu").to(dtype) for s in shapes)
     a, b = (v.numpy().astype("f8") for v in (x, y))
-    found = (x @ y).numpy()
-    assert found.dtype == x.numpy().dtype
-    assert_within(found.astype("f8"), a @ b, stored(a @ b, dtype) + of_product(a, b, "float32"))
+    actual = (x @ y).numpy()
+    assert actual.dtype == x.numpy().dtype
+    assert_within(actual.astype("f8"), a @ b, stored(a @ b, dtype) + of_product(a, b, "float32"))

@@ -45,8 +45,8 @@ def test_places_are_those_of_the_whole_order(dtype: tb.DType, kind: str) -> None
         for descending in (False, True):
             wanted = _order(rows, descending)
             for start, count in ((0, 1), (0, 9), (3, 4), (n // 2, 1), (n // 3, n // 4), (n - 1, 1), (0, n)):
-                found = argsort_part(x, start=start, count=count, descending=descending)
-                np.testing.assert_array_equal(found.numpy(), wanted[..., start : start + count])
+                actual = argsort_part(x, start=start, count=count, descending=descending)
+                np.testing.assert_array_equal(actual.numpy(), wanted[..., start : start + count])
 
 
 def test_values_along_another_axis_and_of_a_view() -> None:
@@ -68,6 +68,6 @@ def test_a_gradient_reaches_the_elements_that_were_found() -> None:
 
 def test_a_compiled_function_finds_the_same() -> None:
     x = tb.asarray(RNG.integers(0, 50, (7, 3000)).astype(np.float32))
-    found, wanted = tb.compile(lambda x: tb.topk(x, 20))(x), tb.topk(x, 20)
-    np.testing.assert_array_equal(found.indices.numpy(), wanted.indices.numpy())
-    np.testing.assert_array_equal(found.values.numpy(), wanted.values.numpy())
+    actual, wanted = tb.compile(lambda x: tb.topk(x, 20))(x), tb.topk(x, 20)
+    np.testing.assert_array_equal(actual.indices.numpy(), wanted.indices.numpy())
+    np.testing.assert_array_equal(actual.values.numpy(), wanted.values.numpy())

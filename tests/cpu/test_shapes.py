@@ -36,9 +36,9 @@ def test_extremes_and_their_places(dtype: tb.DType, nan: float) -> None:
     for shape, axis in SHAPES:
         x, exact = drawn(shape, dtype, nan)
         for name in ("argmax", "argmin", "max", "min"):
-            made = tb.compile(partial(getattr(tb, name), axis=axis))(x)
+            result = tb.compile(partial(getattr(tb, name), axis=axis))(x)
             wanted = getattr(np, name)(exact, axis=axis)
-            np.testing.assert_array_equal(made.to(tb.float64).numpy(), wanted)
+            np.testing.assert_array_equal(result.to(tb.float64).numpy(), wanted)
 
 
 @pytest.mark.parametrize("density", [0.0, 0.001, 0.999, 1.0])
@@ -46,8 +46,8 @@ def test_any_and_all(density: float) -> None:
     for shape, axis in SHAPES:
         x = RNG.random(shape) < density
         for name in ("any", "all"):
-            made = tb.compile(partial(getattr(tb, name), axis=axis))(tb.asarray(x))
-            np.testing.assert_array_equal(made.numpy(), getattr(np, name)(x, axis=axis))
+            result = tb.compile(partial(getattr(tb, name), axis=axis))(tb.asarray(x))
+            np.testing.assert_array_equal(result.numpy(), getattr(np, name)(x, axis=axis))
 
 
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float16, tb.bfloat16], ids=str)
@@ -61,7 +61,7 @@ def test_gradients_of_cross_entropy(shape: tuple[int, int], dtype: tb.DType) -> 
         functional.cross_entropy(x, labels, reduction="sum").backward()
         return x.grad
 
-    found = tb.compile(gradient)(x, tb.asarray(labels)).to(tb.float64).numpy()
+    actual = tb.compile(gradient)(x, tb.asarray(labels)).to(tb.float64).numpy()
     exact = x.to(tb.float64).numpy()
     wanted = np.exp(exact - exact.max(1, keepdims=True))
     wanted /= wanted.sum(1, keepdims=True)
@@ -69,7 +69,7 @@ def test_gradients_of_cross_entropy(shape: tuple[int, int], dtype: tb.DType) -> 
     wanted[np.arange(shape[0]), labels] -= 1
     # Logarithms of shares are stored, and what is rounded of one moves its share as far.
     relative = gamma(shape[1] + 8, "float32") + unit(dtype) * abs(np.log(shares))
-    assert_within(found, wanted, relative * shares + 2 * stored(wanted, dtype))
+    assert_within(actual, wanted, relative * shares + 2 * stored(wanted, dtype))
 
 
 @pytest.mark.parametrize("wrong", [-1, 50])
@@ -98,31 +98,31 @@ def test_powers(power: str, dtype: tb.DType) -> None:
     wanted = x.to(tb.float64).numpy() ** n
     wide = "float64" if dtype is tb.float64 else "float32"
     for f in (POWERS[power], tb.compile(POWERS[power])):
-        found = f(x).to(tb.float64).numpy()
+        actual = f(x).to(tb.float64).numpy()
         limit = float(tb.finfo(dtype).max)
-        kept = np.where(np.abs(wanted) > limit, np.copysign(np.inf, wanted), wanted)
-        finite = np.where(np.isfinite(kept), kept, 0)
+        retained = np.where(np.abs(wanted) > limit, np.copysign(np.inf, wanted), wanted)
+        finite = np.where(np.isfinite(retained), retained, 0)
         least = float(tb.finfo(dtype).tiny)  # below which an element may be zero
-        assert_within(found, kept, gamma(n, wide) * abs(finite) + 2 * stored(finite, dtype) + least)
-        np.testing.assert_array_equal(np.signbit(found[:4]), np.signbit(wanted[:4]))
+        assert_within(actual, retained, gamma(n, wide) * abs(finite) + 2 * stored(finite, dtype) + least)
+        np.testing.assert_array_equal(np.signbit(actual[:4]), np.signbit(wanted[:4]))
 
 
 @pytest.mark.parametrize("dtype", [tb.float32, tb.float64], ids=str)
 def test_sine_and_cosine_of_one_number(dtype: tb.DType) -> None:
     special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e5]
     x = tb.asarray(np.r_[special, RNG.standard_normal(5000) * 40]).to(dtype)
-    found = tb.compile(lambda x: (tb.sin(x), tb.cos(x), tb.sin(x) * tb.cos(x)))(x)
+    actual = tb.compile(lambda x: (tb.sin(x), tb.cos(x), tb.sin(x) * tb.cos(x)))(x)
     exact = x.to(tb.float64).numpy()
     with np.errstate(invalid="ignore"):
         sine, cosine = np.sin(exact), np.cos(exact)
-    for made, wanted in zip(found, (sine, cosine, sine * cosine), strict=True):
-        assert_within(made.to(tb.float64).numpy(), wanted, gamma(2, dtype))
+    for got, wanted in zip(actual, (sine, cosine, sine * cosine), strict=True):
+        assert_within(got.to(tb.float64).numpy(), wanted, gamma(2, dtype))
 
 
 def test_the_first_in_order_come_from_the_kernel_that_leaves_the_rest() -> None:
     x = RNG.standard_normal((64, 700)).astype("f4")
-    made = tb.compile(lambda x: tb.topk(x * 2, 5))
-    values, places = made(tb.asarray(x))
+    compiled = tb.compile(lambda x: tb.topk(x * 2, 5))
+    values, places = compiled(tb.asarray(x))
     np.testing.assert_array_equal(places.numpy(), np.argsort(-x, axis=-1, kind="stable")[:, :5])
     np.testing.assert_array_equal(values.numpy(), np.take_along_axis(x * 2, places.numpy(), axis=-1))
 
@@ -139,15 +139,15 @@ def test_little_is_scattered_in_order(mode: str, wrong: int | None) -> None:
         (np.add if mode == "add" else np.maximum).at(wanted, rows, values)
     if wrong is not None:
         rows[41_234] = wrong
-    given = tb.asarray(x)
+    operand = tb.asarray(x)
     scattered = partial(scatter_op.function, mode=mode)
     for f in (scattered, tb.compile(scattered)):
         if wrong is not None:
             with pytest.raises(tb.IndexingError, match=str(wrong)):
-                f(given, tb.asarray(values), tb.asarray(rows)).numpy()
+                f(operand, tb.asarray(values), tb.asarray(rows)).numpy()
         else:
-            np.testing.assert_array_equal(f(given, tb.asarray(values), tb.asarray(rows)).numpy(), wanted)
-        np.testing.assert_array_equal(given.numpy(), x)
+            np.testing.assert_array_equal(f(operand, tb.asarray(values), tb.asarray(rows)).numpy(), wanted)
+        np.testing.assert_array_equal(operand.numpy(), x)
 
 
 MOVED: dict[str, Callable[[Any, Any], Any]] = {
@@ -174,18 +174,18 @@ def turned(xp: Any, x: Any, axes: tuple[int, ...]) -> Any:
 @pytest.mark.parametrize("moved", MOVED)
 def test_reshapes_between_what_is_moved_and_what_is_computed(moved: str, dtype: tb.DType) -> None:
     x = RNG.integers(-9, 9, (60, 70)).astype("f8")
-    given = tb.asarray(x).to(dtype)
+    actual = tb.asarray(x).to(dtype)
     wanted = MOVED[moved](np, x)
-    for operand in (given, tb.asarray(np.ascontiguousarray(x.T)).to(dtype).T):
-        found = tb.compile(lambda x: MOVED[moved](tb, x))(operand)
-        np.testing.assert_array_equal(found.to(tb.float64).numpy(), wanted)
+    for operand in (actual, tb.asarray(np.ascontiguousarray(x.T)).to(dtype).T):
+        got = tb.compile(lambda x: MOVED[moved](tb, x))(operand)
+        np.testing.assert_array_equal(got.to(tb.float64).numpy(), wanted)
 
 
 @pytest.mark.parametrize("size", [(4, 4, 4), (3, 17, 5), (16, 16, 16), (2, 40, 2)])
 def test_many_small_products_of_narrow_floats(size: tuple[int, int, int]) -> None:
     m, depth, n = size
     x, y = RNG.integers(-8, 8, (700, m, depth)), RNG.integers(-8, 8, (700, depth, n))
-    found = tb.matmul(*(tb.asarray(a).to(tb.bfloat16) for a in (x, y)))
+    result = tb.matmul(*(tb.asarray(a).to(tb.bfloat16) for a in (x, y)))
     np.testing.assert_array_equal(
-        found.to(tb.float64).numpy(), tb.asarray(x @ y).to(tb.bfloat16).to(tb.float64).numpy()
+        result.to(tb.float64).numpy(), tb.asarray(x @ y).to(tb.bfloat16).to(tb.float64).numpy()
     )

@@ -85,13 +85,13 @@ def test_one_program_serves_sizes_that_it_has_not_seen(
 
 
 def test_a_new_size_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
+    results: list[Any] = []
     plan = program_cache.symbolic_plan
-    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: made.append(a[-1]) or plan(*a))
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: results.append(a[-1]) or plan(*a))
     compiled = tb.compile(lambda x: tb.softmax(x @ x.T, axis=-1).sum(axis=0))
     for n in range(200, 250):
         compiled(tb.ones((n, 32)))
-    assert len(made) == 1
+    assert len(results) == 1
     assert len(compiled.replays) <= 2
 
 
@@ -128,19 +128,19 @@ class _ThinCores:
 
 def test_graphics_processors_have_a_program_for_a_range_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     lowering = plugins.backend("opencl").lowering()
-    made: list[Any] = []
+    results: list[Any] = []
     plan = program_cache.symbolic_plan
-    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: made.append(plan(*a)) or made[-1])
+    monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: results.append(plan(*a)) or results[-1])
     for compiler in (lowering.compiler, _ThinCores(lowering.compiler)):
         monkeypatch.setattr(lowering, "compiler", compiler)
-        made.clear()
+        results.clear()
         compiled = tb.compile(lambda x: tb.sort(x * 3, axis=0)[1:] + x.sum(), dynamic=True)
         for n in (4, 6, 11):
             x = np.random.default_rng(n).standard_normal((n, 7)).astype("f")
             result = compiled(tb.asarray(x, device="opencl")).numpy()
             wanted = np.sort(x * np.float64(3), axis=0)[1:] + x.sum(dtype="f8")
             assert_within(result, wanted, of_sum(x, None, "float32") + gamma(2, "float32") * abs(wanted))
-        assert [x.is_special for x in made] == [False]
+        assert [x.is_special for x in results] == [False]
 
 
 _OPS: list[Callable[[Any, Any], Any]] = [

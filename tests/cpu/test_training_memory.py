@@ -79,9 +79,9 @@ def test_old_gradients_leave_before_new_ones_come() -> None:
     for _ in range(3):
         step(tokens)
     held = model.words.weight.grad
-    kept = held.numpy().copy()
+    before = held.numpy().copy()
     step(tokens)
-    np.testing.assert_array_equal(held.numpy(), kept)
+    np.testing.assert_array_equal(held.numpy(), before)
     assert model.words.weight.grad is not held
 
 

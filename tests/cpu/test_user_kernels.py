@@ -46,11 +46,11 @@ def _on_cpu() -> Any:
 
 def scaled(code: str = SCALE, **changes: Any) -> Any:
     """Return a kernel that multiplies by a number."""
-    given: dict[str, Any] = {
+    named: dict[str, Any] = {
         "name": "scale", "tensors": {"x": (tb.float32, tb.float64)}, "scalars": {"k": tb.float32},
         "out": lambda x, k: x,
     }  # fmt: skip
-    return tb.kernel({"cpu": code}, **{**given, **changes})
+    return tb.kernel({"cpu": code}, **{**named, **changes})
 
 
 def rows() -> Any:
@@ -73,8 +73,8 @@ def test_operands_are_packed_whatever_they_were() -> None:
     x = np.arange(24.0, dtype=np.float32).reshape(4, 6)
     scale = scaled()
     for view in (x.T, x[::2, 1:], x[::-1], np.broadcast_to(x[0], (3, 6))):
-        found = scale(tb.asarray(view, copy=False), 3.0)
-        np.testing.assert_array_equal(found.numpy(), view * 3)
+        result = scale(tb.asarray(view, copy=False), 3.0)
+        np.testing.assert_array_equal(result.numpy(), view * 3)
     np.testing.assert_array_equal(x, np.arange(24.0, dtype=np.float32).reshape(4, 6))
     odd = np.zeros(41, np.uint8)[1:].view(np.float32)
     odd[:] = range(10)
@@ -112,10 +112,10 @@ void put(const float *x, double *out, bool a, int8_t b, uint64_t c, float d, dou
     kinds = {"a": tb.bool, "b": tb.int8, "c": tb.uint64, "d": tb.float32, "e": tb.float64}
     put = tb.kernel(
         {"cpu": code}, name="put", tensors={"x": tb.float32}, scalars=kinds,
-        out=lambda x, *given: ((6,), tb.float64), sizes=lambda x, *given: (1 << 40,),
+        out=lambda x, *args: ((6,), tb.float64), sizes=lambda x, *args: (1 << 40,),
     )  # fmt: skip
-    found = put(tb.ones(1), True, -5, (1 << 63) + (1 << 32), 0.1, 0.1).tolist()
-    assert found == [1.0, -5.0, (1 << 31) + 1.0, float(np.float32(0.1)), 0.1, float(1 << 40)]
+    before = put(tb.ones(1), True, -5, (1 << 63) + (1 << 32), 0.1, 0.1).tolist()
+    assert before == [1.0, -5.0, (1 << 31) + 1.0, float(np.float32(0.1)), 0.1, float(1 << 40)]
 
 
 def test_a_grid_and_constants_of_its_own() -> None:
@@ -161,11 +161,11 @@ def test_compiled_programs_call_it() -> None:
     x = tb.asarray(np.random.default_rng(1).random((40, 30), np.float32))
     rounded = gamma(40 + 4, "float32")  # of sums of positive numbers
     fast = tb.compile(program, fullgraph=True)
-    for given in (x, x.mT, x[3:20]):
-        np.testing.assert_allclose(fast(given).numpy(), program(given).numpy(), rtol=rounded)
+    for operand in (x, x.mT, x[3:20]):
+        np.testing.assert_allclose(fast(operand).numpy(), program(operand).numpy(), rtol=rounded)
     open_ = tb.compile(program, fullgraph=True, dynamic=True)
-    for given in (x, x[3:20], x[:9]):
-        np.testing.assert_allclose(open_(given).numpy(), program(given).numpy(), rtol=rounded)
+    for operand in (x, x[3:20], x[:9]):
+        np.testing.assert_allclose(open_(operand).numpy(), program(operand).numpy(), rtol=rounded)
 
     weight = tb.ones(5).requires_grad_()
     step = tb.compile(lambda w: tb.grad(scale(w * w, 0.5).sum(), w)[0], fullgraph=True)
@@ -181,8 +181,8 @@ def test_a_length_may_be_a_scalar_of_an_open_program() -> None:
 def test_vmap_runs_one_example_after_another() -> None:
     x = tb.arange(12, dtype=tb.float32).reshape(3, 4)
     with pytest.warns(tb.func.LoopWarning, match="has no batching rule, so it runs once for each example"):
-        found = tb.vmap(lambda row, y: scaled()(row, 2.0) + y, in_dims=(0, None))(x, tb.ones(4))
-    np.testing.assert_array_equal(found.numpy(), x.numpy() * 2 + 1)
+        result = tb.vmap(lambda row, y: scaled()(row, 2.0) + y, in_dims=(0, None))(x, tb.ones(4))
+    np.testing.assert_array_equal(result.numpy(), x.numpy() * 2 + 1)
 
 
 def test_source_that_does_not_compile_is_shown_with_numbers() -> None:

@@ -40,7 +40,7 @@ def lanes(request: Any, monkeypatch: Any, tmp_path: Any) -> Any:
     return request.param
 
 
-def given(k: int, *shape: int) -> Node:
+def input_node(k: int, *shape: int) -> Node:
     return Node(op="input", attrs={"index": k}, spec=Spec(shape, dt.float32))
 
 
@@ -57,19 +57,19 @@ def compiled(inputs: tuple[Node, ...], *results: Node) -> Any:
         Graph(inputs=inputs, outputs=results),
         {"vector_function_min_elements": 1, "nontemporal_min_bytes": 1},
     )
-    made = lowering.compile(CompileRequest(graph=graph, index=0, replaces={}, chosen=chosen))
-    own = next(text for name, text in made.stages().items() if name == "code").partition("tb_slot;")[2]
+    compiled = lowering.compile(CompileRequest(graph=graph, index=0, replaces={}, chosen=chosen))
+    own = next(text for name, text in compiled.stages().items() if name == "code").partition("tb_slot;")[2]
     assert TOOLS is None or (f"const tb_float_{TOOLS.lanes} " in own) == (TOOLS.lanes > 0)
-    return made
+    return compiled
 
 
 def numbers(size: int) -> Any:
     rng = np.random.default_rng(5)
-    found = rng.standard_normal(size).astype(np.float32) * np.float32(10.0) ** rng.integers(-3, 3, size)
-    found = found.astype(np.float32)
-    found[: len(ODD)] = ODD
-    found[-len(ODD) :] = ODD
-    return found
+    result = rng.standard_normal(size).astype(np.float32) * np.float32(10.0) ** rng.integers(-3, 3, size)
+    result = result.astype(np.float32)
+    result[: len(ODD)] = ODD
+    result[-len(ODD) :] = ODD
+    return result
 
 
 def check(got: Any, want: Any, epsilons: float) -> None:
@@ -85,7 +85,7 @@ def check(got: Any, want: Any, epsilons: float) -> None:
 
 @pytest.mark.parametrize("op", sorted(UNARY))
 def test_functions_of_one(op: str) -> None:
-    x, a = given(0, 2053), numbers(2053)
+    x, a = input_node(0, 2053), numbers(2053)
     function, epsilons = UNARY[op]
     (got,) = compiled((x,), apply(op, x))([a])
     with np.errstate(all="ignore"):
@@ -94,7 +94,7 @@ def test_functions_of_one(op: str) -> None:
 
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "maximum", "minimum"])
 def test_functions_of_two(op: str) -> None:
-    x, y = given(0, 2053), given(1, 2053)
+    x, y = input_node(0, 2053), input_node(1, 2053)
     a = numbers(2053)
     b = np.roll(a, 7)
     (got,) = compiled((x, y), apply(op, x, y))([a, b])
@@ -104,7 +104,7 @@ def test_functions_of_two(op: str) -> None:
 
 @pytest.mark.parametrize("op", ["less", "greater_equal", "equal", "not_equal", "isnan", "isinf", "isfinite"])
 def test_choices(op: str) -> None:
-    x, y = given(0, 2053), given(1, 2053)
+    x, y = input_node(0, 2053), input_node(1, 2053)
     a = numbers(2053)
     b = np.where(np.arange(2053) % 3 == 0, a, np.roll(a, 5)).astype(np.float32)
     two = not op.startswith("is")
@@ -116,7 +116,7 @@ def test_choices(op: str) -> None:
 
 @pytest.mark.parametrize("shape", [(5, 512), (3, 2053), (2, 4096), (1, 5001)])
 def test_softmax_of_rows(shape: tuple[int, int]) -> None:
-    x = given(0, *shape)
+    x = input_node(0, *shape)
     top = apply("max", x, axis=(1,), keepdims=True)
     e = apply("exp", apply("subtract", x, top))
     (got,) = compiled((x,), apply("divide", e, apply("sum", e, axis=(1,), keepdims=True, dtype=dt.float32)))(
@@ -130,7 +130,7 @@ def test_softmax_of_rows(shape: tuple[int, int]) -> None:
 
 
 def test_a_row_with_nan_is_nan_alone() -> None:
-    x = given(0, 3, 520)
+    x = input_node(0, 3, 520)
     top = apply("max", x, axis=(1,), keepdims=True)
     e = apply("exp", apply("subtract", x, top))
     run = compiled((x,), apply("divide", e, apply("sum", e, axis=(1,), keepdims=True, dtype=dt.float32)))
@@ -156,7 +156,7 @@ def test_a_compiler_without_the_names_has_no_vectors(tmp_path: Any) -> None:
 
 
 def test_a_zero_keeps_its_sign_in_all_lanes() -> None:
-    x, rows = given(0, 3, 2048), given(1, 3, 1)
+    x, rows = input_node(0, 3, 2048), input_node(1, 3, 1)
     zero = Node(op="constant", attrs={"value": -0.0}, spec=Spec((), dt.float32))
     chosen = apply("where", apply("less", x, rows), rows, x)
     run = compiled((x, rows), apply("multiply", x, zero), chosen)

@@ -41,12 +41,12 @@ def _run(op: str, operands: tuple[Any, Any], out: Any, attrs: dict[str, Any]) ->
     return convolution.PREPARE[op](call)(*operands)
 
 
-def _close(found: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]) -> None:
+def _close(actual: Any, op: str, operands: tuple[Any, Any], attrs: dict[str, Any]) -> None:
     wide = tuple(v.astype(np.float64) for v in operands)
     right = REFERENCES[op].function(*wide, **attrs)
     size = REFERENCES[op].function(*(np.abs(v) for v in wide), **attrs)
-    assert found.shape == right.shape
-    assert (np.abs(found - right) <= 16 * np.finfo(np.float32).eps * size).all()
+    assert actual.shape == right.shape
+    assert (np.abs(actual - right) <= 16 * np.finfo(np.float32).eps * size).all()
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     calls: list[bool] = []
     asked = winograd.is_quicker
 
-    def noting(*given: Any) -> bool:
-        calls.append(asked(*given))
+    def noting(*args: Any) -> bool:
+        calls.append(asked(*args))
         return calls[-1]
 
     asked_weights = winograd.weights_are_quicker
 
-    def noting_weights(*given: Any) -> bool:
-        calls.append(asked_weights(*given))
+    def noting_weights(*args: Any) -> bool:
+        calls.append(asked_weights(*args))
         return calls[-1]
 
     monkeypatch.setattr(convolution, "is_quicker", noting)
@@ -98,15 +98,15 @@ def test_it_is_the_gradient_of_the_weights(case: str, served: list[bool]) -> Non
 def test_what_is_not_finite_stays_in_the_weights_that_meet_it(value: float, served: list[bool]) -> None:
     x, grad = np.ones((8, 32, 14, 14), np.float32), np.full((8, 32, 14, 14), 2, np.float32)
     x[1, 5, 0, 7] = value  # in the first row, which the windows' last row does not meet
-    found = _run("conv_weight", (x, grad), (32, 32, 3, 3), _attrs(1, 1))
+    actual = _run("conv_weight", (x, grad), (32, 32, 3, 3), _attrs(1, 1))
     assert served == [True]
-    near = np.zeros(found.shape, bool)
+    near = np.zeros(actual.shape, bool)
     near[:, 5, :2] = True
     right = value * 2 if not value > 1e38 else np.inf
-    assert (np.isnan(found[near]) if np.isnan(right) else found[near] == right).all()
-    assert np.isfinite(found[~near]).all()
-    assert (found[:, 4, 1, 1] == 8 * 14 * 14 * 2).all()
-    assert (found[:, 5, 2, 1] == 8 * 14 * 13 * 2).all()
+    assert (np.isnan(actual[near]) if np.isnan(right) else actual[near] == right).all()
+    assert np.isfinite(actual[~near]).all()
+    assert (actual[:, 4, 1, 1] == 8 * 14 * 14 * 2).all()
+    assert (actual[:, 5, 2, 1] == 8 * 14 * 13 * 2).all()
 
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 3e38])
@@ -114,14 +114,14 @@ def test_what_is_not_finite_stays_where_windows_meet_it(value: float, served: li
     x = np.ones((2, 32, 14, 14), np.float32)
     weight = np.full((32, 32, 3, 3), 2, np.float32)
     x[1, 5, 7, 7] = value
-    found = _run("conv", (x, weight), (2, 32, 14, 14), _attrs(1, 1))
+    actual = _run("conv", (x, weight), (2, 32, 14, 14), _attrs(1, 1))
     assert served == [True]
-    near = np.zeros(found.shape, bool)
+    near = np.zeros(actual.shape, bool)
     near[1, :, 6:9, 6:9] = True
     right = value * 2 if not value > 1e38 else np.inf
-    assert (np.isnan(found[near]) if np.isnan(right) else found[near] == right).all()
-    assert np.isfinite(found[~near]).all()
-    assert found[0, 0, 5, 5] == 32 * 9 * 2
+    assert (np.isnan(actual[near]) if np.isnan(right) else actual[near] == right).all()
+    assert np.isfinite(actual[~near]).all()
+    assert actual[0, 0, 5, 5] == 32 * 9 * 2
 
 
 def test_what_is_computed_between_may_overflow(served: list[bool]) -> None:
@@ -130,9 +130,9 @@ def test_what_is_computed_between_may_overflow(served: list[bool]) -> None:
     x[0, 0, 1::2] = -3e38
     weight = np.zeros((32, 32, 3, 3), np.float32)
     weight[:, 0, 1, 1] = 1
-    found = _run("conv", (x, weight), (2, 32, 14, 14), _attrs(1, 1))
+    result = _run("conv", (x, weight), (2, 32, 14, 14), _attrs(1, 1))
     assert served == [True]
-    np.testing.assert_array_equal(found[:, 7], x[:, 0])
+    np.testing.assert_array_equal(result[:, 7], x[:, 0])
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -143,10 +143,10 @@ def test_results_do_not_depend_on_threads(threads: int, served: list[bool]) -> N
     right, before = tb.conv2d(x, weight, padding=1).numpy(), tb.get_num_threads()
     try:
         tb.set_num_threads(threads)
-        found = tb.conv2d(x, weight, padding=1).numpy()
+        actual = tb.conv2d(x, weight, padding=1).numpy()
     finally:
         tb.set_num_threads(before)
-    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(actual, right)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -157,10 +157,10 @@ def test_gradients_of_weights_do_not_depend_on_threads(threads: int, served: lis
     right, before = _run("conv_weight", (x, grad), out, attrs), tb.get_num_threads()
     try:
         tb.set_num_threads(threads)
-        found = _run("conv_weight", (x, grad), out, attrs)
+        actual = _run("conv_weight", (x, grad), out, attrs)
     finally:
         tb.set_num_threads(before)
-    np.testing.assert_array_equal(found, right)
+    np.testing.assert_array_equal(actual, right)
     assert served == [True, True]
 
 
@@ -182,7 +182,7 @@ def test_what_was_computed_before_is_not_seen(monkeypatch: pytest.MonkeyPatch) -
     _run("conv", (spoilt, weight), (4, 48, 30, 30), _attrs(1, 1))
     exact: list[Any] = []
     windows = convolution.windows
-    monkeypatch.setattr(convolution, "windows", lambda *given: exact.append(given) or windows(*given))
+    monkeypatch.setattr(convolution, "windows", lambda *args: exact.append(args) or windows(*args))
     for length in (10, 14, 20, 22, 27):
         x = rng.standard_normal((4, 36, length, length + 1), dtype=np.float32)
         _run("conv", (x, weight), (4, 48, length, length + 1), _attrs(1, 1))

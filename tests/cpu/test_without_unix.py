@@ -42,7 +42,7 @@ import tensorbus as tb
 '''
 
 
-def said(program: str) -> list[str]:
+def printed(program: str) -> list[str]:
     """Return the lines that a program prints there."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, check=False
@@ -58,7 +58,7 @@ x = tb.asarray([1.0, 2.0]).requires_grad_()
 print(x.grad.tolist(), tb.compile(lambda x: tb.exp(x) + 1)(tb.zeros((300, 300))).sum().item())
 print((tb.ones((600, 600)) @ tb.ones((600, 600)))[5, 5].item())
 """
-    assert said(program) == ["[2.0, 4.0] 180000.0", "600.0"]
+    assert printed(program) == ["[2.0, 4.0] 180000.0", "600.0"]
 
 
 def test_it_says_what_the_process_holds() -> None:
@@ -66,7 +66,7 @@ def test_it_says_what_the_process_holds() -> None:
 stats = tb.Device("cpu").memory_stats()
 print(stats.allocated, stats.peak, stats.scope, tb.Device("cpu").properties.memory)
 """
-    assert said(program) == [f"{2 << 30} {3 << 30} process None"]
+    assert printed(program) == [f"{2 << 30} {3 << 30} process None"]
 
 
 def test_it_says_that_nothing_is_compiled() -> None:
@@ -76,4 +76,4 @@ print(about["compiler"], "on Unix only" in about["note"])
 x = tb.ones((600, 600)) + 1
 print(tb.Device("cpu").properties.extra["note"] == about["note"])
 """
-    assert said(program) == ["None True", "True"]
+    assert printed(program) == ["None True", "True"]

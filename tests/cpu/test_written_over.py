@@ -103,15 +103,15 @@ def test_a_part_that_outlives_the_whole_is_written_over_alone() -> None:
 
 
 def test_arrays_that_are_shared_are_written_to_where_they_may_be() -> None:
-    given = np.zeros(8, np.float32)
-    x = tb.asarray(given, copy=False)
+    array = np.zeros(8, np.float32)
+    x = tb.asarray(array, copy=False)
     x[0] = 5.0
-    y = tb.from_dlpack(given)
+    y = tb.from_dlpack(array)
     y[1] = 5.0
     frozen = np.frombuffer(bytes(32), np.float32)
     z = tb.asarray(frozen, copy=False)
     z[2] = 5.0
-    assert given.tolist() == [5.0, 5.0, *[0.0] * 6]
+    assert array.tolist() == [5.0, 5.0, *[0.0] * 6]
     assert not frozen.any()
     assert x[0].item() == y[1].item() == z[2].item() == 5.0
 
@@ -181,19 +181,19 @@ def test_a_refused_change_changes_nothing() -> None:
 
 def test_a_compiled_function_keeps_its_constants() -> None:
     state = tb.zeros((LONG,))
-    kept = tb.arange(float(LONG))
+    places = tb.arange(float(LONG))
 
     @tb.compile
     def step(x: Tensor) -> Tensor:
         state[1] = x[0]
-        return x + kept + state
+        return x + places + state
 
     x = tb.ones((LONG,))
     outs = []
     for _ in range(4):
         outs.append(step(x))
         state[2] = 7.0
-        kept[3] = 50.0
+        places[3] = 50.0
         x[0] = float(x[0].item() + 1)
     assert [out[:4].tolist() for out in outs] == [
         [1.0, 3.0, 3.0, 4.0], [2.0, 4.0, 10.0, 51.0], [3.0, 5.0, 10.0, 51.0], [4.0, 6.0, 10.0, 51.0]

@@ -25,11 +25,11 @@ def check_steps(
     for turn in range(4):
         eager.load_state_dict(fast.state_dict())
         exact.load_state_dict(fast.state_dict())
-        losses = [float(step(given)) for step, given in ((compiled, x), (plain, x), (reference, wide))]
+        losses = [float(step(actual)) for step, actual in ((compiled, x), (plain, x), (reference, wide))]
         assert_as_exact_as_eager(*losses, operations + x.size, "float32", f"loss {turn}")
         for (name, a), b, c in zip(
             fast.named_parameters(), eager.parameters(), exact.parameters(), strict=True
         ):
             for what, values in (("gradient of ", [p.grad for p in (a, b, c)]), ("", [a, b, c])):
-                found = [value.detach().numpy().copy() for value in values]
-                assert_as_exact_as_eager(*found, operations, "float32", f"{what}{name}, step {turn}")
+                actual = [value.detach().numpy().copy() for value in values]
+                assert_as_exact_as_eager(*actual, operations, "float32", f"{what}{name}, step {turn}")

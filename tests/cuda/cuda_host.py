@@ -57,13 +57,13 @@ def run(
         assert wrong is None, f"{wrong.decode()}\n{launch.kernel}"
         assert all(x.whole() for x in held.values()), f"written beyond a buffer\n{launch.kernel}"
         assert not counts.content.any(), f"counts that are left\n{launch.kernel}"
-    found = []
+    results = []
     for out in program.outputs:
         dtype = program.sizes[out.slot][1]
         x = held[out.slot].content.view(getattr(np, dtype.name, f"u{dtype.itemsize}"))
         strides = [s * dtype.itemsize for s in out.strides]
-        found.append(np.lib.stride_tricks.as_strided(x[out.offset :], out.shape, strides).copy())
-    return found
+        results.append(np.lib.stride_tricks.as_strided(x[out.offset :], out.shape, strides).copy())
+    return results
 
 
 class _Held:
@@ -85,12 +85,12 @@ def _compiled(kernels: Sequence[Kernel], dialect: Dialect) -> ctypes.CDLL:
     parts = [f'#include "{SHIM}"\n', _plain(dialect.prologue)]
     parts += [_entry(k, kernel, dialect) for k, kernel in enumerate(kernels)]
     with tempfile.TemporaryDirectory() as folder:  # no library has the name of an earlier one
-        source, made = Path(folder) / "kernels.cu", Path(folder) / "kernels.so"
+        source, result = Path(folder) / "kernels.cu", Path(folder) / "kernels.so"
         source.write_text("".join(parts))
-        command = [COMPILER, *OPTIONS, str(source), "-o", str(made), "-lm"]
+        command = [COMPILER, *OPTIONS, str(source), "-o", str(result), "-lm"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-        library = ctypes.CDLL(str(made))
+        library = ctypes.CDLL(str(result))
     library.tb_launch.restype = ctypes.c_char_p
     return library
 
@@ -99,8 +99,8 @@ def _plain(source: str) -> str:
     """Return a source without instructions, which the header has as functions, nor names for linkers."""
 
     def called(m: re.Match[str]) -> str:
-        given = re.sub(r'"\w"(?=\()', "", m[3])
-        return f"ptx_{m[1].replace('.', '_')}({m[2]}, {given});"
+        operand = re.sub(r'"\w"(?=\()', "", m[3])
+        return f"ptx_{m[1].replace('.', '_')}({m[2]}, {operand});"
 
     plain = _INSTRUCTION.sub(called, source)
     return plain.replace('extern "C" __global__ void', "static void")
@@ -112,14 +112,14 @@ def _entry(number: int, kernel: Kernel, dialect: Dialect) -> str:
     def storage(dtype: DType) -> str:
         return (dialect.index if dtype is INDEX else dialect.types[dtype]).storage
 
-    given = [f"({storage(b.dtype)} *)b[{k}]" for k, b in enumerate(kernel.buffers)]
-    given += [f"*(const {storage(p.dtype)} *)(p + {SLOT * k})" for k, p in enumerate(kernel.params)]
+    operands = [f"({storage(b.dtype)} *)b[{k}]" for k, b in enumerate(kernel.buffers)]
+    operands += [f"*(const {storage(p.dtype)} *)(p + {SLOT * k})" for k, p in enumerate(kernel.params)]
     text = render(kernel, dialect).removeprefix(dialect.prologue)
     own = _plain(on_host(text) if kernel.code else text)
     return (
         f"namespace k{number} {{\n{own}}}\n"
         f'extern "C" void tb_{number}(void **b, const char *p) {{\n'
-        f"  k{number}::{kernel.name}({', '.join(given)});\n}}\n"
+        f"  k{number}::{kernel.name}({', '.join(operands)});\n}}\n"
     )
 
 

@@ -18,11 +18,11 @@ pytestmark = [
 CUDA = "cuda"
 
 
-def share(found: Any, expected: np.ndarray) -> float:
+def share(actual: Any, expected: np.ndarray) -> float:
     """Return the norm of the error as a part of that of what is expected."""
-    given = found.to(tb.float32).numpy()
-    assert np.isfinite(given).all()
-    return float(np.linalg.norm(given - expected) / np.linalg.norm(expected))
+    got = actual.to(tb.float32).numpy()
+    assert np.isfinite(got).all()
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
 
 
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
@@ -44,7 +44,7 @@ def test_masks_and_the_derivative_behind_them(
     mask: tuple[int, ...], kind: str, compiled: bool, rng: np.random.Generator
 ) -> None:
     shapes = (2, 4, 96, 64), (2, 4, 160, 64), (2, 4, 160, 64), (2, 4, 96, 64)
-    made = [drawn(rng, shape, "bfloat16") for shape in shapes]
+    results = [drawn(rng, shape, "bfloat16") for shape in shapes]
     seen = rng.random(mask) < 0.7
     seen.reshape(-1)[0] = True
     if kind == "bool":
@@ -53,10 +53,10 @@ def test_masks_and_the_derivative_behind_them(
         masks = drawn(rng, mask, "bfloat16")
     run: Callable[..., list[Any]] = tb.compile(gradients) if compiled else gradients
     for _ in range(3):
-        own, plain = ([x[k] for x in made] for k in (0, 1))
-        found = run(own[:3], own[3], attn_mask=masks[0])
+        own, plain = ([x[k] for x in results] for k in (0, 1))
+        actual = run(own[:3], own[3], attn_mask=masks[0])
         expected = gradients(plain[:3], plain[3], attn_mask=masks[1])
-        for x, y in zip(found, expected, strict=True):
+        for x, y in zip(actual, expected, strict=True):
             assert share(x, y.numpy()) < 2e-2
         out = nn.functional.scaled_dot_product_attention(*own[:3], attn_mask=masks[0])
         whole = nn.functional.scaled_dot_product_attention(*plain[:3], attn_mask=masks[1])
@@ -68,9 +68,9 @@ def test_queries_that_see_nothing_give_zeros(rng: np.random.Generator) -> None:
     seen = np.ones((64, 64), bool)
     seen[5] = False
     masks = tb.asarray(seen, device=CUDA), tb.where(tb.asarray(seen, device=CUDA), mask, float("-inf"))
-    for given in masks:
+    for operand in masks:
         leaf = q.detach().requires_grad_()
-        out = nn.functional.scaled_dot_product_attention(leaf, q, q, attn_mask=given)
+        out = nn.functional.scaled_dot_product_attention(leaf, q, q, attn_mask=operand)
         assert not out[:, :, 5].to(tb.float32).numpy().any()
         (grad,) = tb.grad(out, [leaf], q)
         assert np.isfinite(grad.to(tb.float32).numpy()).all()
@@ -92,12 +92,12 @@ def test_the_derivative_agrees_with_its_definition(
     q: tuple[int, ...], kv: tuple[int, ...], attrs: dict[str, Any], dtype: str, compiled: bool,
     rng: np.random.Generator,
 ) -> None:  # fmt: skip
-    made = [drawn(rng, shape, dtype) for shape in (q, kv, kv, q)]
+    results = [drawn(rng, shape, dtype) for shape in (q, kv, kv, q)]
     run: Callable[..., list[Any]] = tb.compile(gradients) if compiled else gradients
     for _ in range(3):
-        found = run([x for x, _ in made[:3]], made[3][0], **attrs)
-        expected = gradients([x for _, x in made[:3]], made[3][1], **attrs)
-        for one, other in zip(found, expected, strict=True):
+        actual = run([x for x, _ in results[:3]], results[3][0], **attrs)
+        expected = gradients([x for _, x in results[:3]], results[3][1], **attrs)
+        for one, other in zip(actual, expected, strict=True):
             assert share(one, other.numpy()) < 1e-2
 
 
@@ -119,6 +119,6 @@ def test_products_of_odd_lengths(compiled: bool, rng: np.random.Generator) -> No
 
     one: Callable[..., tuple[Any, ...]] = tb.compile(run) if compiled else run
     for _ in range(3):
-        for found, expected in zip(one(a, w), run(a64, w64), strict=True):
-            assert found.shape == expected.shape
-            assert share(found, expected.numpy()) < 1e-2
+        for actual, expected in zip(one(a, w), run(a64, w64), strict=True):
+            assert actual.shape == expected.shape
+            assert share(actual, expected.numpy()) < 1e-2

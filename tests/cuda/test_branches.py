@@ -16,10 +16,10 @@ def step(read: Collection[int], written: Collection[int], ordered: bool = False)
 
 def before(order: Sequence[Sequence[int]]) -> list[set[int]]:
     """Return for each step all that it follows."""
-    found: list[set[int]] = []
+    results: list[set[int]] = []
     for after in order:
-        found.append({*after}.union(*[found[k] for k in after]))
-    return found
+        results.append({*after}.union(*[results[k] for k in after]))
+    return results
 
 
 def test_two_readers_of_one_result_do_not_wait_for_each_other() -> None:
@@ -65,13 +65,13 @@ def test_whatever_conflicts_is_in_order(
 
 
 @given(st.lists(st.tuples(st.sets(st.integers(0, 11)), st.booleans()), max_size=12), st.integers(1, 3))
-def test_calls_in_one_lane_follow_each_other(given: list[tuple[set[int], bool]], most: int) -> None:
-    order = [[n for n in after if n < k] for k, (after, _) in enumerate(given)]
-    calls = [called for _, called in given]
-    made, chosen = lanes(order, calls, most)
-    follows = before(made)
+def test_calls_in_one_lane_follow_each_other(x: list[tuple[set[int], bool]], most: int) -> None:
+    order = [[n for n in after if n < k] for k, (after, _) in enumerate(x)]
+    calls = [called for _, called in x]
+    result, chosen = lanes(order, calls, most)
+    follows = before(result)
     for k, after in enumerate(order):
-        assert {*after} <= {*made[k]}
+        assert {*after} <= {*result[k]}
         assert chosen[k] < most
         if calls[k]:
             same = [n for n in range(k) if calls[n] and chosen[n] == chosen[k]]
@@ -80,19 +80,19 @@ def test_calls_in_one_lane_follow_each_other(given: list[tuple[set[int], bool]],
 
 @given(st.lists(st.tuples(ACCESS, ACCESS, st.booleans(), st.integers(1, 3)), max_size=10))
 def test_what_communicates_runs_beside_the_batches(
-    given: list[tuple[set[int], set[int], bool, int]],
+    x: list[tuple[set[int], set[int], bool, int]],
 ) -> None:
     """Batches stay one after the other, collectives too, and whatever waits for each other is in order."""
-    counts = [1 if ordered else count for *_, ordered, count in given]
+    counts = [1 if ordered else count for *_, ordered, count in x]
     steps = [
         step(read, written if count == 1 else set(), ordered)
-        for (read, written, ordered, _), count in zip(given, counts, strict=True)
+        for (read, written, ordered, _), count in zip(x, counts, strict=True)
         for _ in range(count)
     ]
     beside = [one.ordered for one in steps]
     order = branched(counts, waits(steps, {}), beside)
     follows, needed = before(order), before(waits(steps, {}))
-    turn = before(in_turn([n for n, (*_, ordered, _) in zip(counts, given, strict=True) if not ordered]))
+    turn = before(in_turn([n for n, (*_, ordered, _) in zip(counts, x, strict=True) if not ordered]))
     others = [k for k, is_beside in enumerate(beside) if not is_beside]
     for k in range(len(steps)):
         if beside[k]:

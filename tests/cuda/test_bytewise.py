@@ -49,9 +49,9 @@ def test_products_are_exact(name: str, dtype: str, compiled: bool) -> None:
     expected = np.matmul(a.astype("i8"), b.astype("i8")).astype(dtype)
     run: Callable[..., Any] = tb.compile(lambda x, y: x @ y) if compiled else lambda x, y: x @ y
     for _ in range(2 if compiled else 1):
-        found = run(tb.asarray(a, device="cuda"), tb.asarray(b, device="cuda"))
-        assert found.dtype == getattr(tb, dtype)
-        np.testing.assert_array_equal(found.numpy(), expected)
+        actual = run(tb.asarray(a, device="cuda"), tb.asarray(b, device="cuda"))
+        assert actual.dtype == getattr(tb, dtype)
+        np.testing.assert_array_equal(actual.numpy(), expected)
 
 
 @pytest.mark.cuda
@@ -95,9 +95,9 @@ def drawn(
     return tb.asarray(x, device="cuda"), x.astype("f8")
 
 
-def share(found: Any, expected: np.ndarray) -> float:
-    given = found.to(tb.float32).numpy().astype("f8")
-    return float(np.linalg.norm(given - expected) / max(np.linalg.norm(expected), 1e-30))
+def share(actual: Any, expected: np.ndarray) -> float:
+    got = actual.to(tb.float32).numpy().astype("f8")
+    return float(np.linalg.norm(got - expected) / max(np.linalg.norm(expected), 1e-30))
 
 
 @pytest.mark.cuda
@@ -111,10 +111,10 @@ def test_products_of_floats_of_8_bits_round_once(
     size = 0.25 if "deep" in name else 1.0  # the largest number is 448
     (x, a), (y, b) = (drawn(rng, shape, dtype, size) for shape in SHAPES[name])
     run: Callable[..., Any] = tb.compile(lambda x, y: x @ y) if compiled else lambda x, y: x @ y
-    found = run(x, y)
-    assert str(found.dtype) == dtype
+    result = run(x, y)
+    assert str(result.dtype) == dtype
     limit = 0.035 if dtype == "float8_e4m3fn" else 0.07  # a third of a unit in the last place
-    assert share(found, a @ b) < limit
+    assert share(result, a @ b) < limit
 
 
 @pytest.mark.cuda
@@ -134,9 +134,9 @@ def test_scaled_products(name: str, result: str, pair: str, compiled: bool, rng:
     limit = {"float32": 2e-4, "float16": 4e-4, "bfloat16": 3e-3}[result]
     for _ in range(2):
         for factors in (scales, (tb.full((x.shape[-2], 1), 0.25, device="cuda"), scales[1])):
-            found = call(x, y, *factors, dtype=result)
-            assert str(found.dtype) == result
-            assert share(found, (a @ b) * 0.75) < limit
+            output = call(x, y, *factors, dtype=result)
+            assert str(output.dtype) == result
+            assert share(output, (a @ b) * 0.75) < limit
             assert share(call(x, y, *factors, bias, dtype=result), (a @ b) * 0.75 + plus) < limit
 
 
@@ -150,8 +150,8 @@ def test_scales_are_read_when_it_runs_and_nan_stays(rng: np.random.Generator) ->
         assert share(call(x, y, scale, one), a @ b * factor) < 2e-4
         assert share(tb.scaled_matmul(x, y, one, scale), a @ b * factor) < 2e-4
     x[3, 5] = float("nan")
-    found = tb.scaled_matmul(x, y, one, one)
-    assert tb.isnan(found).sum(axis=1).tolist() == [96 if row == 3 else 0 for row in range(64)]
+    result = tb.scaled_matmul(x, y, one, one)
+    assert tb.isnan(result).sum(axis=1).tolist() == [96 if row == 3 else 0 for row in range(64)]
 
 
 @pytest.mark.cuda
@@ -163,11 +163,11 @@ def test_products_go_on_before_they_round(ends: str, dtype: str, rng: np.random.
                   for s in ((4, 50, 128), (192, 128), (192,)))  # fmt: skip
     end = tb.relu if ends == "relu" else lambda x: tb.nn.functional.gelu(x, approximate="tanh")
     wide = [v.to(tb.float64) for v in (x, w, bias)]
-    for given, plain in (((x, w, bias), wide), ((x, w), wide[:2])):
+    for actual, plain in (((x, w, bias), wide), ((x, w), wide[:2])):
         call = tb.compile(lambda *v: end(tb.nn.functional.linear(*v)))
         expected = end(tb.nn.functional.linear(*plain)).numpy()
         for _ in range(3):
-            assert share(call(*given), expected) < (3e-3 if dtype == "bfloat16" else 4e-4)
+            assert share(call(*actual), expected) < (3e-3 if dtype == "bfloat16" else 4e-4)
     x[1, 2, 3] = float("nan")
     assert tb.isnan(call(x, w)).sum(axis=-1)[1].tolist() == [192 if k == 2 else 0 for k in range(50)]
 

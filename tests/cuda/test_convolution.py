@@ -146,11 +146,11 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple
     return x, tb.asarray(x.to(tb.float32).numpy().astype(np.float64), device="cpu")
 
 
-def share(found: Any, expected: Any) -> float:
+def share(actual: Any, expected: Any) -> float:
     """Return the norm of the error as a part of that of what is expected."""
-    given, wanted = found.to(tb.float32).numpy().astype(np.float64), expected.numpy()
-    assert given.shape == wanted.shape
-    return float(np.linalg.norm(given - wanted) / np.linalg.norm(wanted))
+    got, wanted = actual.to(tb.float32).numpy().astype(np.float64), expected.numpy()
+    assert got.shape == wanted.shape
+    return float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
 def convolved(x: Any, w: Any, attrs: dict[str, Any], g: Any = None) -> list[Any]:
@@ -176,9 +176,9 @@ def test_convolution_and_its_derivatives(
     g, g64 = drawn(rng, shape, dtype)
     run: Callable[..., list[Any]] = tb.compile(convolved) if compiled else convolved
     for _ in range(3 if compiled else 1):
-        for found, expected in zip(run(x, w, attrs, g), convolved(x64, w64, attrs, g64), strict=True):
-            assert found.dtype == getattr(tb, dtype)
-            assert share(found, expected) < TOLERANCE[dtype]
+        for actual, expected in zip(run(x, w, attrs, g), convolved(x64, w64, attrs, g64), strict=True):
+            assert actual.dtype == getattr(tb, dtype)
+            assert share(actual, expected) < TOLERANCE[dtype]
 
 
 @pytest.mark.cuda
@@ -198,12 +198,12 @@ def test_values_are_taken_as_they_lie(dtype: str, rng: np.random.Generator) -> N
     ]
     for view in views:
         kernel = tb.permute_dims(w, (0, 3, 1, 2)), tb.permute_dims(w64, (0, 3, 1, 2))
-        for found, expected in zip(
+        for actual, expected in zip(
             convolved(view(x), kernel[0], {"padding": 1}),
             convolved(view(x64), kernel[1], {"padding": 1}),
             strict=True,
         ):
-            assert share(found, expected) < 2 * TOLERANCE[dtype]
+            assert share(actual, expected) < 2 * TOLERANCE[dtype]
 
 
 @pytest.mark.cuda
@@ -213,8 +213,8 @@ def test_lengths_may_be_left_open(rng: np.random.Generator) -> None:
     w, w64 = drawn(rng, (6, 4, 3, 3), "float32")
     for batch, length in ((2, 9), (3, 12), (5, 7), (2, 9)):
         x, x64 = drawn(rng, (batch, 4, length, length), "float32")
-        for found, expected in zip(run(x, w), convolved(x64, w64, {"padding": 1}), strict=True):
-            assert share(found, expected) < 4e-6
+        for actual, expected in zip(run(x, w), convolved(x64, w64, {"padding": 1}), strict=True):
+            assert share(actual, expected) < 4e-6
 
 
 @pytest.mark.cuda
@@ -242,13 +242,13 @@ def test_the_precision_is_that_of_products(rng: np.random.Generator, precision: 
     (x, x64), (w, w64) = drawn(rng, (8, 64, 28, 28), "float32"), drawn(rng, (64, 64, 3, 3), "float32")
     expected = tb.conv2d(x64, w64, padding=1)
     compiled = tb.compile(lambda x, w: tb.conv2d(x, w, padding=1) + 0)
-    found: dict[str, list[float]] = {}
+    actual: dict[str, list[float]] = {}
     for wanted in ("highest", "high", "highest"):
         tb.set_matmul_precision(wanted)
         for run in (lambda x, w: tb.conv2d(x, w, padding=1), compiled, compiled):
-            found.setdefault(wanted, []).append(share(run(x, w), expected))
-    assert max(found["highest"]) < 2e-6
-    assert max(found["high"]) < 2e-3
+            actual.setdefault(wanted, []).append(share(run(x, w), expected))
+    assert max(actual["highest"]) < 2e-6
+    assert max(actual["high"]) < 2e-3
 
 
 @pytest.mark.cuda
@@ -276,7 +276,7 @@ def test_an_infinity_stays_where_it_is(rng: np.random.Generator) -> None:
     a = rng.standard_normal((1, 8, 16, 16)).astype("f4")
     a[0, 3, 8, 8] = np.inf
     w = np.abs(rng.standard_normal((8, 8, 3, 3))).astype("f4")
-    found = tb.conv2d(tb.asarray(a, device=CUDA), tb.asarray(w, device=CUDA), padding=1).numpy()
-    wrong = ~np.isfinite(found)
+    actual = tb.conv2d(tb.asarray(a, device=CUDA), tb.asarray(w, device=CUDA), padding=1).numpy()
+    wrong = ~np.isfinite(actual)
     assert wrong[0, :, 7:10, 7:10].all()
     assert wrong.sum() == 8 * 9

@@ -65,8 +65,8 @@ def test_few_numbers_are_queued_and_there_for_all_streams(index: int) -> None:
         under_way = not behind.is_done()
         numbers[:] = 7  # they have been read
         with tb.stream(other):
-            found = there * 2
-        assert found.tolist() == list(range(0, 16, 2))
+            result = there * 2
+        assert result.tolist() == list(range(0, 16, 2))
     assert under_way
     assert dropped.shape == (8,)
     assert ones[0, 0].item() == 1
@@ -102,9 +102,9 @@ def test_pinned_memory_that_there_is_not_is_refused() -> None:
 
 def test_bad_indices_are_told_when_the_copy_is_waited_for() -> None:
     x = tb.arange(3, device="cuda")
-    found = x[tb.asarray([7], device="cuda")].to("cpu", non_blocking=True)
+    actual = x[tb.asarray([7], device="cuda")].to("cpu", non_blocking=True)
     with pytest.raises(IndexError, match="index 7 is out of range for an axis of length 3"):
-        found.tolist()
+        actual.tolist()
     assert x.to("cpu", non_blocking=True).tolist() == [0, 1, 2]
 
 

@@ -52,9 +52,9 @@ def test_streams_wait_for_events_and_reads_for_all(gpu: tb.Device) -> None:
     x = tb.ones((2048, 2048), device=gpu)
     side = tb.Stream(gpu)
     for _ in range(3):
-        made = tb.Event(gpu)
-        made.record()
-        side.wait_event(made)
+        event = tb.Event(gpu)
+        event.record()
+        side.wait_event(event)
         with tb.stream(side):
             y = x @ x @ x
         assert y[0, 0].item() == float(2048**2)
@@ -64,9 +64,9 @@ def test_memory_used_in_two_streams_is_not_reused_too_early(gpu: tb.Device) -> N
     side = tb.Stream(gpu)
     for k in range(20):
         x = tb.full((1 << 22,), float(k), device=gpu)
-        made = tb.Event(gpu)
-        made.record()
-        side.wait_event(made)
+        event = tb.Event(gpu)
+        event.record()
+        side.wait_event(event)
         with tb.stream(side):
             y = x * 2 + 1
         del x
@@ -104,8 +104,8 @@ def test_binaries_are_kept_on_disk(gpu: tb.Device, tmp_path: Path, monkeypatch: 
         compiler._function(cuda.runtime().units[0], source, "tb_kept")
         assert compiler.built == built + 1
     assert len(list((tmp_path / "cuda" / "programs").glob("*.cubin"))) == 1
-    (kept,) = (tmp_path / "cuda" / "programs").glob("*.cubin")
-    kept.write_bytes(b"damaged")
+    (files,) = (tmp_path / "cuda" / "programs").glob("*.cubin")
+    files.write_bytes(b"damaged")
     compiler._functions.clear()
     with pytest.warns(RuntimeWarning, match="is damaged"):
         compiler._function(cuda.runtime().units[0], source, "tb_kept")

@@ -32,7 +32,7 @@ class Library:
 
             self.xp = jax.numpy
 
-    def made(self, numbers: list[float]) -> Any:
+    def array_of(self, numbers: list[float]) -> Any:
         """Return an array of float32 on the GPU."""
         if self.name == "torch":
             return self.xp.tensor(numbers, dtype=self.xp.float32, device="cuda")
@@ -62,7 +62,7 @@ def place(x: tb.Tensor) -> int:
 
 
 def test_arrays_are_taken_where_they_lie(library: Library) -> None:
-    array = library.made([float(k) for k in range(1000)])
+    array = library.array_of([float(k) for k in range(1000)])
     x = tb.from_dlpack(array)
     assert (x.device, x.dtype, x.shape) == (tb.Device("cuda"), tb.float32, (1000,))
     assert place(x) == library.place(array)
@@ -83,10 +83,10 @@ def test_tensors_are_given_where_they_lie(library: Library) -> None:
 @pytest.mark.parametrize("library", ["cupy", "torch"], indirect=True)  # JAX copies by the host alone
 def test_a_copy_is_made_where_somebody_asks_for_it(library: Library) -> None:
     x = tb.arange(1000.0, device="cuda") * 2
-    for given in (x, x[10:]):
-        copied = library.read(given, copy=True)
-        assert library.place(copied) != place(given)
-        assert copied.tolist() == given.tolist()
+    for operand in (x, x[10:]):
+        copied = library.read(operand, copy=True)
+        assert library.place(copied) != place(operand)
+        assert copied.tolist() == operand.tolist()
 
 
 def test_memory_lives_as_long_as_anybody_has_it(library: Library) -> None:
@@ -95,10 +95,10 @@ def test_memory_lives_as_long_as_anybody_has_it(library: Library) -> None:
     del x
     spoiled = [tb.zeros((1 << 18,), device="cuda") for _ in range(4)]
     assert shared.tolist() == list(range(1, (1 << 18) + 1))
-    array = library.made([3.0] * 5000)
+    array = library.array_of([3.0] * 5000)
     y = tb.from_dlpack(array)
     del array
-    more = [library.made([-1.0] * 5000) for _ in range(4)]
+    more = [library.array_of([-1.0] * 5000) for _ in range(4)]
     assert float((y * 1).sum().item()) == 15000.0
     del spoiled, more
 

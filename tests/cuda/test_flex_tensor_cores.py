@@ -106,28 +106,31 @@ def functions(case: Case, captured: Any) -> tuple[Any, Any]:
 def programs(case: Case, dtype: str = "", target: Any = CUDA.target) -> list[Program]:
     """Return the programs of a call and of its derivative, for values in C order."""
     kind = dt.dtype(dtype or case.dtype)
-    kept = None
+    state = None
     if case.captured:
-        kept = tb.zeros(case.captured, dtype=tb.float32 if case.score else tb.int64, device="cpu")
-    found = capture(*functions(case, kept), dt.float32, tb.Device("cpu", 0))
-    extra = [Spec(x.shape, x.dtype) for x in found.tensors]
+        state = tb.zeros(case.captured, dtype=tb.float32 if case.score else tb.int64, device="cpu")
+    result = capture(*functions(case, state), dt.float32, tb.Device("cpu", 0))
+    extra = [Spec(x.shape, x.dtype) for x in result.tensors]
     blocks = None
     if case.mask is not None:
         blocks = (case.block, case.block)
         rows, columns = (-(-n // case.block) for n in (case.query[2], case.key[2]))
         extra.insert(0, Spec((case.query[0], 1, rows, columns), dt.uint8))
-    given = [
+    operands = [
         Spec(case.query, kind),
         Spec((*case.key, case.query[3]), kind),
         Spec((*case.key, case.deep), kind),
     ]
-    made = [Spec((*case.query[:3], case.deep), kind), Spec(case.query[:3], dt.float32)]
+    results = [Spec((*case.query[:3], case.deep), kind), Spec(case.query[:3], dt.float32)]
     attrs = {
-        "program": found.program, "scale": case.scale or 0.125, "enable_gqa": True, "block_size": blocks,
+        "program": result.program, "scale": case.scale or 0.125, "enable_gqa": True, "block_size": blocks,
         "visits": None,
     }  # fmt: skip
     done = []
-    for op, specs in ((NAME, [*given, *extra]), (f"{NAME}_gradients", [*made, *made, *given, *extra])):
+    for op, specs in (
+        (NAME, [*operands, *extra]),
+        (f"{NAME}_gradients", [*results, *results, *operands, *extra]),
+    ):
         layouts = [packed(k, s.shape) for k, s in enumerate(specs)]
         done.append(lower(graph_of_op(op, specs, attrs), layouts, target))
     return done
@@ -192,11 +195,11 @@ def test_kernels_assemble(architecture: int, shared: int, tmp_path: Path) -> Non
                 assert done.returncode == 0, f"{kernel.name}: {done.stderr}"
 
 
-def _share(found: Any, expected: Any) -> float:
-    given, right = found.to(tb.float64).numpy(), expected.numpy()
+def _share(actual: Any, expected: Any) -> float:
+    got, right = actual.to(tb.float64).numpy(), expected.numpy()
     seen = np.isfinite(right)
-    assert (np.isfinite(given) == seen).all()
-    error = np.linalg.norm(np.where(seen, given - np.where(seen, right, 0), 0))
+    assert (np.isfinite(got) == seen).all()
+    error = np.linalg.norm(np.where(seen, got - np.where(seen, right, 0), 0))
     return float(error / np.linalg.norm(np.where(seen, right, 0)))
 
 
@@ -213,10 +216,10 @@ def _run(
     case: Case, device: str, wide: bool, operands: tuple[list[Any], Any, Any], compiled: bool
 ) -> list[Any]:
     """Return the result, the logarithms and the gradients; ``wide``: of float64."""
-    drawn, weights, given = operands
+    drawn, weights, operand = operands
     *leaves, g = [(x.to(tb.float64) if wide else x).to(device).requires_grad_() for x in drawn]
-    kept = (given if wide or not case.score else given.to(tb.float32)).to(device)
-    score, mask = functions(case, kept)
+    retained = (operand if wide or not case.score else operand.to(tb.float32)).to(device)
+    score, mask = functions(case, retained)
     block = None
     if mask is not None:
         lengths = case.query[2], case.key[2]
@@ -229,13 +232,13 @@ def _run(
         w = tb.where(tb.isfinite(lse), of_logarithms.to(lse.dtype), 0)
         return out, lse, *tb.grad([out, lse], [q, k, v], [g, w])
 
-    found = (tb.compile(run) if compiled else run)(*leaves, g)
-    return [x.detach() for x in found]
+    result = (tb.compile(run) if compiled else run)(*leaves, g)
+    return [x.detach() for x in result]
 
 
-def _compare(case: Case, found: list[Any], expected: list[Any]) -> None:
+def _compare(case: Case, actual: list[Any], expected: list[Any]) -> None:
     """Results are off by their last bits alone."""
-    for k, (x, y) in enumerate(zip(found, expected, strict=True)):
+    for k, (x, y) in enumerate(zip(actual, expected, strict=True)):
         bits = 24 if k == 1 else 11 if case.dtype == "float16" else 8
         assert _share(x, y) < 2.0 ** ((4 if k == 1 else 1) - bits), k
 
@@ -267,18 +270,18 @@ def test_values_on_the_host(name: str, rng: np.random.Generator) -> None:
     case, architecture = HOST[name]
     language = dialect(132, architecture, 227 << 10)
     operands = _operands(case, rng)
-    drawn, weights, given = operands
+    drawn, weights, actual = operands
     expected = _run(case, "cpu", True, operands, False)
     *xs, g = [_bits(x) for x in drawn]
     more: list[Any] = []
     if case.mask is not None:
-        mask = functions(case, given)[1]
+        mask = functions(case, actual)[1]
         lengths = case.query[2], case.key[2]
         block = create_block_mask(mask, case.query[0], None, *lengths, device="cpu", BLOCK_SIZE=case.block)
         states = block.blocks.numpy()
         more.append(np.broadcast_to(states, (case.query[0], 1, *states.shape[2:])))
     if case.captured:
-        more.append(given.numpy().astype(np.float32 if case.score else np.int64))
+        more.append(actual.numpy().astype(np.float32 if case.score else np.int64))
     forward, backward = programs(case, target=language.target)
     of_logarithms = np.where(np.isfinite(expected[1].numpy()), weights.numpy(), 0).astype(np.float32)
 
@@ -288,8 +291,8 @@ def test_values_on_the_host(name: str, rng: np.random.Generator) -> None:
         return (launch.grid[0] // launch.group, 1, 1), (launch.group, 1, 1)
 
     out, lse = cuda_host.run(forward, language, [*xs, *more], shape)
-    made = cuda_host.run(backward, language, [g, of_logarithms, out, lse, *xs, *more], shape)
-    _compare(case, [tb.asarray(_widened(x), device="cpu") for x in (out, lse, *made)], expected)
+    result = cuda_host.run(backward, language, [g, of_logarithms, out, lse, *xs, *more], shape)
+    _compare(case, [tb.asarray(_widened(x), device="cpu") for x in (out, lse, *result)], expected)
 
 
 def _bits(x: Any) -> np.ndarray:

@@ -31,7 +31,7 @@ def node(op: str, *inputs: Node, shape: tuple[int, ...], **attrs: Any) -> Node:
     return Node(op=op, inputs=inputs, attrs=attrs, spec=Spec(shape, dt.bfloat16))
 
 
-def given(*shape: int) -> Node:
+def input_node(*shape: int) -> Node:
     return Node(op="input", spec=Spec(shape, dt.bfloat16))
 
 
@@ -72,19 +72,19 @@ def names(program: Program) -> list[str]:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_bias_and_a_residual_are_added_by_the_product(turned: bool) -> None:
-    x, w, bias, residual = given(64, 32), given(32, 48), given(48), given(2, 32, 48)
+    x, w, bias, residual = input_node(64, 32), input_node(32, 48), input_node(48), input_node(2, 32, 48)
     seen = node("reshape", product(x, w), shape=(2, 32, 48))
     inner = node("add", *((bias, seen) if turned else (seen, bias)), shape=(2, 32, 48))
     out = node("add", residual, inner, shape=(2, 32, 48))
     graph = fuse_sums(Graph(inputs=(x, w, bias, residual), outputs=(out,)), lambda _: True)
-    made = [n for n in graph if n.op == "affine"]
-    assert [tuple(i.spec.shape for i in n.inputs) for n in made] == [((64, 32), (32, 48), (48,), (64, 48))]
+    results = [n for n in graph if n.op == "affine"]
+    assert [tuple(i.spec.shape for i in n.inputs) for n in results] == [((64, 32), (32, 48), (48,), (64, 48))]
     assert graph.outputs[0].spec.shape == (2, 32, 48)
     assert names(lowered(graph)) == ["affine"]
 
 
 def test_a_product_that_is_read_elsewhere_stays() -> None:
-    x, w, bias = given(64, 32), given(32, 48), given(48)
+    x, w, bias = input_node(64, 32), input_node(32, 48), input_node(48)
     y = product(x, w)
     out = node("add", y, bias, shape=(64, 48))
     graph = fuse_sums(Graph(inputs=(x, w, bias), outputs=(out, y)), lambda _: True)
@@ -94,22 +94,22 @@ def test_a_product_that_is_read_elsewhere_stays() -> None:
 @pytest.mark.parametrize("end", ["relu", "gelu_tanh"])
 @pytest.mark.parametrize("has_row", [False, True])
 def test_a_product_goes_on_as_what_follows_it(has_row: bool, end: str) -> None:
-    x, w, bias = given(2, 32, 16), given(16, 48), given(48)
+    x, w, bias = input_node(2, 32, 16), input_node(16, 48), input_node(48)
     sums = node("matmul", x, w, shape=(2, 32, 48))
     before = node("add", bias, sums, shape=(2, 32, 48)) if has_row else sums
     out = node(end, before, shape=(2, 32, 48))
     graph = fuse_activations(Graph(inputs=(x, w, bias), outputs=(out,)), lambda _: True)
-    (made,) = [n for n in graph if n.op == "affine"]
-    assert made.attrs == {"ends": end}
-    assert [i.spec.shape for i in made.inputs] == [(64, 16), (16, 48)] + [(48,)] * has_row
+    (results,) = [n for n in graph if n.op == "affine"]
+    assert results.attrs == {"ends": end}
+    assert [i.spec.shape for i in results.inputs] == [(64, 16), (16, 48)] + [(48,)] * has_row
     assert graph.outputs[0].spec.shape == (2, 32, 48)
-    later = node("add", graph.outputs[0], given(2, 32, 48), shape=(2, 32, 48))
+    later = node("add", graph.outputs[0], input_node(2, 32, 48), shape=(2, 32, 48))
     whole = Graph(inputs=(x, w, bias, later.inputs[1]), outputs=(later,))
     assert [len(n.inputs) for n in fuse_sums(whole, lambda _: True) if n.op == "affine"] == [2 + has_row]
 
 
 def test_what_is_read_before_its_end_and_what_is_not_served_stay() -> None:
-    x, w, bias = given(32, 16), given(16, 48), given(48)
+    x, w, bias = input_node(32, 16), input_node(16, 48), input_node(48)
     sums = product(x, w)
     before = node("add", sums, bias, shape=(32, 48))
     out = node("relu", before, shape=(32, 48))
@@ -119,8 +119,8 @@ def test_what_is_read_before_its_end_and_what_is_not_served_stay() -> None:
 
 
 def test_what_the_device_does_not_serve_and_what_would_be_stored_first_stay() -> None:
-    x, w, other = given(64, 32), given(32, 48), given(64, 48)
-    bias = given(48)
+    x, w, other = input_node(64, 32), input_node(32, 48), input_node(64, 48)
+    bias = input_node(48)
     root = node("exp", other, shape=(64, 48))
     one = node("add", product(x, w), root, shape=(64, 48))
     two = node("add", product(x, w), bias, shape=(64, 48))
@@ -138,16 +138,16 @@ def apart(x: Node, k: int) -> Node:
 def attended() -> tuple[Graph, tuple[Node, Node, Node]]:
     """Return attention of what one product made, its derivative, and the gradient of the product."""
     wide = 3 * HEADS * WIDTH
-    x, w, g = given(2 * LENGTH, 32), given(32, wide), given(2, HEADS, LENGTH, WIDTH)
+    x, w, g = input_node(2 * LENGTH, 32), input_node(32, wide), input_node(2, HEADS, LENGTH, WIDTH)
     rows = node("reshape", product(x, w), shape=(2, LENGTH, 3, HEADS, WIDTH))
     parts = node("permute_dims", rows, shape=(3, 2, HEADS, LENGTH, WIDTH), axes=(2, 0, 3, 1, 4))
     qkv = [apart(parts, k) for k in range(3)]
     out = node(ATTENTION, *qkv, shape=g.spec.shape, **ATTRS)
-    found = node(GRADIENTS, g, out, *qkv, shape=g.spec.shape, **ATTRS)
+    result = node(GRADIENTS, g, out, *qkv, shape=g.spec.shape, **ATTRS)
     zeros = node("full", shape=parts.spec.shape, value=0.0, dtype=dt.bfloat16)
     total: Node | None = None
     for k in (2, 1, 0):
-        each = node("reshape", node("result", found, shape=g.spec.shape, index=k), shape=(1, *g.spec.shape))
+        each = node("reshape", node("result", result, shape=g.spec.shape, index=k), shape=(1, *g.spec.shape))
         each = node("slice_update", zeros, each, shape=parts.spec.shape, start=(k, 0, 0, 0, 0), step=(1,) * 5)
         total = each if total is None else node("add", total, each, shape=parts.spec.shape)
     assert total is not None
@@ -193,7 +193,7 @@ def test_calls_whose_results_are_in_c_order_are_copied_together() -> None:
 
 def test_rows_apart_are_filled_with_their_gaps() -> None:
     """A gradient that is the same everywhere is stored in vectors, though its rows are odd."""
-    w, scale = given(2003, 64), given(1, 1)
+    w, scale = input_node(2003, 64), input_node(1, 1)
     filled = node("broadcast_to", scale, shape=(4096, 2003))
     half = node("multiply", filled, node("constant", shape=(), value=0.5), shape=(4096, 2003))
     graph = Graph(inputs=(w, scale), outputs=(product(half, w),))
@@ -207,7 +207,7 @@ def test_rows_apart_are_filled_with_their_gaps() -> None:
 
 
 def test_many_indices_are_ranked_and_each_row_has_one_writer() -> None:
-    x, value = given(5000, 64), given(1000, 64)
+    x, value = input_node(5000, 64), input_node(1000, 64)
     index = Node(op="input", spec=Spec((1000,), dt.int64))
     out = node("scatter", x, value, index, shape=(5000, 64), mode="add")
     program = lowered(Graph(inputs=(x, value, index), outputs=(out,)))
@@ -215,7 +215,7 @@ def test_many_indices_are_ranked_and_each_row_has_one_writer() -> None:
 
 
 def test_what_is_computed_and_cut_up_for_a_call_is_one_buffer() -> None:
-    x, bias = given(LENGTH, 3 * HEADS * WIDTH), given(3 * HEADS * WIDTH)
+    x, bias = input_node(LENGTH, 3 * HEADS * WIDTH), input_node(3 * HEADS * WIDTH)
     both = node("add", node("exp", x, shape=x.spec.shape), bias, shape=x.spec.shape)
     parts = node("reshape", both, shape=(1, LENGTH, 3, HEADS, WIDTH))
     turned = node("permute_dims", parts, shape=(3, 1, HEADS, LENGTH, WIDTH), axes=(2, 0, 3, 1, 4))
@@ -228,14 +228,14 @@ def test_what_is_computed_and_cut_up_for_a_call_is_one_buffer() -> None:
         operands.append(node("reshape", cut, shape=(1, HEADS, LENGTH, WIDTH)))
     call = node(ATTENTION, *operands, shape=(1, HEADS, LENGTH, WIDTH), **ATTRS)
     program = lowered(Graph(inputs=(x, bias), outputs=(call,)))
-    kernel, made = program.steps
-    assert isinstance(made, LibraryCall)
-    assert len({layout.slot for layout in made.inputs if isinstance(layout, Layout)}) == 1
+    kernel, steps = program.steps
+    assert isinstance(steps, LibraryCall)
+    assert len({layout.slot for layout in steps.inputs if isinstance(layout, Layout)}) == 1
     assert not isinstance(kernel, LibraryCall)
 
 
 def test_a_row_that_many_rows_need_is_computed_once() -> None:
-    x, w = given(1, 256), given(4096, 256)
+    x, w = input_node(1, 256), input_node(4096, 256)
     row = x
     for _ in range(8):
         row = node("multiply", row, x, shape=x.spec.shape)

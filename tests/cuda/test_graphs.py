@@ -10,7 +10,7 @@ import pytest
 
 
 class _Kernel:
-    """A kernel of a graph: ``told`` is what the driver knows of its buffers."""
+    """A kernel of a graph: ``updates`` is what the driver knows of its buffers."""
 
     def __init__(self, *places: int) -> None:
         self.node = self.at = self
@@ -20,7 +20,7 @@ class _Kernel:
         self.late: list[Any] = []
         self.numbers: list[Any] = []
         self.launcher = SimpleNamespace(fill=lambda pointers, numbers: None)
-        self.told: list[int] = []
+        self.updates: list[int] = []
 
 
 class _Driver:
@@ -33,7 +33,7 @@ class _Driver:
         self.calls += 1
         now = self.calls == self.breaks
         if not now or self.after:
-            node.told = [node.pointers[place] for place in node.places]
+            node.updates = [node.pointers[place] for place in node.places]
         if now:
             raise KeyboardInterrupt
         return 0
@@ -68,4 +68,7 @@ def test_an_interrupt_leaves_no_kernel_with_other_buffers(
     with pytest.raises(KeyboardInterrupt):
         run(2)
     run(following)
-    assert [kernel.told for kernel in kernels] == [[100 * following], [100 * following, 100 * following + 1]]
+    assert [kernel.updates for kernel in kernels] == [
+        [100 * following],
+        [100 * following, 100 * following + 1],
+    ]

@@ -214,8 +214,8 @@ def test_groups_go_down_columns(shape: tuple[int, ...], axis: int, language: Any
 def test_groups_have_fewer_items_where_states_are_wide(of: str) -> None:
     x = RNG.integers(0, 9, (3000, 48)).astype(of)
     ways = (tb.sum, tb.max, tb.min, tb.prod, tb.argmax, tb.argmin)
-    found = ran(lambda x: [way(x % 3, axis=0) for way in ways], x)
-    for way, one in zip(ways, found, strict=True):
+    result = ran(lambda x: [way(x % 3, axis=0) for way in ways], x)
+    for way, one in zip(ways, result, strict=True):
         np.testing.assert_array_equal(one, getattr(np, way.__name__)(x % 3, axis=0), way.__name__)
 
 
@@ -230,12 +230,12 @@ def test_indices_that_name_one_row_often(rows: int, wide: int, count: int) -> No
         return *(scatter(x, value, i, mode=mode) for mode in ("set", "add", "max")), floats
 
     x = np.zeros((rows, wide), "i4")
-    found = ran(all_of, x, value, i)
+    actual = ran(all_of, x, value, i)
     wanted = [x.copy() for _ in range(3)]
     wanted[0][i] = value  # the last one wins
     np.add.at(wanted[1], i, value)
     np.maximum.at(wanted[2], i, value)
-    for one, other in zip(found, [*wanted, wanted[1]], strict=True):
+    for one, other in zip(actual, [*wanted, wanted[1]], strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -249,8 +249,8 @@ def test_indices_along_rows(shape: tuple[int, ...], count: int, of: str) -> None
     value = RNG.integers(0, 3, i.shape).astype(of)
     along = table.function("scatter_along_axis")
     modes = ("set", "add", "multiply") if of == "c8" else ("set", "add", "multiply", "min", "max")
-    found = ran(lambda x, i, v: tuple(along(x, i, v, axis=-1, mode=m) for m in modes), x, i, value)
-    for mode, one in zip(modes, found, strict=True):
+    actual = ran(lambda x, i, v: tuple(along(x, i, v, axis=-1, mode=m) for m in modes), x, i, value)
+    for mode, one in zip(modes, actual, strict=True):
         wanted = x.copy()
         places = (*np.indices(i.shape)[:-1], i)
         if mode == "set":

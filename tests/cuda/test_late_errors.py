@@ -204,14 +204,14 @@ def started():
     y = scribble(tb.exp(x))
     return y
 
-def told(function):
+def message_of(function):
     try:
         function()
     except tb.DeviceError as error:
         return str(error)
     return "no error"
 
-print("first:", told(lambda: {first}))
+print("first:", message_of(lambda: {first}))
 later = [
     lambda: unit.synchronize(), lambda: y.tolist(), lambda: (x + x).tolist(), lambda: x @ x,
     lambda: tb.ones((3,), device=unit), lambda: tb.asarray([1.0], device=unit),
@@ -219,7 +219,7 @@ later = [
     lambda: tb.Event(unit).record(), lambda: tb.Stream(unit).synchronize(), lambda: scribble(x).tolist(),
 ]
 for function in later:
-    print("later:", told(function))
+    print("later:", message_of(function))
 print("cpu:", (tb.ones((2,), device="cpu") + 1).tolist(), held.tolist()[0])
 """
 

@@ -42,8 +42,8 @@ def test_long_rows_are_sorted_stably(dtype: str, shape: tuple[int, ...], descend
     else:
         wanted = np.argsort(x, axis=axis, kind="stable")
     assert np.array_equal(place.numpy(), wanted)
-    found = tb.sort(own, axis=axis, descending=descending).numpy()
-    assert np.array_equal(found, np.take_along_axis(x, wanted, axis), equal_nan=dtype.startswith("float"))
+    actual = tb.sort(own, axis=axis, descending=descending).numpy()
+    assert np.array_equal(actual, np.take_along_axis(x, wanted, axis), equal_nan=dtype.startswith("float"))
 
 
 def test_bfloat16_and_views_are_sorted() -> None:
@@ -88,12 +88,12 @@ def test_factors_solve_what_they_came_from(dtype: str, lead: tuple[int, ...], co
         )  # fmt: skip
 
     run = tb.compile(program) if compiles else program
-    given = [tb.asarray(x, device="cuda") for x in (a, definite, b)]
+    operands = [tb.asarray(x, device="cuda") for x in (a, definite, b)]
     counts = tb.fallback_counts()
-    found = run(*given)
+    actual = run(*operands)
     assert tb.fallback_counts() == counts or lead == (2, 5)
     lower, x, inverse, lu, order, values, vectors, singular, q, r, size, there, back = [
-        v.numpy() for v in found
+        v.numpy() for v in actual
     ]
     # Backward errors: factors are those of a matrix that is as far off as so many roundings of each element
     # explain, or, where they are made by reflections, the square of them.

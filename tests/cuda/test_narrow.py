@@ -31,11 +31,11 @@ def quotients(a: Any, b: Any) -> Any:
         return (x / y).astype(ml_dtypes.bfloat16)
 
 
-def assert_same(found: Any, wanted: Any) -> None:
+def assert_same(actual: Any, wanted: Any) -> None:
     """The same bits, but for NaN, which has many."""
     nan = np.isnan(wanted.astype(np.float32))
-    assert (np.isnan(found.astype(np.float32)) == nan).all()
-    assert (found.view(np.uint16) == wanted.view(np.uint16))[~nan].all()
+    assert (np.isnan(actual.astype(np.float32)) == nan).all()
+    assert (actual.view(np.uint16) == wanted.view(np.uint16))[~nan].all()
 
 
 @pytest.mark.skipif(CANNOT, reason="CUDA C++ runs on the host on Linux, by a C++ compiler")
@@ -44,8 +44,8 @@ def test_quotients_of_bfloat16_on_the_host() -> None:
     from test_host import ran
 
     b = divisors(8)
-    (found,) = ran(lambda x, y: x / y, EVERY[:, None], b[None], dtypes=(dt.bfloat16, dt.bfloat16))
-    assert_same(found.view(ml_dtypes.bfloat16), quotients(EVERY, b))
+    (result,) = ran(lambda x, y: x / y, EVERY[:, None], b[None], dtypes=(dt.bfloat16, dt.bfloat16))
+    assert_same(result.view(ml_dtypes.bfloat16), quotients(EVERY, b))
 
 
 @pytest.mark.cuda
@@ -65,8 +65,8 @@ def test_the_largest_keeps_nan_and_signs(name: str) -> None:
     values = np.array([np.nan, -np.inf, -1.5, -0.0, 0.0, 2.5, np.inf])
     x = tb.asarray(values, device=CUDA).to(name)
     for op, known in ((tb.maximum, np.maximum), (tb.minimum, np.minimum)):
-        found = op(x[:, None], x[None]).to("float64").numpy()
-        np.testing.assert_array_equal(found, known(values[:, None], values[None]))
+        actual = op(x[:, None], x[None]).to("float64").numpy()
+        np.testing.assert_array_equal(actual, known(values[:, None], values[None]))
     assert np.isnan(tb.max(x).item())
     assert tb.min(x[1:]).item() == -np.inf
 
@@ -83,7 +83,7 @@ def test_what_is_rounded_on_the_way_is_what_each_op_gives(name: str) -> None:
         first = (x.astype(np.float32) * 3).astype(kind)
         second = (first.astype(np.float32) + 1).astype(kind)
         third = (second.astype(np.float32) * x.astype(np.float32)).astype(kind)
-    given = tb.asarray(x, device=CUDA)
-    for found in (step(given), ((given * 3 + 1) * given, given * 3 + 1)):
-        assert_same(found[0].numpy(), third)
-        assert_same(found[1].numpy(), second)
+    operand = tb.asarray(x, device=CUDA)
+    for value in (step(operand), ((operand * 3 + 1) * operand, operand * 3 + 1)):
+        assert_same(value[0].numpy(), third)
+        assert_same(value[1].numpy(), second)

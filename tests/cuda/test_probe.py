@@ -72,7 +72,7 @@ def test_the_device_is_unavailable_with_the_reason():
     assert "tensorbus-cuda" in message
     assert "pip install tensorbus-cuda[cuda12]" in message
     assert not tb.Device("cuda").is_available()
-    assert "cuda" not in {found.type for found in tb.devices()}
+    assert "cuda" not in {value.type for value in tb.devices()}
 
 
 def _cupy(monkeypatch: pytest.MonkeyPatch, folder: Path, source: str) -> None:

@@ -24,9 +24,9 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> tuple
     return x, x.to(tb.float32).numpy().astype(np.float64)
 
 
-def share(found: Any, expected: np.ndarray) -> float:
-    given = found.detach().to(tb.float32).numpy()
-    return float(np.linalg.norm(given - expected) / np.linalg.norm(expected))
+def share(actual: Any, expected: np.ndarray) -> float:
+    got = actual.detach().to(tb.float32).numpy()
+    return float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -40,8 +40,8 @@ def test_rows_and_matrices_are_added(rows: int, dtype: Any, compiled: bool, rng:
     )
     for _ in range(3):
         for added, plus in (((row,), r), ((whole,), c), ((row, whole), r + c)):
-            found = call(x, w, *added) if call is not None else run(x, w.mT, *added)
-            assert share(found, a @ b.T + plus) < (4e-3 if dtype is tb.bfloat16 else 6e-4)
+            result = call(x, w, *added) if call is not None else run(x, w.mT, *added)
+            assert share(result, a @ b.T + plus) < (4e-3 if dtype is tb.bfloat16 else 6e-4)
 
 
 class Block(nn.Module):
@@ -56,8 +56,8 @@ class Block(nn.Module):
         batch, length, width = x.shape
         parts = tb.reshape(self.mix(x), (batch, length, 3, self.heads, width // self.heads))
         q, k, v = tb.unstack(tb.permute_dims(parts, (2, 0, 3, 1, 4)))
-        found = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.out(tb.reshape(tb.permute_dims(found, (0, 2, 1, 3)), (batch, length, width)))
+        out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(tb.reshape(tb.permute_dims(out, (0, 2, 1, 3)), (batch, length, width)))
 
 
 @pytest.mark.parametrize("length", [1, 96])
@@ -100,8 +100,8 @@ def test_indices_that_meet_are_added_in_order(
     x = rng.integers(-9, 9, (rows, wide)).astype(np.float32)
     expected = x.copy()
     np.add.at(expected, index, value)
-    found = table.function("scatter")(*(tb.asarray(a, device=CUDA) for a in (x, value, index)), mode="add")
-    assert np.array_equal(found.numpy(), expected)
+    actual = table.function("scatter")(*(tb.asarray(a, device=CUDA) for a in (x, value, index)), mode="add")
+    assert np.array_equal(actual.numpy(), expected)
     with pytest.raises(IndexError, match="scatter"):
         table.function("scatter")(
             *(tb.asarray(a, device=CUDA) for a in (x, value, index + rows)), mode="add"

@@ -76,14 +76,14 @@ def _programs() -> list[Any]:
 @pytest.mark.parametrize("number", range(7))
 @pytest.mark.parametrize("shape", [(64, 65), (3, 5, 2), (2,), (1, 4, 4, 2)])
 def test_the_card_draws_what_processors_draw(number: int, shape: tuple[int, ...]) -> None:
-    found = []
+    actual = []
     for device in ("cpu", "cuda"):
         x = tb.reshape(tb.arange(1.0, 1.0 + tb.ones(shape).size, device=device), shape) / 100
         run = tb.compile(_programs()[number])
         for _ in range(2):
             tb.manual_seed(11)
             out = run(x)
-            found.append([y.numpy() for y in (out if isinstance(out, tuple) else (out,))])
-    for others in found[1:]:
-        for mine, theirs in zip(found[0], others, strict=True):
+            actual.append([y.numpy() for y in (out if isinstance(out, tuple) else (out,))])
+    for others in actual[1:]:
+        for mine, theirs in zip(actual[0], others, strict=True):
             assert_alike(mine, theirs, 65 + 8)  # sums of a row, and what makes normal numbers of words

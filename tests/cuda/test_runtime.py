@@ -71,14 +71,14 @@ def test_results_of_a_graph_are_each_runs_own(rng: np.random.Generator) -> None:
         y = (x @ x).sum(axis=1)
         return tb.cumulative_sum(y, axis=0) @ x, y
 
-    given = [rng.standard_normal((64, 64)).astype("float32") for _ in range(5)]
-    made = [chain(tb.asarray(x, device="cuda")) for x in given for _ in range(2)]
-    for k, (found, sums) in enumerate(made):
-        x = given[k // 2].astype("float64")
+    operands = [rng.standard_normal((64, 64)).astype("float32") for _ in range(5)]
+    results = [chain(tb.asarray(x, device="cuda")) for x in operands for _ in range(2)]
+    for k, (value, sums) in enumerate(results):
+        x = operands[k // 2].astype("float64")
         size = (abs(x) @ abs(x)).sum(1)
         assert_within(sums.numpy(), (x @ x).sum(1), gamma(2 * 64, "float32") * size)
         size = np.cumsum(size) @ abs(x)
-        assert_within(found.numpy(), np.cumsum((x @ x).sum(1)) @ x, gamma(4 * 64, "float32") * size)
+        assert_within(value.numpy(), np.cumsum((x @ x).sum(1)) @ x, gamma(4 * 64, "float32") * size)
 
 
 def test_a_graph_runs_in_the_stream_it_was_made_for(rng: np.random.Generator) -> None:
@@ -93,9 +93,9 @@ def test_a_graph_runs_in_the_stream_it_was_made_for(rng: np.random.Generator) ->
         assert_within(step(there).numpy(), expected, bound)
         side.wait_stream(tb.Stream("cuda"))
         with tb.stream(side):
-            made = step(there)
+            result = step(there)
         side.synchronize()
-        assert_within(made.numpy(), expected, bound)
+        assert_within(result.numpy(), expected, bound)
 
 
 def test_bad_indices_in_a_graph_are_named(rng: np.random.Generator) -> None:
@@ -116,9 +116,9 @@ def test_products_of_every_layout(dtype: str, rng: np.random.Generator) -> None:
 
     def check(x: Any, y: Any) -> None:
         a, b = (v.to(getattr(tb, np.dtype(wide).name)).numpy() for v in (x, y))
-        found = (x @ y).to(getattr(tb, np.dtype(wide).name)).numpy()
+        actual = (x @ y).to(getattr(tb, np.dtype(wide).name)).numpy()
         sums = dtype if wide is np.complex128 or dtype == "float64" else "float32"
-        assert_within(found, a @ b, of_product(a, b, sums) + stored(a @ b, dtype))
+        assert_within(actual, a @ b, of_product(a, b, sums) + stored(a @ b, dtype))
 
     def value(*shape: int) -> Any:
         return tb.asarray(rng.standard_normal(shape).astype("float32"), device="cuda").to(kind)
@@ -139,26 +139,26 @@ def test_products_with_odd_rows_are_padded_and_whole(rng: np.random.Generator) -
     a, b = x.to(tb.float64).numpy(), words.to(tb.float64).numpy().T
     bound = of_product(a, b, "float32") + stored(a @ b, "bfloat16")
     compiled = tb.compile(lambda x, w: (x @ w.T, (x @ w.T).to(tb.float32).sum(axis=1)))
-    for made in (x @ words.T, compiled(x, words)[0], compiled(x, words)[0]):
-        found = made.to(tb.float64).numpy()
-        assert_within(found, a @ b, bound)
+    for value in (x @ words.T, compiled(x, words)[0], compiled(x, words)[0]):
+        actual = value.to(tb.float64).numpy()
+        assert_within(actual, a @ b, bound)
 
 
 def test_the_precision_of_products_is_what_was_asked_for(rng: np.random.Generator) -> None:
     a = rng.standard_normal((256, 256)).astype("float32")
     x, exact = tb.asarray(a, device="cuda"), a.astype("float64") @ a
     compiled = tb.compile(lambda x: ((x @ x) + 0) * 1 + 0)
-    found = {}
+    actual = {}
     try:
         for precision in ("highest", "high", "highest"):
             tb.set_matmul_precision(precision)
             for run in (lambda x: x @ x, compiled, compiled):
                 error = np.linalg.norm(run(x).numpy() - exact) / np.linalg.norm(exact)
-                found.setdefault(precision, []).append(error)
+                actual.setdefault(precision, []).append(error)
     finally:
         tb.set_matmul_precision("highest")
-    assert max(found["highest"]) < 1e-5
-    assert 1e-5 < min(found["high"]) < 2e-3
+    assert max(actual["highest"]) < 1e-5
+    assert 1e-5 < min(actual["high"]) < 2e-3
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -177,8 +177,8 @@ def test_attention_agrees_with_its_definition(dtype: str, causal: bool, rng: np.
     expected = shares / shares.sum(-1, keepdims=True) @ c
     attend = nn.functional.scaled_dot_product_attention
     compiled = tb.compile(lambda q, k, v: attend(q, k, v, is_causal=causal))
-    for made in (attend(q, k, v, is_causal=causal), compiled(q, k, v), compiled(q, k, v)):
-        error = np.linalg.norm(made.to(tb.float64).numpy() - expected) / np.linalg.norm(expected)
+    for actual in (attend(q, k, v, is_causal=causal), compiled(q, k, v), compiled(q, k, v)):
+        error = np.linalg.norm(actual.to(tb.float64).numpy() - expected) / np.linalg.norm(expected)
         assert error < (2e-2 if dtype == "bfloat16" else 3e-3)
 
 
@@ -193,10 +193,10 @@ def test_rows_are_sorted_stably(dtype: str, length: int, rng: np.random.Generato
     np.testing.assert_array_equal(places, np.argsort(a, axis=1, kind="stable"))
     for descending in (False, True):
         places = tb.argsort(x, axis=1, descending=descending).numpy()
-        made = tb.sort(x, axis=1, descending=descending).numpy()
-        np.testing.assert_array_equal(np.take_along_axis(a, places, 1), made)
+        actual = tb.sort(x, axis=1, descending=descending).numpy()
+        np.testing.assert_array_equal(np.take_along_axis(a, places, 1), actual)
         if a.dtype.kind == "f":
-            np.testing.assert_array_equal(np.signbit(np.take_along_axis(a, places, 1)), np.signbit(made))
+            np.testing.assert_array_equal(np.signbit(np.take_along_axis(a, places, 1)), np.signbit(actual))
 
 
 @pytest.mark.parametrize("length", [64, 100, 1025, 4096, 300_001])
@@ -205,8 +205,8 @@ def test_rows_are_scanned(rows: int, length: int, rng: np.random.Generator) -> N
     if rows * length > 3_000_000:
         length = 4097
     whole = rng.integers(-9, 9, (rows, length))
-    made = tb.cumulative_sum(tb.asarray(whole, device="cuda"), axis=1).numpy()
-    np.testing.assert_array_equal(made, np.cumsum(whole, axis=1))
+    actual = tb.cumulative_sum(tb.asarray(whole, device="cuda"), axis=1).numpy()
+    np.testing.assert_array_equal(actual, np.cumsum(whole, axis=1))
     a = rng.standard_normal((rows, length)).astype("float32")
     most = tb.compile(lambda x: tb.cummax(x, 1)[0])(tb.asarray(a, device="cuda")).numpy()
     np.testing.assert_array_equal(most, np.maximum.accumulate(a, axis=1))
@@ -232,7 +232,7 @@ def test_freed_memory_goes_to_the_next_value() -> None:
     y = tb.ones((1000,), device="cuda")
     assert place in {y._value.buffer.ptr, (y + 1)._value.buffer.ptr}
     cuda.runtime().empty_cache(0)
-    assert all(not kept for kept in pool._kept.values())
+    assert all(not value for value in pool._free_blocks.values())
 
 
 def test_used_up_memory_says_so_and_leaves_graphs_usable(rng: np.random.Generator) -> None:
@@ -246,10 +246,10 @@ def test_used_up_memory_says_so_and_leaves_graphs_usable(rng: np.random.Generato
 
 def test_threads_that_never_used_the_gpu_may_queue() -> None:
     x = tb.ones((64,), device="cuda")
-    found: list[Any] = []
+    results: list[Any] = []
 
     def work() -> None:
-        found.append((x * 3 + 1).tolist())
+        results.append((x * 3 + 1).tolist())
 
     (x * 3 + 1).tolist()
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -257,7 +257,7 @@ def test_threads_that_never_used_the_gpu_may_queue() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [[4.0] * 64] * 4
+    assert results == [[4.0] * 64] * 4
 
 
 FORKED = """

@@ -24,9 +24,9 @@ CUDA = "cuda"
 needs_card = pytest.mark.skipif(cuda.why_unavailable() is not None, reason=f"cuda: {cuda.why_unavailable()}")
 
 
-def program(op: str, shape: tuple[int, ...], made: tuple[int, ...], dtype: Any, **attrs: Any) -> Program:
+def program(op: str, shape: tuple[int, ...], one: tuple[int, ...], dtype: Any, **attrs: Any) -> Program:
     x = Node(op="input", spec=Spec(shape, dtype))
-    out = Node(op=op, inputs=(x,), attrs=attrs, spec=Spec(made, dtype))
+    out = Node(op=op, inputs=(x,), attrs=attrs, spec=Spec(one, dtype))
     graph = Graph(inputs=(x,), outputs=(out,))
     return lower(graph, [packed(0, shape)], DIALECT.target, library=Library(frozenset(), DIALECT.types))
 
@@ -96,8 +96,8 @@ def test_scans_agree_with_float64(rows: int, length: int) -> None:
 )
 def test_sums_down_columns_agree_with_float64(shape: tuple[int, int]) -> None:
     a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    found = tb.compile(lambda x: tb.sum(x, axis=0))(tb.asarray(a, device=CUDA)).numpy()
-    assert np.abs(found - a.astype(np.float64).sum(0)).max() < 1e-5 * np.abs(a).sum(0).max()
+    actual = tb.compile(lambda x: tb.sum(x, axis=0))(tb.asarray(a, device=CUDA)).numpy()
+    assert np.abs(actual - a.astype(np.float64).sum(0)).max() < 1e-5 * np.abs(a).sum(0).max()
 
 
 def test_eager_sums_of_rows_share_them_among_items() -> None:
@@ -127,9 +127,9 @@ def test_reductions_of_both_axes_agree_with_numpy(rows: int, columns: int, name:
         assert np.array_equal(sums.numpy(), whole.sum(axis))
         assert np.array_equal(tb.max(x, axis=axis).to("float32").numpy(), whole.max(axis))
         assert np.array_equal(tb.argmin(x, axis=axis).numpy(), whole.argmin(axis))
-        found = tb.compile(lambda x: (tb.argmax(x, axis=axis), tb.min(x, axis=axis)))(x)  # noqa: B023
-        assert np.array_equal(found[0].numpy(), whole.argmax(axis))
-        assert np.array_equal(found[1].to("float32").numpy(), whole.min(axis))
+        result = tb.compile(lambda x: (tb.argmax(x, axis=axis), tb.min(x, axis=axis)))(x)  # noqa: B023
+        assert np.array_equal(result[0].numpy(), whole.argmax(axis))
+        assert np.array_equal(result[1].to("float32").numpy(), whole.min(axis))
         if name == "bfloat16":
             close = tb.sum(x, axis=axis).to("float32").numpy()
             assert (np.abs(close - whole.sum(axis)) <= 2.0**-8 * np.abs(whole.sum(axis))).all()

@@ -32,21 +32,21 @@ PLAIN = (dt.float32, dt.int64, dt.bool_, dt.complex64)
 
 def sources(dtypes: tuple[dt.DType, ...], ops: tuple[str, ...] = ()) -> dict[str, str]:
     """Return sources by op, dtype and name of the kernel: one each of those that differ in shapes alone."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for plan in planned(CUDA, ops, dtypes):
         for step in plan.program.steps:
             kernel = step.launch.kernel
             key = f"{plan.trial.op.name} {plan.trial.dtype} {kernel.name}"
-            if key not in found:
-                found[key] = render(kernel, CUDA)
-    return found
+            if key not in results:
+                results[key] = render(kernel, CUDA)
+    return results
 
 
-def as_one_text(found: dict[str, str]) -> str:
+def as_one_text(actual: dict[str, str]) -> str:
     """Return one source: what kernels have in common once, then each under a name of its own."""
     helpers: dict[str, None] = {}
     kernels = []
-    for number, (key, source) in enumerate(found.items()):
+    for number, (key, source) in enumerate(actual.items()):
         before, head, kernel = HEAD.split(source.removeprefix(CUDA.prologue))
         helpers |= dict.fromkeys(re.split(r"(?m)^(?=static __device__)", before))
         kernels.append(f"// {key}\n{head}k{number}_{kernel}")
@@ -69,9 +69,9 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compil
 @needs_nvcc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_every_op_compiles(arch: str, tmp_path: Path) -> None:
-    found = sources(PLAIN)
-    assert len({key.split()[0] for key in found}) > 120
-    compiled(as_one_text(found), tmp_path, "--ptx", f"-arch={arch}")
+    result = sources(PLAIN)
+    assert len({key.split()[0] for key in result}) > 120
+    compiled(as_one_text(result), tmp_path, "--ptx", f"-arch={arch}")
 
 
 @needs_nvcc
@@ -87,16 +87,16 @@ def test_prims_compile_in_the_other_dtypes(arch: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_kernels_of_many_ops_assemble(arch: str, tmp_path: Path) -> None:
     """Whole programs: rows in registers, gradients, losses, updates, in four dtypes."""
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for name, case in {**FUSION, **EPILOGUES}.items():
         for kind in (dt.float32, dt.float16, dt.bfloat16, dt.float64):
             specs = [Spec(x.shape, kind if x.dtype.is_floating else x.dtype) for x in case.specs]
             for kernel in program_of(record(case.function, *specs), CUDA.target)[1].kernels():
                 source = render(kernel, CUDA)
-                found.setdefault(source, f"{name} {kind} {kernel.name}")
-    assert len(found) > 100
+                results.setdefault(source, f"{name} {kind} {kernel.name}")
+    assert len(results) > 100
     compiled(
-        as_one_text({key: source for source, key in found.items()}), tmp_path, "--cubin", f"-arch={arch}"
+        as_one_text({key: source for source, key in results.items()}), tmp_path, "--cubin", f"-arch={arch}"
     )
 
 
@@ -112,9 +112,9 @@ def test_what_is_written_in_ptx_assembles(arch: str, tmp_path: Path) -> None:
 @needs_nvcc
 def test_attention_by_programs_compiles(tmp_path: Path) -> None:
     """In the narrow dtypes; of float32 it is among all ops."""
-    found = sources((dt.float16, dt.bfloat16), ("flex_attention", "flex_attention_gradients"))
-    assert sum("tb_attention" in key for key in found) >= 6
-    compiled(as_one_text(found), tmp_path, "--ptx", "-arch=sm_90")
+    result = sources((dt.float16, dt.bfloat16), ("flex_attention", "flex_attention_gradients"))
+    assert sum("tb_attention" in key for key in result) >= 6
+    compiled(as_one_text(result), tmp_path, "--ptx", "-arch=sm_90")
 
 
 @needs_nvcc
@@ -156,9 +156,9 @@ def test_sorts_of_long_rows_compile(arch: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_masks_of_attention_compile(arch: str, tmp_path: Path) -> None:
     kinds = [(mask, dtype) for dtype in (dt.float16, dt.bfloat16) for mask in (dt.bool_, dtype)]
-    found = [masks.source(*kind, large=large) for kind in kinds for large in (False, True)]
-    assert len({name for name, _ in found}) == 8
-    compiled("".join(text for _, text in found), tmp_path, "--cubin", f"-arch={arch}")
+    results = [masks.source(*kind, large=large) for kind in kinds for large in (False, True)]
+    assert len({name for name, _ in results}) == 8
+    compiled("".join(text for _, text in results), tmp_path, "--cubin", f"-arch={arch}")
 
 
 def test_rows_that_do_not_fit_are_not_served() -> None:
@@ -172,10 +172,10 @@ def test_rows_that_do_not_fit_are_not_served() -> None:
 def test_positions_divide_in_32_bits_where_they_are_small() -> None:
     """Dividing 64 bits takes a GPU several times as long. Of five axes the outer three are walked as one."""
     shape = (2, 3, 4, 5, 6)
-    given = Node(op="input", spec=Spec(shape, dt.float32))
-    copy = Node(op="cast", inputs=(given,), attrs={"dtype": dt.float32}, spec=given.spec)
+    operand = Node(op="input", spec=Spec(shape, dt.float32))
+    copy = Node(op="cast", inputs=(operand,), attrs={"dtype": dt.float32}, spec=operand.spec)
     turned = Layout(0, shape, (1, 2, 6, 24, 120), 0, None)
-    program = lower(Graph(inputs=(given,), outputs=(copy,)), [turned], CUDA.target)
+    program = lower(Graph(inputs=(operand,), outputs=(copy,)), [turned], CUDA.target)
     (kernel,) = program.kernels()
     assert "tb_quotient(" in render(kernel, CUDA).removeprefix(CUDA.prologue)
 
@@ -199,8 +199,8 @@ def test_every_dtype_is_there() -> None:
 def test_whole_numbers_are_added_in_one_step(name: str, cast: str) -> None:
     """Their sum is the same in any order; that of others is not, or the language has no such step."""
     dtype = dt.dtype(name)
-    given = (Spec((9, 40), dtype), Spec((2000, 40), dtype), Spec((2000,), dt.int64))
-    _, program = program_of(record(lambda x, v, i: scatter(x, v, i, mode="add"), *given), CUDA.target)
+    operands = (Spec((9, 40), dtype), Spec((2000, 40), dtype), Spec((2000,), dt.int64))
+    _, program = program_of(record(lambda x, v, i: scatter(x, v, i, mode="add"), *operands), CUDA.target)
     text = "".join(render(kernel, CUDA) for kernel in program.kernels())
     assert (f"atomicAdd({cast}out + (" in text) == bool(cast)
     assert ("atomicAdd" in text) == bool(cast)

@@ -255,8 +255,8 @@ def test_sizes_that_change_at_each_call_on_a_gpu(name: str, monkeypatch: pytest.
     compiled = tb.compile(function, dynamic=True, compare_eager=False)
     for n in (5, 9, 2, 33, 64, 65, 130, 1, 17, *(33,) * 4, *(700, 701, 702, 4097), *(65,) * 4):
         x = np.random.default_rng(n).integers(-8, 8, (n, 64)).astype("f4") / 8
-        given = tb.asarray(x, device="cuda")
-        assert_alike(compiled(given), function(given), n + 64 * 8)
+        operand = tb.asarray(x, device="cuda")
+        assert_alike(compiled(operand), function(operand), n + 64 * 8)
     assert plans
     assert None not in plans
     assert len(compiled.replays) <= 2

@@ -46,11 +46,11 @@ def scale(request: pytest.FixtureRequest) -> Any:
     """A kernel that multiplies a vector by a number."""
     code = SCALE if request.param == "cuda c++" else in_triton()
     with tb.device("cuda"):
-        made = tb.kernel(
+        result = tb.kernel(
             {"cuda": code}, name="scale", tensors={"x": (tb.float32, tb.float64)}, scalars={"k": tb.float32},
-            out=lambda x, k: x, vjp=lambda g, k: (made(g, k),),
+            out=lambda x, k: x, vjp=lambda g, k: (result(g, k),),
         )  # fmt: skip
-        yield made
+        yield result
 
 
 def test_each_item_is_done(scale: Any) -> None:

@@ -30,11 +30,11 @@ WITHOUT_COUNTERS = replace(CUDA.target, workgroup_counters=0)
 NVCC = shutil.which("nvcc")
 
 
-def made(op: str, *inputs: Node, shape: tuple[int, ...], dtype: Any = dt.bfloat16, **attrs: Any) -> Node:
+def node(op: str, *inputs: Node, shape: tuple[int, ...], dtype: Any = dt.bfloat16, **attrs: Any) -> Node:
     return Node(op=op, inputs=inputs, attrs=attrs, spec=Spec(shape, dtype))
 
 
-def given(shape: tuple[int, ...], dtype: Any = dt.bfloat16) -> Node:
+def input_node(shape: tuple[int, ...], dtype: Any = dt.bfloat16) -> Node:
     return Node(op="input", spec=Spec(shape, dtype))
 
 
@@ -55,22 +55,22 @@ def sources(program: Program) -> list[str]:
 
 
 def biased(rows: int, length: int) -> tuple[Node, Node, Node]:
-    x, bias = given((rows, length)), given((length,))
-    return made("tanh", made("add", x, bias, shape=(rows, length)), shape=(rows, length)), x, bias
+    x, bias = input_node((rows, length)), input_node((length,))
+    return node("tanh", node("add", x, bias, shape=(rows, length)), shape=(rows, length)), x, bias
 
 
 def reduced(
     op: str, shape: tuple[int, ...], axis: tuple[int, ...], dtype: Any = dt.float32, of: Any = None,
     target: Target = CUDA.target,
 ) -> Program:  # fmt: skip
-    x = given(shape, of or dtype)
+    x = input_node(shape, of or dtype)
     left = tuple(n for k, n in enumerate(shape) if k not in axis)
-    return lowered(made(op, x, shape=left, dtype=dtype, axis=axis, keepdims=False), x, target=target)
+    return lowered(node(op, x, shape=left, dtype=dtype, axis=axis, keepdims=False), x, target=target)
 
 
 def test_maps_move_sixteen_bytes_at_once() -> None:
-    x = given((512, 768))
-    (text,) = sources(lowered(made("add", x, x, shape=(512, 768)), x))
+    x = input_node((512, 768))
+    (text,) = sources(lowered(node("add", x, x, shape=(512, 768)), x))
     assert text.count("tb_move<16>") == 2
 
 
@@ -95,11 +95,11 @@ def test_an_operand_from_somewhere_inside_a_block_is_read_one_by_one() -> None:
 
 def test_heads_are_concatenated_in_vectors() -> None:
     """Positions are taken apart once for all of a vector."""
-    x = given((12, 512, 64))
-    turned = made("permute_dims", x, shape=(512, 12, 64), axes=(1, 0, 2))
+    x = input_node((12, 512, 64))
+    turned = node("permute_dims", x, shape=(512, 12, 64), axes=(1, 0, 2))
     spec = Spec((512, 768), dt.bfloat16)
     joined = Node(op="reshape", inputs=(turned,), attrs={"shape": spec.shape}, spec=spec)
-    (text,) = sources(lowered(made("add", joined, joined, shape=spec.shape), x))
+    (text,) = sources(lowered(node("add", joined, joined, shape=spec.shape), x))
     before, loop = text.split("#pragma unroll")
     assert text.count("tb_move<16>") == 2
     assert "tb_modulo" in before
@@ -135,16 +135,16 @@ def test_places_in_columns_are_found_in_vectors_of_them() -> None:
 
 
 def test_a_place_and_what_is_there_are_found_in_one_walk() -> None:
-    x, y = given((2048, 1024), dt.float32), given((2048, 1024), dt.float32)
-    z = made("multiply", x, y, shape=(2048, 1024), dtype=dt.float32)
+    x, y = input_node((2048, 1024), dt.float32), input_node((2048, 1024), dt.float32)
+    z = node("multiply", x, y, shape=(2048, 1024), dtype=dt.float32)
     attrs = {"axis": (1,), "keepdims": False}
-    found = (
-        made("argmax", z, shape=(2048,), dtype=dt.int64, **attrs),
-        made("max", z, shape=(2048,), dtype=dt.float32, **attrs),
+    results = (
+        node("argmax", z, shape=(2048,), dtype=dt.int64, **attrs),
+        node("max", z, shape=(2048,), dtype=dt.float32, **attrs),
     )
     where = [packed(k, (2048, 1024)) for k in range(2)]
     library = Library(frozenset(), CUDA.types)
-    program = lower(Graph(inputs=(x, y), outputs=found), where, CUDA.target, library=library)
+    program = lower(Graph(inputs=(x, y), outputs=results), where, CUDA.target, library=library)
     assert len(program.steps) == 1
 
 
@@ -215,10 +215,10 @@ def test_pieces_of_long_rows_are_read_side_by_side() -> None:
 
 def test_rows_of_odd_products_lie_apart() -> None:
     """The call makes them so, and others read them there."""
-    x, w = given((4096, 64)), given((64, 2003))
-    y = made("matmul", x, w, shape=(4096, 2003))
-    out = made("add", y, y, shape=(4096, 2003))
-    library = Library(frozenset({"matmul"}), CUDA.types, row_stride=lambda node, given: 2008)
+    x, w = input_node((4096, 64)), input_node((64, 2003))
+    y = node("matmul", x, w, shape=(4096, 2003))
+    out = node("add", y, y, shape=(4096, 2003))
+    library = Library(frozenset({"matmul"}), CUDA.types, row_stride=lambda node, x: 2008)
     program = lowered(out, x, w, library=library)
     call, step = program.steps
     assert isinstance(call, LibraryCall)
@@ -239,10 +239,10 @@ def test_they_compile(tmp_path: Path) -> None:
             texts += sources(reduced("argmax", (2048, 1024), (axis,), dt.int64, of=of))
         texts += sources(reduced("argmin", (1 << 20,), (0,), dt.int64, of=of))
     for length in (2048, 70_001):
-        x = given((4, length), dt.bool_)
+        x = input_node((4, length), dt.bool_)
         for op, kind in (("sort", dt.bool_), ("argsort", dt.int64)):
             attrs = {"axis": 1, "descending": False, "stable": True}
-            texts += sources(lowered(made(op, x, shape=(4, length), dtype=kind, **attrs), x))
+            texts += sources(lowered(node(op, x, shape=(4, length), dtype=kind, **attrs), x))
     parts = []
     for number, text in enumerate(texts):
         head, kernel, body = re.split(r'extern "C" (__global__ void __launch_bounds__\(.*?\)\)) ', text)
@@ -257,8 +257,8 @@ def test_they_compile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("length", "launches"), [(60, 1), (2048, 1), (4096, 1), (4104, 3), (1 << 20, 3)])
 def test_booleans_are_parted_by_one_kernel_where_a_group_has_the_row(length: int, launches: int) -> None:
     """By a workgroup that reads vectors, counts them by registers, and has memory of two bytes an element."""
-    x = given((64, length), dt.bool_)
-    order = made("argsort", x, shape=(64, length), dtype=dt.int64, axis=1, descending=True, stable=True)
+    x = input_node((64, length), dt.bool_)
+    order = node("argsort", x, shape=(64, length), dtype=dt.int64, axis=1, descending=True, stable=True)
     texts = sources(lowered(order, x))
     assert len(texts) == launches
     assert "tb_move<" in texts[-1]
@@ -267,12 +267,12 @@ def test_booleans_are_parted_by_one_kernel_where_a_group_has_the_row(length: int
 
 def test_windows_are_written_out_and_not_taken_apart() -> None:
     """The places of a window are constants, and the images and channels before it one axis."""
-    x = given((32, 64, 56, 56), dt.float32)
+    x = input_node((32, 64, 56, 56), dt.float32)
     attrs = {"size": (2, 2), "stride": (2, 2), "dilation": (1, 1)}
-    cut = made("windows", x, shape=(32, 64, 28, 28, 2, 2), dtype=dt.float32, **attrs)
+    cut = node("windows", x, shape=(32, 64, 28, 28, 2, 2), dtype=dt.float32, **attrs)
     shape = (32, 64, 28, 28, 4)
     flat = Node(op="reshape", inputs=(cut,), attrs={"shape": shape}, spec=Spec(shape, dt.float32))
-    out = made("max", flat, shape=shape[:-1], dtype=dt.float32, axis=(4,), keepdims=False)
+    out = node("max", flat, shape=shape[:-1], dtype=dt.float32, axis=(4,), keepdims=False)
     (text,) = sources(lowered(out, x))
     assert text.count("#pragma unroll") == 2
     assert "tb_quotient" not in text
@@ -281,12 +281,12 @@ def test_windows_are_written_out_and_not_taken_apart() -> None:
 @pytest.mark.parametrize(("length", "count"), [(4096, 4096), (100, 7), (5000, 300)])
 @pytest.mark.parametrize("mode", ["set", "add"])
 def test_scatters_along_rows_put_no_indices_in_order(mode: str, length: int, count: int) -> None:
-    x, v = given((32, length), dt.float32), given((32, count), dt.float32)
-    i = given((32, count), dt.int64)
-    rows = made("iota", shape=(32,), dtype=dt.int64, length=32, start=0, step=1)
-    rows = made("reshape", rows, shape=(32, 1), dtype=dt.int64)
-    rows = made("broadcast_to", rows, shape=(32, count), dtype=dt.int64)
-    out = made("scatter", x, v, rows, i, shape=(32, length), dtype=dt.float32, mode=mode)
+    x, v = input_node((32, length), dt.float32), input_node((32, count), dt.float32)
+    i = input_node((32, count), dt.int64)
+    rows = node("iota", shape=(32,), dtype=dt.int64, length=32, start=0, step=1)
+    rows = node("reshape", rows, shape=(32, 1), dtype=dt.int64)
+    rows = node("broadcast_to", rows, shape=(32, count), dtype=dt.int64)
+    out = node("scatter", x, v, rows, i, shape=(32, length), dtype=dt.float32, mode=mode)
     steps = lowered(out, x, v, i).steps
     names = [step.launch.kernel.name for step in steps]  # type: ignore[union-attr]
     copied = ["tb_input"] if mode == "add" and length == 5000 else []  # rows that find no room
@@ -294,7 +294,7 @@ def test_scatters_along_rows_put_no_indices_in_order(mode: str, length: int, cou
 
 
 def test_scatters_by_other_rows_are_put_in_order() -> None:
-    x, v = given((32, 64), dt.float32), given((32, 64), dt.float32)
-    i, j = given((32, 64), dt.int64), given((32, 64), dt.int64)
-    out = made("scatter", x, v, j, i, shape=(32, 64), dtype=dt.float32, mode="add")
+    x, v = input_node((32, 64), dt.float32), input_node((32, 64), dt.float32)
+    i, j = input_node((32, 64), dt.int64), input_node((32, 64), dt.int64)
+    out = node("scatter", x, v, j, i, shape=(32, 64), dtype=dt.float32, mode="add")
     assert not any("along" in s.launch.kernel.name for s in lowered(out, x, v, i, j).steps)  # type: ignore[union-attr]

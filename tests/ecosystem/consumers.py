@@ -173,11 +173,11 @@ def calculus(d: Data) -> Any:
     from scipy import differentiate, integrate
 
     xp = d.xp
-    found = differentiate.derivative(xp.exp, d.array([0.0, 0.5]))
+    result = differentiate.derivative(xp.exp, d.array([0.0, 0.5]))
     return (
         integrate.trapezoid(d.X, axis=0),
         integrate.cumulative_trapezoid(d.X, axis=0),
-        found.df,
+        result.df,
         integrate.cubature(lambda x: xp.cos(x[:, 0]), d.array([0.0]), d.array([1.0])).estimate,
     )
 
@@ -188,10 +188,10 @@ def roots(d: Data) -> Any:
     def cubic(x: Any, c: Any) -> Any:
         return x**3 - c
 
-    found = elementwise.find_root(
+    result = elementwise.find_root(
         cubic, (d.array([0.0, 0.0]), d.array([4.0, 4.0])), args=(d.array([2.0, 27.0]),)
     )
-    return found.x
+    return result.x
 
 
 def rotations(d: Data) -> Any:
@@ -254,11 +254,11 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     with sklearn.config_context(array_api_dispatch=True):
-        found = {
+        results = {
             name: {case: compared(run, tb.device(name)) for case, run in CASES.items()}
             for name in sys.argv[1:]
         }
-    json.dump(found, sys.stdout)
+    json.dump(results, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,16 @@ def resampled(d: Data) -> Any:
     def difference(x: Any, y: Any, axis: int) -> Any:
         return mean(x, axis) - mean(y, axis)
 
-    found = stats.bootstrap(
+    result = stats.bootstrap(
         (d.y,), mean, n_resamples=200, batch=50, method="percentile", rng=np.random.default_rng(1)
     )
     test = stats.permutation_test(
         (d.y[:7], d.y[7:]), difference, vectorized=True, n_resamples=100, rng=np.random.default_rng(2)
     )
     return (
-        found.confidence_interval.low,
-        found.confidence_interval.high,
-        found.standard_error,
+        result.confidence_interval.low,
+        result.confidence_interval.high,
+        result.standard_error,
         test.statistic,
         test.pvalue,
     )
@@ -58,8 +58,8 @@ def extremes(d: Data) -> Any:
 
     c = d.array([0.5, 2.0])
     bracket = elementwise.bracket_minimum(bowl, d.array([1.0, 1.0]), args=(c,))
-    found = elementwise.find_minimum(bowl, bracket.bracket, args=(c,))
-    return found.f_x, d.xp.round(found.x * 100) / 100
+    result = elementwise.find_minimum(bowl, bracket.bracket, args=(c,))
+    return result.f_x, d.xp.round(result.x * 100) / 100
 
 
 def rigid_motions(d: Data) -> Any:
@@ -110,8 +110,8 @@ def counts(d: Data) -> Any:
 def approximated_kernels(d: Data) -> Any:
     from sklearn.kernel_approximation import Nystroem
 
-    made = Nystroem(n_components=15, gamma=0.1, random_state=0).fit(d.X).transform(d.X)
-    return made @ made.T
+    result = Nystroem(n_components=15, gamma=0.1, random_state=0).fit(d.X).transform(d.X)
+    return result @ result.T
 
 
 CASES: dict[str, Callable[[Data], Any]] = {

@@ -61,8 +61,8 @@ def frequencies(d: Data) -> Any:
 def correlations(d: Data) -> Any:
     from scipy import stats
 
-    found = stats.pearsonr(d.X[:, 0], d.y)
-    return found.statistic, found.pvalue + 1.0
+    result = stats.pearsonr(d.X[:, 0], d.y)
+    return result.statistic, result.pvalue + 1.0
 
 
 def chances(d: Data) -> Any:

@@ -59,8 +59,8 @@ def _median(name: str) -> Callable[..., Any]:
     def call(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         y, axis = (x.reshape(-1), 0) if dim is None else (x, dim)
         count = y.shape[axis] if y.ndim else 1
-        found = tb.kthvalue(y, (count + 1) // 2, axis=axis, keepdims=keepdim)
-        return found[0] if dim is None else found
+        result = tb.kthvalue(y, (count + 1) // 2, axis=axis, keepdims=keepdim)
+        return result[0] if dim is None else result
 
     return call
 
@@ -86,8 +86,8 @@ def _nanmedian(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     values = tb.nanquantile(x, 0.5, **options)
     if dim is None:
         return values
-    kept = values if keepdim or not x.ndim else tb.expand_dims(values, axis=dim)
-    same = (x == kept) | (tb.isnan(x) & tb.isnan(kept))
+    retained = values if keepdim or not x.ndim else tb.expand_dims(values, axis=dim)
+    same = (x == retained) | (tb.isnan(x) & tb.isnan(retained))
     return values, tb.argmax(same.to(tb.int8), axis=dim, keepdims=keepdim) if x.ndim else tb.asarray(0)
 
 
@@ -361,13 +361,13 @@ def trial(op: Any, sample: Any) -> None:
         [torch.from_numpy(seed.copy()) for seed in seeds],
         allow_unused=True,
     )
-    given = tb.grad(
+    actual = tb.grad(
         [b for _, b in pairs],
         [x for _, x in here.leaves],
         [tb.asarray(seed) for seed in seeds],
         allow_unused=True,
     )
-    for i, (a, b) in enumerate(zip(wanted, given, strict=True)):
+    for i, (a, b) in enumerate(zip(wanted, actual, strict=True)):
         if a is not None or b is not None:
             compare(
                 np.zeros_like(numbers(b)) if a is None else a,

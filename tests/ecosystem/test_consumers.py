@@ -29,8 +29,8 @@ def verdicts(device: str) -> dict[str, str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)[device]
-    return found
+    results: dict[str, str] = json.loads(done.stdout)[device]
+    return results
 
 
 @pytest.mark.parametrize("device", available())

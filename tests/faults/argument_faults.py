@@ -149,11 +149,11 @@ def keywords(draw: random.Random) -> None:
         try:
             function(*args, **kwargs, nonsense=1)
         except Exception as error:
-            said = str(error)
+            message = str(error)
             named = (
-                name in said or getattr(function, "__name__", name) in said
+                name in message or getattr(function, "__name__", name) in message
             )  # of which it is a second name
-            asked = isinstance(error, TypeError) and "nonsense" in said
+            asked = isinstance(error, TypeError) and "nonsense" in message
             if not asked and not (named and isinstance(error, (TypeError, tb.TensorbusError))):
                 raise AssertionError(f"{name}(*{args!r}, **{kwargs!r}, nonsense=1): {error!r}") from error
         else:

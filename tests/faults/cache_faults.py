@@ -76,7 +76,7 @@ for name in sys.argv[1:]:
     expected = (getattr(np, name)(x) * 2.5 + x).sum(1)
     for _ in range(2):
         np.testing.assert_allclose(f(tb.asarray(x, device="cpu")).numpy(), expected, rtol={_ROUNDED})
-assert NATIVE.found is not None, NATIVE.reason
+assert NATIVE.working is not None, NATIVE.reason
 """
 _FUNCTIONS: Final = ("exp", "tanh", "sin", "cos", "sqrt", "floor")
 _COMPILER: Final = shutil.which("cc")

@@ -81,13 +81,13 @@ def kernel_result(draw: random.Random) -> None:
                 arrays[1] = arrays[1][:1]  # broadcast
             x, y = (tb.asarray(a.tolist(), device=device) for a in arrays)
             before, outs = kernel.calls, []
-            said = _error(lambda x=x, y=y, outs=outs: outs.append(run(x, y)), tb.PluginError)
-            assert (said is not None) == (before < kernel.place <= kernel.calls), (op, said)
-            if said is not None:
-                assert re.search(rf"{op} on {device}.* kernel .* of SimpleNamespace returned", str(said)), (
-                    said
-                )
-                assert "must return" in str(said)
+            message = _error(lambda x=x, y=y, outs=outs: outs.append(run(x, y)), tb.PluginError)
+            assert (message is not None) == (before < kernel.place <= kernel.calls), (op, message)
+            if message is not None:
+                assert re.search(
+                    rf"{op} on {device}.* kernel .* of SimpleNamespace returned", str(message)
+                ), message
+                assert "must return" in str(message)
             else:
                 assert outs[0].numpy().shape == outs[0].shape
                 assert outs[0].numpy().dtype == np.float32
@@ -113,11 +113,11 @@ def kernel_writes(draw: random.Random) -> None:
         with faulty.device({"add": add}) as device:
             for _ in range(4):
                 x, y = (tb.asarray([draw.random()] * 3, device=device) for _ in range(2))
-                said = _error(lambda x=x, y=y: x + y, tb.PluginError)
-                assert (said is not None) == (calls == place), said
-                if said is not None:
-                    assert f"add on {device}" in str(said)
-                    assert f"of SimpleNamespace wrote into its operand {written}" in str(said)
+                message = _error(lambda x=x, y=y: x + y, tb.PluginError)
+                assert (message is not None) == (calls == place), message
+                if message is not None:
+                    assert f"add on {device}" in str(message)
+                    assert f"of SimpleNamespace wrote into its operand {written}" in str(message)
     finally:
         os.environ.pop("TENSORBUS_DEBUG")
         if setting is not None:
@@ -179,11 +179,11 @@ def executable(draw: random.Random) -> None:
                 if gradient:
                     outs[0].sum().backward()
 
-            said = _error(run, tb.DeviceError)
-            assert (said is not None) == (before < failing.place <= failing.runs), said
-            if said is not None:
-                assert f"device type {device!r} of SimpleNamespace: its executable failed" in str(said)
-                assert said.__cause__ is failing.error
+            message = _error(run, tb.DeviceError)
+            assert (message is not None) == (before < failing.place <= failing.runs), message
+            if message is not None:
+                assert f"device type {device!r} of SimpleNamespace: its executable failed" in str(message)
+                assert message.__cause__ is failing.error
             else:
                 np.testing.assert_allclose(outs[0].numpy(), np.exp(x.numpy()) * 2 + 1, ROUNDED)
         program_cache.clear()

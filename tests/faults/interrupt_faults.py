@@ -67,9 +67,9 @@ def arrive(draw: random.Random) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as run:
         for number in range(wanted):
             if (heard := _line(run)) != "ready":
-                said = _end(run)
-                assert number == 0, f"{device}: after Ctrl-C number {number - 1}: {heard!r} {said}"
-                assert "DeviceUnavailableError" in said, said
+                message = _end(run)
+                assert number == 0, f"{device}: after Ctrl-C number {number - 1}: {heard!r} {message}"
+                assert "DeviceUnavailableError" in message, message
                 return
             time.sleep(draw.uniform(0, 0.2))
             run.send_signal(signal.SIGINT)
@@ -110,5 +110,5 @@ def _end(run: subprocess.Popen[bytes]) -> str:
         run.send_signal(signal.SIGUSR1)
         time.sleep(1)
     run.kill()
-    said = run.stderr.read().decode()
-    return f"exit code {run.wait()}: {said}"
+    message = run.stderr.read().decode()
+    return f"exit code {run.wait()}: {message}"

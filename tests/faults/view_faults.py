@@ -158,12 +158,12 @@ def _refuses(window: Window, what: str) -> None:
 
 def _check(windows: list[Window], log: list[str]) -> None:
     for window in windows:
-        found = window.shown.numpy() if _of(window.shown) is tb else window.shown
+        actual = window.shown.numpy() if _of(window.shown) is tb else window.shown
         wanted = window.wanted()
-        if found.shape != wanted.shape or found.dtype != wanted.dtype or not np.array_equal(found, wanted):
+        if actual.shape != wanted.shape or actual.dtype != wanted.dtype or not np.array_equal(actual, wanted):
             steps = "\n  ".join(log)
             raise AssertionError(
-                f"{window.how} shows {found.tolist()} in place of {wanted.tolist()} after\n  {steps}"
+                f"{window.how} shows {actual.tolist()} in place of {wanted.tolist()} after\n  {steps}"
             )
 
 

@@ -22,7 +22,7 @@ needs_host = pytest.mark.skipif(
 )
 
 
-def said(program: str, **changes: str) -> list[str]:
+def printed(program: str, **changes: str) -> list[str]:
     """Return the lines that a program prints whose default device is metal, on the host."""
     path = os.pathsep.join([_SUITE, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "TENSORBUS_METAL_HOST": "1", "PYTHONPATH": path, **changes}

@@ -41,12 +41,12 @@ def run(plan: Planned) -> tuple[list[Array], Array]:
         kind = np.dtype(np.int64) if dtype is INDEX else native(dtype)
         buffers[slot] = np.frombuffer(b"\x5a" * (size * kind.itemsize), kind).copy()
 
-    def value(given: Any) -> Any:
-        if not isinstance(given, RuntimeArg):
-            return given
-        if given.what == "scalar":
-            return fit(operands[given.operand], plan.graph.inputs[given.operand].spec.dtype)
-        return 1 if given.what == "code" else given.plus
+    def value(x: Any) -> Any:
+        if not isinstance(x, RuntimeArg):
+            return x
+        if x.what == "scalar":
+            return fit(operands[x.operand], plan.graph.inputs[x.operand].spec.dtype)
+        return 1 if x.what == "code" else x.plus
 
     for step in program.steps:
         kernel = step.launch.kernel

@@ -33,12 +33,12 @@ def metal_kernel(
         *(f"const device uchar *{n}" for n in input_names),
         *(f"device uchar *{n}" for n in output_names),
     ]
-    given = ", ".join([*(f"(uchar *)b[{k}]" for k in range(len(names))), "at"])
+    operand = ", ".join([*(f"(uchar *)b[{k}]" for k in range(len(names))), "at"])
     order = "groups" if "threadgroup_barrier" in source else "items"
     text = (
         f"{header}\nkernel void custom_{name}({', '.join([*heads, *_AT])}) {{\n{source}\n}}\n"
         'extern "C" void entry(void *const *b, const uint *grid, const uint *group) {\n'
-        f"  tb_{order}(grid, group, [=](uint3 at) {{ custom_{name}({given}); }});\n}}\n"
+        f"  tb_{order}(grid, group, [=](uint3 at) {{ custom_{name}({operand}); }});\n}}\n"
     )
 
     def call(
@@ -56,13 +56,13 @@ def metal_kernel(
         assert len(inputs) == len(input_names)
         assert all(x.dtype == mx.uint8 and x.size >= 8 for x in inputs), "shorter ones are constant"
         shapes = zip(output_shapes, output_dtypes, strict=True)
-        made = [mx.full(shape, init_value, dtype) for shape, dtype in shapes]
-        mx.eval(*inputs, *made)
-        held = [np.asarray(memoryview(x)) for x in (*inputs, *made)]
+        results = [mx.full(shape, init_value, dtype) for shape, dtype in shapes]
+        mx.eval(*inputs, *results)
+        held = [np.asarray(memoryview(x)) for x in (*inputs, *results)]
         addresses = (ctypes.c_void_p * len(held))(*(h.ctypes.data for h in held))
         sizes = ctypes.c_uint32 * 3
         shim()._library(text).entry(addresses, sizes(*grid), sizes(*map(min, threadgroup, grid)))
-        return made
+        return results
 
     return call
 

@@ -59,6 +59,6 @@ def test_products_and_sums_are_not_fused_on_a_mac() -> None:
     """Metal fuses them unless the source says otherwise, whatever mathematics MLX asks for."""
     plan = next(iter(planned(MSL, ["add"], [dt.float32])))
     header, _ = framed(plan.program.steps[0].launch.kernel, MSL)
-    before, said, _ = header.partition("#pragma METAL fp contract(off)\n")
-    assert said
+    before, message, _ = header.partition("#pragma METAL fp contract(off)\n")
+    assert message
     assert "{" not in before

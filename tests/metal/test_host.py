@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metal_host import needs_host, said
+from metal_host import needs_host, printed
 
 pytestmark = [needs_host, pytest.mark.full]
 
@@ -17,7 +17,7 @@ y.backward()
 print(y.item(), x.grad.tolist(), x.device)
 print(tb.sort(tb.asarray([3, 1, 2])).tolist(), tb.asarray([0.5], dtype=tb.bfloat16).exp().tolist())
 """
-    assert said(program) == ["58.0 [[7.0, 11.0], [9.0, 13.0]] metal:0", "[1, 2, 3] [1.6484375]"]
+    assert printed(program) == ["58.0 [[7.0, 11.0], [9.0, 13.0]] metal:0", "[1, 2, 3] [1.6484375]"]
 
 
 def test_products_take_views() -> None:
@@ -25,7 +25,7 @@ def test_products_take_views() -> None:
 x = tb.arange(12.0, dtype=tb.float32).reshape((3, 4))
 print((tb.flip(x.T)[1:] @ x[:, ::2]).tolist())
 """
-    assert said(program) == [str(by_hand())]
+    assert printed(program) == [str(by_hand())]
 
 
 def by_hand() -> list[list[float]]:
@@ -48,4 +48,4 @@ for call in (
         print(type(error).__name__)
 print(tb.arange(3)[tb.asarray([2])].tolist())
 """
-    assert said(program) == ["UnsupportedDtypeError", "IndexingError", "OutOfMemoryError", "[2]"]
+    assert printed(program) == ["UnsupportedDtypeError", "IndexingError", "OutOfMemoryError", "[2]"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metal_host import needs_host, said
+from metal_host import needs_host, printed
 
 pytestmark = [needs_host, pytest.mark.full]
 HEAD = """
@@ -49,7 +49,7 @@ for dtype in (tb.float32, tb.float16, tb.bfloat16):
     found["causal, longer keys"] = apart(attend, d(1, 2, 3, 8), d(1, 2, 6, 8), d(1, 2, 6, 8), is_causal=True)
     print([name for name, off in found.items() if not off < limit])
 """
-    assert said(HEAD + program) == ["[]"] * 3
+    assert printed(HEAD + program) == ["[]"] * 3
 
 
 def test_convolutions_are_near_those_of_the_cpu() -> None:
@@ -65,7 +65,7 @@ for rank in (1, 2, 3):
         off.append(apart(back, x, drawn(6, 4, *(3, 3, 3)[:rank]), **more))
 print(len(off), max(off) < gamma(ROUNDINGS, tb.float32))
 """
-    assert said(HEAD + program) == ["24 True"]
+    assert printed(HEAD + program) == ["24 True"]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ print(len(off), max(off) < gamma(ROUNDINGS, tb.float32))
     ],
 )
 def test_which_kernel_serves_a_call(call: str, wanted: str) -> None:
-    assert said(f"{HEAD}\nprint(kernel({call}))")[-1] == wanted
+    assert printed(f"{HEAD}\nprint(kernel({call}))")[-1] == wanted
 
 
 def test_a_compiled_program_calls_them_and_gives_the_same() -> None:
@@ -106,4 +106,4 @@ for mask in (None, tb.asarray([[True, False, True, True, False]] * 5)):
     steps = plugins.backend("metal").lowering().compile(order).stages()["loops"]
     print([op for op in ("conv", "scaled_dot_product_attention") if f"call {op}" in steps])
 """
-    assert said(HEAD + program) == ["['conv', 'scaled_dot_product_attention']", "['conv']"]
+    assert printed(HEAD + program) == ["['conv', 'scaled_dot_product_attention']", "['conv']"]

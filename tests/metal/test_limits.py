@@ -18,7 +18,7 @@ from tensorbus.lowering.program.program import Program, steps_of
 from tensorbus_metal.dialect import MOST_BUFFERS
 from tensorbus_metal.host_shim import shim, within_language
 
-from metal_host import needs_compiler, needs_host, said
+from metal_host import needs_compiler, needs_host, printed
 from metal_programs import MSL
 
 pytestmark = [needs_compiler, needs_host, pytest.mark.full]
@@ -75,7 +75,7 @@ def test_what_it_has_does(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("threadgroup float part[4]; out[at.x] = x[at.x];", "threadgroup memory"),
         ("const TB_x *p = x + at.x; out[at.x] = *p;", "'const TB_x *' does not say where it points"),
@@ -83,12 +83,12 @@ def test_what_it_has_does(statement: str) -> None:
         ("float y = x[at.x]; float &z = y; out[at.x] = z;", "'float &' does not say where it points"),
     ],
 )
-def test_memory_that_metal_does_not_take_is_refused(statement: str, said: str) -> None:
+def test_memory_that_metal_does_not_take_is_refused(statement: str, message: str) -> None:
     """C++ has one kind of memory."""
     source, kernel = source_of(statement)
     with pytest.raises(DeviceError, match="does not compile on Metal") as caught:
         within_language(kernel.name, source)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_groups_share_no_more_memory_than_metal_has() -> None:
             for item in program.steps for s in steps_of(item)
         ]  # fmt: skip
 
-    found = shared(program_of(equal, fused.spec(64, 4096, dtype=dt.int64)))
-    assert 0 < max(found) <= SHARED
+    result = shared(program_of(equal, fused.spec(64, 4096, dtype=dt.int64)))
+    assert 0 < max(result) <= SHARED
 
 
 def test_sources_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +160,13 @@ def test_sources_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
     from tensorbus_metal.compiler import MetalCompiler
 
     names: list[str] = []
-    monkeypatch.setattr(mx.fast, "metal_kernel", lambda **given: names.append(given["name"]) or given)
+    monkeypatch.setattr(mx.fast, "metal_kernel", lambda **x: names.append(x["name"]) or x)
     compiler = MetalCompiler(None)  # type: ignore[arg-type]
     for statement in ("out[at.x] = x[at.x];", "out[at.x] = x[at.x] + 1;"):
         source, kernel = source_of(statement)
         launch = type("Launch", (), {"kernel": kernel})()
-        for made in ((False, True), (False, False), (False, True)):
-            compiler._kernel(source, launch, made)
+        for value in ((False, True), (False, False), (False, True)):
+            compiler._kernel(source, launch, value)
     assert len(names) == len(set(names)) == 4
     assert all(name.startswith("own_") and name.isidentifier() for name in names)
 
@@ -179,4 +179,4 @@ for function in (
 ):
     print(bool(tb.all(tb.compile(function)(*xs) == function(*xs))))
 """
-    assert said(program) == ["True"] * 3
+    assert printed(program) == ["True"] * 3

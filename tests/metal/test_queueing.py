@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tensorbus.errors import DeviceError
 
-from metal_host import needs_host, said
+from metal_host import needs_host, printed
 
 pytestmark = [needs_host, pytest.mark.full]
 HERE = str(Path(__file__).parent)
@@ -51,7 +51,7 @@ print("right")
 
 @pytest.mark.parametrize("before", [SHORT_QUEUES, QUEUED + SHORT_QUEUES], ids=["at once", "queued"])
 def test_values_are_right(before: str) -> None:
-    assert said(before + PROGRAM) == ["right"]
+    assert printed(before + PROGRAM) == ["right"]
 
 
 def test_nothing_still_reads_what_is_written_over() -> None:
@@ -70,7 +70,7 @@ reads = y._value.buffer.array
 tb.scatter_add(x, 0, tb.asarray([1]), tb.ones(1))
 print(id(reads) in waited)
 """
-    assert said(QUEUED + program) == ["True"]
+    assert printed(QUEUED + program) == ["True"]
 
 
 def test_a_bad_index_is_told() -> None:
@@ -80,7 +80,7 @@ try:
 except tb.IndexingError as error:
     print("index 5 is out of range" in str(error))
 """
-    assert said(QUEUED + program) == ["True"]
+    assert printed(QUEUED + program) == ["True"]
 
 
 def test_axes_that_mlx_does_not_have_are_refused() -> None:

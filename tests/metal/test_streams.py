@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metal_host import needs_host, said
+from metal_host import needs_host, printed
 
 pytestmark = [needs_host, pytest.mark.full]
 
@@ -41,7 +41,7 @@ with tb.stream(side):
 tb.Device("metal").synchronize()
 print(made[0][5, 5].item(), side)
 """
-    assert said(program) == ["True True True", "4096.0 <Stream of metal:0>"]
+    assert printed(program) == ["True True True", "4096.0 <Stream of metal:0>"]
 
 
 def test_a_bad_index_is_told_by_whoever_waits() -> None:
@@ -56,7 +56,7 @@ for wait in (side.synchronize, tb.Device("metal").synchronize, lambda: tb.Event(
         print("index 5 is out of range" in str(error))
     wait()
 """
-    assert said(program) == ["True"] * 3
+    assert printed(program) == ["True"] * 3
 
 
 def test_memory_is_counted_and_given_back() -> None:
@@ -75,7 +75,7 @@ print(after.allocated == start, after.peak == start, after.reserved > 0)
 tb.empty_cache(device)
 print(device.memory_stats().reserved)
 """
-    assert said(program) == ["True True device", "True", "True True True", "0"]
+    assert printed(program) == ["True True device", "True", "True True True", "0"]
 
 
 def test_what_metal_lacks_is_refused_by_name() -> None:
@@ -96,4 +96,4 @@ for dtype in (tb.float64, tb.complex128, tb.float8_e4m3fn):
 print({str(d).rpartition(".")[2] for d in tb.Device("metal").properties.dtypes}
       == set(tb.plugins.backend("metal").manifest.dtypes))
 """
-    assert said(program) == ["True"]
+    assert printed(program) == ["True"]

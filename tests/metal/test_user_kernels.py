@@ -14,7 +14,7 @@ from tensorbus.kernels.user_source import launch_of, source_head
 from tensorbus_metal.host_shim import SHIM, packed, shim
 from tensorbus_metal.mlx_kernel_wrapper import called
 
-from metal_host import COMPILER, needs_compiler, needs_host, said
+from metal_host import COMPILER, needs_compiler, needs_host, printed
 from metal_programs import MSL
 
 pytestmark = needs_compiler
@@ -94,7 +94,7 @@ except tb.DeviceError as error:
 @needs_host
 @pytest.mark.full
 def test_the_device_runs_them_on_the_host() -> None:
-    assert said(PROGRAM) == [
+    assert printed(PROGRAM) == [
         "[[2.0, 4.0], [6.0, 8.0]] [[3.0, 9.0], [6.0, 12.0]] (0, 2)",
         "[26.0, 38.0]",
         "[[1.0, 2.0], [3.0, 4.0]]",

@@ -54,23 +54,23 @@ class Bench:
         common = next((v.dtype for v in values if isinstance(v, StridedArray)), dt.float32)
         dtypes = dtypes or tuple(v.dtype if isinstance(v, StridedArray) else common for v in values)
         shapes = tuple(v.shape if isinstance(v, StridedArray) else () for v in values)
-        found = ops[op]
+        result = ops[op]
         specs = tuple(Spec(s, d) for s, d in zip(shapes, dtypes, strict=True))
-        given = found.normalize(specs, **attrs) if found.normalize else attrs
-        out = found.infer(specs, **given)
-        free = found.family in ("elementwise", "cast")
+        operand = result.normalize(specs, **attrs) if result.normalize else attrs
+        out = result.infer(specs, **operand)
+        free = result.family in ("elementwise", "cast")
         call = Call(
-            op=op, dtypes=dtypes, shapes=None if free else shapes, attrs=given, out_dtype=out.dtype,
+            op=op, dtypes=dtypes, shapes=None if free else shapes, attrs=operand, out_dtype=out.dtype,
             out_shape=None if free else out.shape, index=self.index,
         )  # fmt: skip
         kernel: Any = self.kernels[op]
         if callable(kernel):
-            return lambda *v: kernel(*v, **given)
+            return lambda *v: kernel(*v, **operand)
         if kernel.prepare is None:
-            return lambda *v: kernel.function(*v, **given)
+            return lambda *v: kernel.function(*v, **operand)
         return kernel.prepare(call)
 
     def run(self, op: str, *values: Any, dtypes: tuple[dt.DType, ...] | None = None, **attrs: Any) -> Any:
         """Run an op on arrays or values; return a NumPy array."""
-        given = tuple(self.put(v) if isinstance(v, np.ndarray | np.generic) else v for v in values)
-        return self.get(self.prepare(op, given, dtypes, **attrs)(*given))
+        operand = tuple(self.put(v) if isinstance(v, np.ndarray | np.generic) else v for v in values)
+        return self.get(self.prepare(op, operand, dtypes, **attrs)(*operand))

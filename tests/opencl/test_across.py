@@ -25,17 +25,17 @@ SHAPES = [(1, 32), (3, 47), (9, 40), (100, 33), (65, 1030), (2500, 65), (3, 4000
 def test_down_columns(bench: Bench, shape: tuple[int, ...], axis: tuple[int, ...], name: str) -> None:
     x = RNG.normal(size=shape).astype(name)
     value = bench.put(x)
-    given: dict[str, Any] = {"axis": axis, "keepdims": False}
+    attrs: dict[str, Any] = {"axis": axis, "keepdims": False}
     wide = "float64" if name == "float64" else "float32"
     total, count = x.astype("f8").sum(axis), x.size // x.sum(axis).size
     bound = 2 * of_sum(x, axis, wide)
-    assert_within(bench.run("sum", value, **given), total, bound + stored(total, name) * (name == "float16"))
-    np.testing.assert_array_equal(bench.run("max", value, **given), x.max(axis))
-    np.testing.assert_array_equal(bench.run("min", value, **given), x.min(axis))
+    assert_within(bench.run("sum", value, **attrs), total, bound + stored(total, name) * (name == "float16"))
+    np.testing.assert_array_equal(bench.run("max", value, **attrs), x.max(axis))
+    np.testing.assert_array_equal(bench.run("min", value, **attrs), x.min(axis))
     near = bench.put((1 + x / 1000).astype(name))
     wanted = (1 + x / 1000).astype(name).astype("f8").prod(axis)
     bound = 2 * gamma(count, wide) * wanted + 2 * stored(wanted, name) * (name == "float16")
-    assert_within(bench.run("prod", near, **given), wanted, bound)
+    assert_within(bench.run("prod", near, **attrs), wanted, bound)
 
 
 def test_a_nan_stays_in_its_column(bench: Bench) -> None:

@@ -71,7 +71,7 @@ def test_each_op_is_rounded_as_a_store_would() -> None:
     x = np.array(EDGES, "f4")
     x = np.concatenate([x, -x, np.random.default_rng(0).normal(size=2000).astype("f4") * 1e-4])
     rows = np.concatenate([x[:, None], np.zeros((len(x), 63), "f4")], axis=1)
-    given = tb.asarray(rows, device="opencl")
+    operand = tb.asarray(rows, device="opencl")
 
     @tb.compile
     def rounded(x: Any) -> Any:
@@ -80,4 +80,4 @@ def test_each_op_is_rounded_as_a_store_would() -> None:
     with np.errstate(over="ignore"):
         wanted = x.astype("f2").astype("f4")
     for _ in range(3):
-        np.testing.assert_array_equal(rounded(given).numpy(), wanted)
+        np.testing.assert_array_equal(rounded(operand).numpy(), wanted)

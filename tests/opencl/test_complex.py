@@ -65,15 +65,15 @@ SPECIAL: dict[str, list[tuple[complex, complex]]] = {
 @pytest.mark.parametrize("name", DTYPES)
 @pytest.mark.parametrize("op", SPECIAL)
 def test_special_cases(op: str, name: str) -> None:
-    given, wanted = (np.array(part) for part in zip(*SPECIAL[op], strict=True))
-    got = getattr(tb, op)(tb.asarray(given, dtype=name, device="opencl")).numpy()
-    for found, exact in ((got.real, np.abs(wanted.real)), (got.imag, np.abs(wanted.imag))):
+    operands, wanted = (np.array(part) for part in zip(*SPECIAL[op], strict=True))
+    got = getattr(tb, op)(tb.asarray(operands, dtype=name, device="opencl")).numpy()
+    for actual, exact in ((got.real, np.abs(wanted.real)), (got.imag, np.abs(wanted.imag))):
         size = np.where(np.isfinite(exact), exact, 0)
-        assert_within(np.abs(found), exact, gamma(2, name) * size, f"{given}")
-    decided = np.isfinite(given) & ~np.isnan(wanted)
+        assert_within(np.abs(actual), exact, gamma(2, name) * size, f"{operands}")
+    decided = np.isfinite(operands) & ~np.isnan(wanted)
     np.testing.assert_array_equal(np.signbit(got.imag)[decided], np.signbit(wanted.imag)[decided])
     # The functions commute with conjugation, which fixes the sides of their cuts.
-    mirrored = getattr(tb, op)(tb.asarray(given.conj()[decided], dtype=name, device="opencl")).numpy()
+    mirrored = getattr(tb, op)(tb.asarray(operands.conj()[decided], dtype=name, device="opencl")).numpy()
     np.testing.assert_array_equal(mirrored, got.conj()[decided])
 
 
@@ -121,8 +121,8 @@ def test_what_moves_adds_and_chooses(name: str) -> None:
 @pytest.mark.parametrize("name", DTYPES)
 def test_products_by_constants_with_a_part_of_zero(name: str) -> None:
     values = (1.0, -2.0, 0.0, -0.0, inf, nan)
-    given = np.array([complex(a, b) for a in values for b in values], name)
-    x = tb.asarray(given, device="opencl")
+    array = np.array([complex(a, b) for a in values for b in values], name)
+    x = tb.asarray(array, device="opencl")
     factors = [complex(inf, 0), complex(2, 0), complex(0, -inf), 0j, complex(-0.0, -0.0), 1j]
     for operand in (tb.real(x), x):
         for got, factor in zip(tb.compile(lambda x: [x * c for c in factors])(operand), factors, strict=True):

@@ -41,8 +41,8 @@ CASES: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_they_are_what_eager_makes(name: str, rows: int, columns: int) -> None:
     x, w = (RNG.normal(size=s).astype("f4") for s in ((rows, 65), (65, columns)))
-    given = [tb.asarray(a, device="opencl") for a in (x, w)]
-    ours, right = tb.compile(CASES[name], fullgraph=True)(*given), CASES[name](*given)
+    operands = [tb.asarray(a, device="opencl") for a in (x, w)]
+    ours, right = tb.compile(CASES[name], fullgraph=True)(*operands), CASES[name](*operands)
     for a, b in zip(*((v if isinstance(v, tuple) else (v,)) for v in (ours, right)), strict=True):
         narrow = a.dtype is tb.bfloat16
         a, b = (v.to("float32").numpy() for v in (a, b))

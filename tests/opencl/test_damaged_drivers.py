@@ -58,7 +58,7 @@ def test_a_damaged_cache_of_pyopencl_is_left_alone(tmp_path: Path) -> None:
     assert run() == ("[2.0, 2.0, 2.0]\n", "")
     (file,) = (tmp_path / "pytools").glob("*.sqlite")
     file.write_bytes(b"SQLite format 3\0" + b"?" * 1000)
-    told = run()
-    assert told[0] == "[2.0, 2.0, 2.0]\n"
-    assert "Remove the folder pytools" in told[1]
-    assert "Traceback" not in told[1]
+    message = run()
+    assert message[0] == "[2.0, 2.0, 2.0]\n"
+    assert "Remove the folder pytools" in message[1]
+    assert "Traceback" not in message[1]

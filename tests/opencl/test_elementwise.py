@@ -150,8 +150,8 @@ def test_integer_power_and_shifts(bench: Bench, name: str) -> None:
 def test_bitwise(bench: Bench, op: str, name: str) -> None:
     x = np.array([True, False, True, False]) if name == "bool" else values(name)
     y = np.roll(x, 1)
-    given = (x,) if op == "bitwise_invert" else (x, y)
-    np.testing.assert_array_equal(bench.run(op, *given), getattr(np, op)(*given))
+    operand = (x,) if op == "bitwise_invert" else (x, y)
+    np.testing.assert_array_equal(bench.run(op, *operand), getattr(np, op)(*operand))
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_bitwise(bench: Bench, op: str, name: str) -> None:
 )
 def test_bool(bench: Bench, op: str) -> None:
     x, y = np.array([True, True, False, False]), np.array([True, False, True, False])
-    given = (x,) if op == "logical_not" else (x, y)
-    np.testing.assert_array_equal(bench.run(op, *given), getattr(np, op)(*given))
+    operand = (x,) if op == "logical_not" else (x, y)
+    np.testing.assert_array_equal(bench.run(op, *operand), getattr(np, op)(*operand))
 
 
 @pytest.mark.parametrize("name", ["float32", "float64"])

@@ -11,7 +11,7 @@ from tensorbus.kernels import dlpack_capsule as dlpack
 from tensorbus_opencl import dlpack as exchange
 
 
-def made() -> tb.Tensor:
+def numbers() -> tb.Tensor:
     return tb.arange(8.0, device="opencl") + 1
 
 
@@ -25,7 +25,7 @@ def test_numpy_says_that_it_reads_no_memory_of_opencl(capfd: pytest.CaptureFixtu
 
 def test_a_capsule_that_nobody_took_is_let_go_with_the_next() -> None:
     before = dlpack.held()
-    x = made()
+    x = numbers()
     for _ in range(5):
         x.__dlpack__(max_version=(1, 1))
     assert dlpack.held() <= before + 1
@@ -42,17 +42,17 @@ def test_a_capsule_that_somebody_holds_can_be_read_later() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return (exchange.OPENCL, 0)
 
-    x = made()
-    kept = Producer(x.__dlpack__(max_version=(1, 1)))
+    x = numbers()
+    retained = Producer(x.__dlpack__(max_version=(1, 1)))
     for _ in range(3):
         tb.ones(4, device="opencl").__dlpack__()
     del x
     gc.collect()
-    assert tb.from_dlpack(kept).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    assert tb.from_dlpack(retained).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 
 
 def test_a_reader_that_is_done_lets_go() -> None:
-    x = made()
+    x = numbers()
     before = dlpack.held()
     y = tb.from_dlpack(x)
     del x

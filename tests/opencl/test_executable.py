@@ -23,7 +23,7 @@ from error_bounds import assert_within, gamma, of_sum
 RNG = np.random.default_rng(5)
 
 
-def given(k: int, *shape: int, dtype: DType = dt.float32, **attrs: Any) -> Node:
+def input_node(k: int, *shape: int, dtype: DType = dt.float32, **attrs: Any) -> Node:
     return Node(op="input", attrs={"index": k, **attrs}, spec=Spec(shape, dtype))
 
 
@@ -56,7 +56,7 @@ def got(value: Any, dtype: DType = dt.float32) -> Any:
 
 
 def test_results_are_those_of_numpy() -> None:
-    x, y = given(0, 7, 5), given(1, 5)
+    x, y = input_node(0, 7, 5), input_node(1, 5)
     inner = apply("multiply", apply("add", x, y), y)
     program = compiled((x, y), inner, apply("sum", inner, axis=(1,), keepdims=False), x)
     a, b = floats(7, 5), floats(5)
@@ -75,7 +75,7 @@ def test_results_are_those_of_numpy() -> None:
 def test_inputs_come_in_any_layout(view: Any) -> None:
     whole = tb.asarray(floats(6, 6), device="opencl")
     x = view(whole)
-    node = given(0, *x.shape)
+    node = input_node(0, *x.shape)
     program = compiled((node,), apply("add", node, number(1.0)), apply("permute_dims", node, axes=(1, 0)))
     more, turned = program([x._value])
     np.testing.assert_array_equal(got(more), x.numpy() + 1)
@@ -85,7 +85,7 @@ def test_inputs_come_in_any_layout(view: Any) -> None:
 
 
 def test_numbers_come_anew_with_each_run() -> None:
-    x, s = given(0, 5), given(1, scalar=True)
+    x, s = input_node(0, 5), input_node(1, scalar=True)
     program = compiled((x, s), apply("multiply", x, s))
     a = floats(5)
     for value in (0.5, 3, -2.25):
@@ -93,7 +93,7 @@ def test_numbers_come_anew_with_each_run() -> None:
 
 
 def test_kernels_of_the_host_stand_between_generated_ones() -> None:
-    x = given(0, 4, 4)
+    x = input_node(0, 4, 4)
     inner = apply("inv", apply("add", x, number(1.0)))
     program = compiled((x,), apply("multiply", inner, number(2.0)), inner)
     a = floats(4, 4) + 4 * np.eye(4, dtype="f4")
@@ -105,7 +105,7 @@ def test_kernels_of_the_host_stand_between_generated_ones() -> None:
 
 
 def test_a_bad_index_is_reported_when_it_is_waited_for() -> None:
-    rows, at = given(0, 50, 4), given(1, 6, dtype=dt.int64)
+    rows, at = input_node(0, 50, 4), input_node(1, 6, dtype=dt.int64)
     program = compiled((rows, at), apply("gather", rows, at))
     a = floats(50, 4)
     (out,) = program([put(a), put(np.array([0, 1, 2, 3, 50, 4]))])
@@ -117,7 +117,7 @@ def test_a_bad_index_is_reported_when_it_is_waited_for() -> None:
 
 def test_the_kernels_of_a_program_are_kept_on_disk(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORBUS_CACHE_DIR", str(tmp_path))
-    x = given(0, 3, 5)
+    x = input_node(0, 3, 5)
     names = ("exp", "tanh", "sqrt")
     outputs = [apply("sum", apply(n, x), axis=(1,), keepdims=False) for n in names]
     compiler = plugins.backend("opencl").runtime.compiler  # type: ignore[attr-defined]

@@ -36,9 +36,9 @@ def quiet() -> Any:
         yield
 
 
-def holds(found: Any, a: Any, b: Any) -> None:
+def holds(actual: Any, a: Any, b: Any) -> None:
     """Hold a product of matrices of float32 against that in float64."""
-    assert_within(found, a.astype("f8") @ b.astype("f8"), of_product(a, b, "float32"))
+    assert_within(actual, a.astype("f8") @ b.astype("f8"), of_product(a, b, "float32"))
 
 
 def some(shape: tuple[int, ...], name: str) -> Any:
@@ -100,9 +100,9 @@ def test_nan_is_an_extreme(bench: Bench, shape: tuple[int, ...]) -> None:
     x[..., 3] = np.inf
     axis = len(shape) - 1
     for op in ("max", "min", "argmax", "argmin"):
-        given = axis if op.startswith("arg") else (axis,)
+        operand = axis if op.startswith("arg") else (axis,)
         np.testing.assert_array_equal(
-            bench.run(op, x, axis=given, keepdims=False), REDUCTIONS[op](x, axis=axis)
+            bench.run(op, x, axis=operand, keepdims=False), REDUCTIONS[op](x, axis=axis)
         )
 
 
@@ -246,8 +246,8 @@ def test_windows(bench: Bench) -> None:
     wanted = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))[:, :, ::2, :, :, ::2]
     np.testing.assert_array_equal(got, wanted)
     value = bench.prepare("windows", (v,), size=(3, 2), stride=(2, 1), dilation=(1, 2))(v)
-    found = bench.run("sum", value, axis=(4, 5), keepdims=False)
-    assert_within(found, wanted.astype("f8").sum((4, 5)), of_sum(wanted, (4, 5), "float32"))
+    actual = bench.run("sum", value, axis=(4, 5), keepdims=False)
+    assert_within(actual, wanted.astype("f8").sum((4, 5)), of_sum(wanted, (4, 5), "float32"))
     np.testing.assert_array_equal(bench.run("max", value, axis=(4, 5), keepdims=False), wanted.max((4, 5)))
 
 
@@ -259,9 +259,9 @@ def test_gather_and_scatter(bench: Bench, name: str) -> None:
     i, j = RNG.integers(0, 6, (4, 7)), RNG.integers(0, 5, (4, 7))
     np.testing.assert_array_equal(bench.run("gather", v, bench.put(i)), x[i])
     np.testing.assert_array_equal(bench.run("gather", v, bench.put(i), bench.put(j)), x[i, j])
-    for given, index in (((i,), (i,)), ((i, j), (i, j))):
+    for actual, index in (((i,), (i,)), ((i, j), (i, j))):
         box = some(x[index].shape, name)
-        indices = [bench.put(k) for k in given]
+        indices = [bench.put(k) for k in actual]
         wanted = x.copy()
         for place in np.ndindex(4, 7):
             wanted[tuple(k[place] for k in index)] = box[place]

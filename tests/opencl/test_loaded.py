@@ -41,8 +41,8 @@ def _calls(bench: Bench, rank: int) -> list[tuple[Any, Any, Any]]:
     """Return for each op what runs it, an operand and the results' bytes."""
     x = RNG.random((3,) * rank, "f4") + 1
     value = bench.put(x)
-    made = [bench.prepare(op, (value, value)) for op in OPS]
-    return [(run, value, bench.get(run(value, value)).tobytes()) for run in made]
+    results = [bench.prepare(op, (value, value)) for op in OPS]
+    return [(run, value, bench.get(run(value, value)).tobytes()) for run in results]
 
 
 RNG = np.random.default_rng(0)

@@ -103,9 +103,9 @@ def test_a_run_queues_its_kernels_and_waits_for_nothing(mode: str, monkeypatch: 
     launches, waits = [], []
     enqueue = cl.enqueue_nd_range_kernel
 
-    def queued(*given: Any, **named: Any) -> Any:
-        launches.append(given)
-        return enqueue(*given, **named)
+    def queued(*args: Any, **named: Any) -> Any:
+        launches.append(args)
+        return enqueue(*args, **named)
 
     monkeypatch.setattr(cl, "enqueue_nd_range_kernel", queued)
     model = tb.nn.Sequential(tb.nn.Linear(16, 32), tb.nn.GELU(), tb.nn.Linear(32, 4)).to(OPENCL)
@@ -124,10 +124,10 @@ def test_a_run_queues_its_kernels_and_waits_for_nothing(mode: str, monkeypatch: 
         step(x, y)
     (program,) = executables._programs.values()
     for name in WAITS:
-        monkeypatch.setattr(cl, name, lambda *given, name=name, **named: waits.append(name))
+        monkeypatch.setattr(cl, name, lambda *args, name=name, **named: waits.append(name))
     for name in ("finish", "flush"):
-        found = type(plugins.backend(OPENCL).runtime.units[0].queue())  # type: ignore[attr-defined]
-        monkeypatch.setattr(found, name, lambda self, name=name: waits.append(name))
+        result = type(plugins.backend(OPENCL).runtime.units[0].queue())  # type: ignore[attr-defined]
+        monkeypatch.setattr(result, name, lambda self, name=name: waits.append(name))
     launches.clear()
     step(x, y)
     monkeypatch.undo()
@@ -140,13 +140,13 @@ def test_each_step_has_a_time_and_a_text() -> None:
     compiled = tb.compile(lambda x: tb.cumulative_sum(tb.softmax(x, axis=-1), axis=0))
     compiled(x)
     (program,) = executables._programs.values()
-    made: Any = program.executable
-    times = made.times([x._value])
-    assert list(times) == [part.name for part in made.parts()]
+    executable: Any = program.executable
+    times = executable.times([x._value])
+    assert list(times) == [part.name for part in executable.parts()]
     assert all(seconds > 0 for seconds in times.values())
-    assert all(part.loops and "__kernel" in part.code and part.ops for part in made.parts())
+    assert all(part.loops and "__kernel" in part.code and part.ops for part in executable.parts())
     turned = tb.permute_dims(tb.rand(50, 60, device=OPENCL), (1, 0))
-    assert list(made.times([turned._value])) == list(times)
+    assert list(executable.times([turned._value])) == list(times)
 
 
 def scaled(x: Any, factor: Any, rows: Any) -> Any:
@@ -163,18 +163,18 @@ def test_a_replay_takes_new_values_numbers_and_queues() -> None:
         if stream is not None:
             tb.device(OPENCL).synchronize()
             with tb.stream(stream):
-                found = replayed(x, 2.0, rows)
+                result = replayed(x, 2.0, rows)
             stream.synchronize()
         else:
-            found = replayed(x, 2.0, rows)
-        assert_alike(found, scaled(x, 2.0, rows), 40 + 8)
+            result = replayed(x, 2.0, rows)
+        assert_alike(result, scaled(x, 2.0, rows), 40 + 8)
 
 
 def test_results_of_a_replay_stay_what_they_are() -> None:
     doubled = tb.compile(lambda x: tb.flip(tb.cumulative_sum(x * 2)), mode="reduce-overhead")
     values = [tb.rand(100, device=OPENCL) for _ in range(4)]
-    kept = [doubled(x) for x in values]
-    for x, out in zip(values, kept, strict=True):
+    retained = [doubled(x) for x in values]
+    for x, out in zip(values, retained, strict=True):
         wanted = np.cumsum(x.numpy() * 2, dtype="f8")[::-1]
         assert_within(out.numpy(), wanted, gamma(100, "float32") * wanted)
 
@@ -187,8 +187,8 @@ def test_choices_change_no_result_and_are_said(tmp_path: Any, monkeypatch: pytes
 
     x, w = tb.rand(70, 30, device=OPENCL), tb.rand(30, 90, device=OPENCL)
     tuned = tb.compile(f, mode="max-autotune")
-    found = tb.compile.explain(tuned)(x, w)
-    assert [note.split()[1].rstrip(",") for note in found.notes][:4] == [
+    report = tb.compile.explain(tuned)(x, w)
+    assert [note.split()[1].rstrip(",") for note in report.notes][:4] == [
         "lanes",
         "tile_rows",
         "tasks_to_fill",
@@ -214,7 +214,7 @@ def test_rows_are_tried_in_every_vector(dtype: Any, tmp_path: Any, monkeypatch: 
         tuned = tb.compile(fn, mode="max-autotune")
         assert tb.compile.explain(tuned)(x, b).notes
         for ours, right in zip(tuned(x, b), fn(x, b), strict=True):
-            found, wanted = (v.detach().to(tb.float32).numpy() for v in (ours, right))
+            actual, wanted = (v.detach().to(tb.float32).numpy() for v in (ours, right))
             size = abs(wanted).max()
             narrow = 0 if dtype is tb.float32 else 4 * stored(size, dtype)
-            assert_within(found, wanted, 2 * gamma(64 + 40, "float32") * size + narrow)
+            assert_within(actual, wanted, 2 * gamma(64 + 40, "float32") * size + narrow)

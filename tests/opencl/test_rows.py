@@ -70,8 +70,8 @@ def test_rows_of_special_values() -> None:
     x[0], x[1, 3], x[2, 5], x[3, ::2] = -np.inf, np.nan, np.inf, -np.inf
     with np.errstate(all="ignore"):
         wanted = softmax(x.astype("f8"))
-    found = tb.softmax(tb.asarray(x, device="opencl"), axis=1).numpy()
-    assert_within(found, wanted, gamma(1, "float32") / 20)  # shares of ones, whose sum is exact
+    actual = tb.softmax(tb.asarray(x, device="opencl"), axis=1).numpy()
+    assert_within(actual, wanted, gamma(1, "float32") / 20)  # shares of ones, whose sum is exact
 
 
 def test_one_source_serves_every_length(bench: Bench) -> None:
@@ -113,15 +113,15 @@ def test_choices_in_long_arrays() -> None:
     x = np.tile([0.0, -0.0, np.nan, np.inf, -np.inf, 1.5, -2.5, 700.0], 300)
     for kind in ("float32", "float64"):
         a = x.astype(kind)
-        given = tb.asarray(a, device="opencl")
+        operand = tb.asarray(a, device="opencl")
         with np.errstate(all="ignore"):
-            for found, exact in (
-                (tb.logaddexp(given, given), x + np.log(2)), (tb.sigmoid(given), 1 / (1 + np.exp(-x))),
+            for actual, exact in (
+                (tb.logaddexp(operand, operand), x + np.log(2)), (tb.sigmoid(operand), 1 / (1 + np.exp(-x))),
             ):  # fmt: skip
                 size = np.abs(np.where(np.isfinite(exact), exact, 0))
                 tiny = float(np.finfo("f4").tiny)  # below which may be zero
-                assert_within(found.numpy(), exact, gamma(2, kind) * size + tiny)
-        padded = pad(given, (3,), (2,), -1.0).numpy()
+                assert_within(actual.numpy(), exact, gamma(2, kind) * size + tiny)
+        padded = pad(operand, (3,), (2,), -1.0).numpy()
         np.testing.assert_array_equal(padded, np.pad(a, (3, 2), constant_values=-1))
 
 
@@ -137,13 +137,13 @@ def test_reductions_over_every_axis(op: str, special: float | None) -> None:
         if special is not None:
             x.reshape(-1)[RNG.integers(0, x.size, 3)] = special
         for turned in (False, True):
-            given, same = tb.asarray(x, device="opencl"), x
+            operand, same = tb.asarray(x, device="opencl"), x
             if turned:
-                given, same = tb.permute_dims(given, tuple(range(x.ndim))[::-1]), x.T
+                operand, same = tb.permute_dims(operand, tuple(range(x.ndim))[::-1]), x.T
             for axis in (None, *range(x.ndim)):
                 with np.errstate(all="ignore"):
                     wanted = getattr(np, op)(same, axis=axis)
-                np.testing.assert_array_equal(getattr(tb, op)(given, axis=axis).numpy(), wanted)
+                np.testing.assert_array_equal(getattr(tb, op)(operand, axis=axis).numpy(), wanted)
 
 
 def test_rows_of_one_infinity_have_their_extreme_in_the_first_place() -> None:
@@ -157,8 +157,8 @@ def test_rows_of_one_infinity_have_their_extreme_in_the_first_place() -> None:
 def test_transposes(kind: str) -> None:
     for shape in ((16, 16), (64, 64), (17, 33), (3, 40, 50), (40, 3, 50), (9, 200)):
         x = (RNG.normal(size=shape) * 5).astype(kind)
-        given = tb.asarray(x, device="opencl")
+        operand = tb.asarray(x, device="opencl")
         for axes in ((1, 0, 2), (2, 1, 0), (1, 2, 0)) if len(shape) == 3 else ((1, 0),):
             turned = x.transpose(axes)
-            flat = tb.reshape(tb.permute_dims(given, axes), (-1,)).numpy()
+            flat = tb.reshape(tb.permute_dims(operand, axes), (-1,)).numpy()
             np.testing.assert_array_equal(flat, turned.reshape(-1))

@@ -102,13 +102,13 @@ def _process(folder: Path, **changes: str) -> str:
 def test_programs_are_kept_on_disk(bench: Bench, tmp_path: Path) -> None:
     assert _process(tmp_path) == "1 0"
     assert _process(tmp_path) == "0 0"
-    (kept,) = (tmp_path / "opencl" / "programs").glob("*.bin")
+    (files,) = (tmp_path / "opencl" / "programs").glob("*.bin")
     assert stat.S_IMODE((tmp_path / "opencl" / "programs").stat().st_mode) == 0o700
-    data = kept.read_bytes()
+    data = files.read_bytes()
     for damaged in (b"", data[: len(data) // 2], data[:40] + b"x" + data[41:]):
-        kept.write_bytes(damaged)
+        files.write_bytes(damaged)
         assert _process(tmp_path) == "1 1"
-        assert kept.read_bytes()[:32] == data[:32] or len(kept.read_bytes()) > 1000
+        assert files.read_bytes()[:32] == data[:32] or len(files.read_bytes()) > 1000
     assert _process(tmp_path) == "0 0"
 
 

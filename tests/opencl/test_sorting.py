@@ -57,10 +57,10 @@ def order(x: Any, axis: int, descending: bool) -> Any:
 def test_sort_and_argsort(kind: str, descending: bool) -> None:
     for shape, axis in SHAPES:
         x = sample(shape, kind)
-        given = tb.asarray(x, device="opencl")
+        operand = tb.asarray(x, device="opencl")
         wanted = order(x, axis, descending)
-        np.testing.assert_array_equal(tb.argsort(given, axis=axis, descending=descending).numpy(), wanted)
-        got = tb.sort(given, axis=axis, descending=descending).numpy()
+        np.testing.assert_array_equal(tb.argsort(operand, axis=axis, descending=descending).numpy(), wanted)
+        got = tb.sort(operand, axis=axis, descending=descending).numpy()
         ordered = np.take_along_axis(x, wanted, axis)
         np.testing.assert_array_equal(got, ordered)
         if kind.startswith("float"):
@@ -70,9 +70,9 @@ def test_sort_and_argsort(kind: str, descending: bool) -> None:
 
 def test_what_is_sorted_may_be_a_view() -> None:
     x = sample((70, 90), "float32")
-    given = tb.asarray(x, device="opencl")
-    np.testing.assert_array_equal(tb.sort(given.T[::2], axis=0).numpy(), np.sort(x.T[::2], 0))
-    np.testing.assert_array_equal(tb.sort(given[:, ::-3], axis=1).numpy(), np.sort(x[:, ::-3], 1))
+    operand = tb.asarray(x, device="opencl")
+    np.testing.assert_array_equal(tb.sort(operand.T[::2], axis=0).numpy(), np.sort(x.T[::2], 0))
+    np.testing.assert_array_equal(tb.sort(operand[:, ::-3], axis=1).numpy(), np.sort(x[:, ::-3], 1))
 
 
 @pytest.mark.parametrize("mode", ["set", "add", "multiply", "min", "max"])

@@ -24,9 +24,9 @@ def test_a_read_waits_for_a_side_stream(read: Callable[[tb.Tensor], Any]) -> Non
     x = tb.ones((300, 300), device=DEVICE)
     side = tb.Stream(DEVICE)
     for _ in range(3):
-        made = tb.Event(DEVICE)
-        made.record()
-        side.wait_event(made)
+        event = tb.Event(DEVICE)
+        event.record()
+        side.wait_event(event)
         with tb.stream(side):
             y = x @ x @ x
         assert read(y) == 90000.0
@@ -35,9 +35,9 @@ def test_a_read_waits_for_a_side_stream(read: Callable[[tb.Tensor], Any]) -> Non
 def test_streams_order_by_events() -> None:
     x = tb.ones((300, 300), device=DEVICE)
     side = tb.Stream(DEVICE)
-    made = tb.Event(DEVICE)
-    made.record()
-    side.wait_event(made)
+    event = tb.Event(DEVICE)
+    event.record()
+    side.wait_event(event)
     with tb.stream(side):
         y = x @ x
     side.record_event().wait()
@@ -65,12 +65,12 @@ def test_streams_reuse_memory() -> None:
     DEVICE.synchronize()
     for stream in (None, side):
         with tb.stream(stream) if stream else contextlib.nullcontext():
-            kept = x + 1
-            del kept
+            retained = x + 1
+            del retained
             before = DEVICE.memory_stats().reserved
             for _ in range(20):
-                kept = x + 1
-                del kept
+                retained = x + 1
+                del retained
             assert DEVICE.memory_stats().reserved == before
 
 
@@ -79,9 +79,9 @@ def test_memory_that_two_streams_use_waits_for_both() -> None:
     side = tb.Stream(DEVICE)
     for _ in range(20):
         y = x @ x
-        made = tb.Event(DEVICE)
-        made.record()
-        side.wait_event(made)
+        event = tb.Event(DEVICE)
+        event.record()
+        side.wait_event(event)
         with tb.stream(side):
             z = y @ x
         del y
@@ -96,7 +96,7 @@ def test_memory_of_a_stream_that_went_away_is_used_again() -> None:
     with tb.stream(side):
         y = x + 1
     DEVICE.synchronize()
-    kept = [x + k for k in range(30)]  # takes what the default stream has free
+    retained = [x + k for k in range(30)]  # takes what the default stream has free
     del side
     gc.collect()
     del y
@@ -104,4 +104,4 @@ def test_memory_of_a_stream_that_went_away_is_used_again() -> None:
     z = x + 1
     assert DEVICE.memory_stats().reserved < before
     assert z[0, 0].item() == 2.0
-    del kept
+    del retained

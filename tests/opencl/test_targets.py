@@ -35,12 +35,12 @@ def thin_bench(**more: Any) -> Bench:
                 tasks_to_fill=256, work_items_to_fill=4096, lanes=4, row_per_task=False, tile_rows=4, **more
             )
 
-    made = Bench()
+    bench = Bench()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "Unit", Thin)
-        made.runtime = device.OpenclRuntime()
-    made.kernels = from_dialect(made.runtime.compiler)
-    return made
+        bench.runtime = device.OpenclRuntime()
+    bench.kernels = from_dialect(bench.runtime.compiler)
+    return bench
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def packed() -> Bench:
 )
 def test_reductions(thin: Bench, shape: tuple[int, ...], axis: tuple[int, ...]) -> None:
     x = np.random.default_rng(0).normal(size=shape)
-    found = thin.run("sum", x, axis=axis, keepdims=False)
-    assert_within(found, x.sum(axis=axis), 2 * of_sum(x, axis, "float64"))
+    result = thin.run("sum", x, axis=axis, keepdims=False)
+    assert_within(result, x.sum(axis=axis), 2 * of_sum(x, axis, "float64"))
     np.testing.assert_array_equal(thin.run("max", x, axis=axis, keepdims=False), x.max(axis=axis))
     if len(axis) == 1:
         x = np.round(x * 4)
@@ -127,9 +127,9 @@ def test_rows_are_sorted_stably(
         wanted = x.shape[axis] - 1 - np.flip(back, axis)
     else:
         wanted = np.argsort(x, axis=axis, kind="stable")
-    given = {"axis": axis, "descending": descending}
-    np.testing.assert_array_equal(thin.run("argsort", x, **given), wanted)
-    np.testing.assert_array_equal(thin.run("sort", x, **given), np.take_along_axis(x, wanted, axis))
+    attrs = {"axis": axis, "descending": descending}
+    np.testing.assert_array_equal(thin.run("argsort", x, **attrs), wanted)
+    np.testing.assert_array_equal(thin.run("sort", x, **attrs), np.take_along_axis(x, wanted, axis))
 
 
 @pytest.mark.full
@@ -146,11 +146,11 @@ def test_booleans_are_parted_stably(
     bench = request.getfixturevalue(device)
     x = np.random.default_rng(7).random(shape) < share
     for descending in (False, True):
-        given = {"axis": axis, "descending": descending}
+        attrs = {"axis": axis, "descending": descending}
         wanted = np.argsort(x ^ descending, axis=axis, kind="stable")
-        np.testing.assert_array_equal(bench.run("argsort", x, **given), wanted)
-        found = bench.run("sort", x, **given)
-        np.testing.assert_array_equal(found, np.take_along_axis(x, wanted, axis))
+        np.testing.assert_array_equal(bench.run("argsort", x, **attrs), wanted)
+        actual = bench.run("sort", x, **attrs)
+        np.testing.assert_array_equal(actual, np.take_along_axis(x, wanted, axis))
 
 
 @pytest.mark.parametrize("name", ["i2", "f8", "i4", "u4", "i8", "u8"])
@@ -188,8 +188,8 @@ def test_many_indices_of_two_axes_and_sums_of_floats(thin: Bench) -> None:
     i, j, value = draw.integers(0, 30, (40, 50)), draw.integers(0, 2, (40, 50)), draw.normal(size=(40, 50))
     wanted = np.zeros((30, 2))
     np.add.at(wanted, (i, j), value)
-    found = thin.run("scatter", np.zeros((30, 2)), value, i, j, mode="add")
-    assert_within(found, wanted, 2 * gamma(2000 // 60, "float64") * abs(value).sum() / 60)
+    actual = thin.run("scatter", np.zeros((30, 2)), value, i, j, mode="add")
+    assert_within(actual, wanted, 2 * gamma(2000 // 60, "float64") * abs(value).sum() / 60)
     single = [thin.run("scatter", np.zeros(2, "f4"), value.astype("f4").ravel(), j.ravel(), mode="add")]
     single.append(thin.run("scatter", np.zeros(2, "f4"), value.astype("f4").ravel(), j.ravel(), mode="add"))
     np.testing.assert_array_equal(*single)
@@ -205,16 +205,16 @@ def test_few_long_rows(thin: Bench, shape: tuple[int, ...]) -> None:
     x = draw.normal(size=shape)
     for op, wanted in (("max", x.max(axis)), ("min", x.min(axis))):
         np.testing.assert_array_equal(thin.run(op, x, axis=(axis,), keepdims=False), wanted)
-    found = thin.run("sum", x, axis=(axis,), keepdims=False)
-    assert_within(found, x.sum(axis), 2 * of_sum(x, axis, "float64"))
+    actual = thin.run("sum", x, axis=(axis,), keepdims=False)
+    assert_within(actual, x.sum(axis), 2 * of_sum(x, axis, "float64"))
     np.testing.assert_array_equal(thin.run("sum", many, axis=(axis,), keepdims=False), many.sum(axis))
-    for op, found in (("argmax", many.argmax(axis)), ("argmin", many.argmin(axis))):
-        np.testing.assert_array_equal(thin.run(op, many, axis=axis, keepdims=False), found)
+    for op, actual in (("argmax", many.argmax(axis)), ("argmin", many.argmin(axis))):
+        np.testing.assert_array_equal(thin.run(op, many, axis=axis, keepdims=False), actual)
         same = np.full(shape, -np.inf if op == "argmax" else np.inf)
-        np.testing.assert_array_equal(thin.run(op, same, axis=axis, keepdims=False), found * 0)
+        np.testing.assert_array_equal(thin.run(op, same, axis=axis, keepdims=False), actual * 0)
         same[..., -3:] = np.nan
         np.testing.assert_array_equal(
-            thin.run(op, same, axis=axis, keepdims=False), found * 0 + shape[-1] - 3
+            thin.run(op, same, axis=axis, keepdims=False), actual * 0 + shape[-1] - 3
         )
 
 
@@ -227,8 +227,8 @@ def test_scans_of_few_long_rows(thin: Bench, shape: tuple[int, ...]) -> None:
     bound = 2 * gamma(shape[axis], "float64") * abs(x).cumsum(axis)
     assert_within(thin.run("cumulative_sum", x, axis=axis), x.cumsum(axis), bound)
     np.testing.assert_array_equal(thin.run("cumulative_max", x, axis=axis), np.maximum.accumulate(x, axis))
-    found = thin.run("logcumsumexp", x, axis=axis)  # a logarithm is off by what its number is, relatively
-    assert_within(found, np.logaddexp.accumulate(x, axis), 2 * gamma(4 * shape[axis], "float64"))
+    result = thin.run("logcumsumexp", x, axis=axis)  # a logarithm is off by what its number is, relatively
+    assert_within(result, np.logaddexp.accumulate(x, axis), 2 * gamma(4 * shape[axis], "float64"))
     signs = np.where(x < 0, -1, 1)
     np.testing.assert_array_equal(thin.run("cumulative_prod", signs, axis=axis), signs.cumprod(axis))
 
@@ -240,11 +240,11 @@ def test_maps_and_columns_in_vectors(packed: Bench, name: str) -> None:
     draw, dtype = np.random.default_rng(4), dt.dtype(name)
     kind = numpy_dtype(dtype)
     x, y = ((draw.integers(0, 3, (272, 512)) * (draw.random((272, 512)) > 0.99)).astype(kind) for _ in "xy")
-    given = [packed.put(a, dtype) for a in (x, y)]
-    np.testing.assert_array_equal(packed.run("equal", *given), x == y)
+    operands = [packed.put(a, dtype) for a in (x, y)]
+    np.testing.assert_array_equal(packed.run("equal", *operands), x == y)
     if name != "bool":
-        np.testing.assert_array_equal(packed.run("add", *given), x + y)
-        total = packed.run("sum", given[0], axis=(0,), keepdims=False)
+        np.testing.assert_array_equal(packed.run("add", *operands), x + y)
+        total = packed.run("sum", operands[0], axis=(0,), keepdims=False)
         np.testing.assert_array_equal(total.astype("c16"), x.astype("c16").sum(0))
 
 
@@ -290,11 +290,11 @@ def test_few_queries_of_many_keys(thin: Bench, shape: tuple[int, ...], block: in
         op="flex_attention", dtypes=tuple(s.dtype for s in specs), shapes=tuple(s.shape for s in specs),
         attrs=attrs, out_dtype=dt.float32, out_shape=(batch, heads, queries, 7), index=0,
     )  # fmt: skip
-    made = thin.kernels["flex_attention"].prepare(call)(*[thin.put(x) for x in operands])
+    result = thin.kernels["flex_attention"].prepare(call)(*[thin.put(x) for x in operands])
     inputs = [tb.asarray(x, device=cpu) for x in (q, k, v)]
     right = flex_attention(*inputs, score, blocks, 0.25, enable_gqa=True, return_lse=True)
-    for found, exact in zip(made, right, strict=True):
-        assert_alike(thin.get(found), exact.numpy(), keys + 16)  # sums of a row of scores, and of each
+    for actual, exact in zip(result, right, strict=True):
+        assert_alike(thin.get(actual), exact.numpy(), keys + 16)  # sums of a row of scores, and of each
     target = thin.runtime.unit(0).dialect.target
     layouts = [packed_layout(n, s.shape) for n, s in enumerate(specs)]
     chosen = lower(graph_of_op("flex_attention", specs, attrs), layouts, target).schedules()

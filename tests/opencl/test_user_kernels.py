@@ -46,11 +46,11 @@ def _on_opencl() -> Any:
 
 def scaled(code: str = SCALE, **changes: Any) -> Any:
     """Return a kernel that multiplies by a number."""
-    given: dict[str, Any] = {
+    named: dict[str, Any] = {
         "name": "scale", "tensors": {"x": (tb.float32, tb.int32)}, "scalars": {"k": tb.float32},
         "out": lambda x, k: x,
     }  # fmt: skip
-    return tb.kernel({"opencl": code}, **{**given, **changes})
+    return tb.kernel({"opencl": code}, **{**named, **changes})
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (7,), (30, 41), (3, 100_000)])

@@ -51,11 +51,11 @@ def softmax(x: Any) -> Any:
     return powers / powers.sum(-1, keepdims=True)
 
 
-def assert_shares(found: Any, x: Any) -> None:
+def assert_shares(actual: Any, x: Any) -> None:
     wide = x.astype("f8")
     below = wide.max(-1, keepdims=True) - wide  # what is rounded of an exponent moves a share as far
     relative = gamma(x.shape[-1], "float32") + 2 * unit("float32") * below
-    assert_within(found, softmax(wide), relative * softmax(wide))
+    assert_within(actual, softmax(wide), relative * softmax(wide))
 
 
 @pytest.mark.parametrize("shape", [(9, 33), (3, 5, 100), (70, 1000), (5, 4097)])

@@ -66,8 +66,8 @@ def _once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Non
 
 
 def _project(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    return found
+    results: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return results
 
 
 def _build(out: Path) -> None:
@@ -92,12 +92,12 @@ def _build(out: Path) -> None:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Built]:
     """Every wheel by the name of its distribution."""
     out = _once(tmp_path_factory, "wheels", _build)
-    found = {}
+    results = {}
     for folder in PROJECTS:
         project = _project(folder)
         (wheel,) = (out / project["name"]).glob("*.whl")
-        found[project["name"]] = Built(folder=folder, wheel=wheel, project=project)
-    return found
+        results[project["name"]] = Built(folder=folder, wheel=wheel, project=project)
+    return results
 
 
 @pytest.fixture(scope="session")

@@ -68,19 +68,19 @@ def names_of(file: Path) -> set[str]:
     """Return the functions, classes, methods, fields and variables that a module defines or imports."""
     module = ast.parse(file.read_text(encoding="utf-8"))
     exports = (node.names for node in ast.walk(module) if isinstance(node, ast.ImportFrom))
-    found = {alias.asname for names in exports for alias in names if alias.asname}
+    names = {alias.asname for names in exports for alias in names if alias.asname}
     for node in module.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {
+            names |= {
                 f"{node.name}.{inner.name}" for inner in node.body if isinstance(inner, ast.FunctionDef)
             }
             fields = [inner.target for inner in node.body if isinstance(inner, ast.AnnAssign)]
-            found |= {f"{node.name}.{field.id}" for field in fields if isinstance(field, ast.Name)}
+            names |= {f"{node.name}.{field.id}" for field in fields if isinstance(field, ast.Name)}
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def test_the_architecture_names_what_exists() -> None:

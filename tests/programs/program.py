@@ -4,9 +4,9 @@ A family is a module of ``families``. Its programs are written as users write th
 makes everything afresh and returns
 
 - the function (or module, or method) to call,
-- the calls: a list of argument tuples, or of ``given(...)`` where there are keywords, made twice, the second
-  time with other values in the tensors; or a generator, which may change things between calls, and is sent
-  what each call returned (None where it raised),
+- the calls: a list of argument tuples, or of ``call_of(...)`` where there are keywords, done twice, the
+  second time with other values in the tensors; or a generator, which may change things between calls, and is
+  sent what each call returned (None where it raised),
 - optionally the state to look at: any tree of tensors, modules, optimizers, containers and objects.
 
 What a program prints, or branches on, is exact arithmetic or far from the edge: code that rounds otherwise in
@@ -23,16 +23,16 @@ Build = Callable[[], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArguments:
     """The arguments of one call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
-def given(*args: Any, **kwargs: Any) -> Given:
+def call_of(*args: Any, **kwargs: Any) -> CallArguments:
     """Return the arguments of a call that has keywords."""
-    return Given(args, kwargs)
+    return CallArguments(args, kwargs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Program:
     def __str__(self) -> str:
         return f"{self.family}-{self.name}"
 
-    def made(self) -> tuple[Callable[..., Any], Iterable[Any], Any]:
+    def instance(self) -> tuple[Callable[..., Any], Iterable[Any], Any]:
         """Return a fresh function, its calls, and its state."""
         fn, calls, *state = self.build()
         return fn, calls, state
@@ -80,8 +80,8 @@ class Family:
         return self._add(build, options)
 
     def _add(self, build: Build, options: dict[str, Any]) -> Program:
-        made = Program(family=self.name, name=build.__name__, build=build, **options)
-        if made.name in self.members:
-            raise ValueError(f"{self.name} has two programs {made.name!r}; give one another name.")
-        self.members[made.name] = made
-        return made
+        program = Program(family=self.name, name=build.__name__, build=build, **options)
+        if program.name in self.members:
+            raise ValueError(f"{self.name} has two programs {program.name!r}; give one another name.")
+        self.members[program.name] = program
+        return program

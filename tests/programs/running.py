@@ -15,7 +15,7 @@ from typing import Any
 import tensorbus as tb
 
 from frozen import Freezer, differences
-from program import Given, Program
+from program import CallArguments, Program
 
 Wrap = Callable[[Any], Callable[..., Any]]
 
@@ -41,7 +41,7 @@ class _Log(logging.Handler):
         self.seen.append((record.name, record.levelname, record.getMessage()))
 
 
-def drive(calls: Iterable[Any], act: Callable[[Given], Any]) -> None:
+def drive(calls: Iterable[Any], act: Callable[[CallArguments], Any]) -> None:
     """Hand the arguments of each call to ``act``; a generator is told what that returned."""
     steps = iter(calls)
     result: Any = None
@@ -52,7 +52,7 @@ def drive(calls: Iterable[Any], act: Callable[[Given], Any]) -> None:
         except StopIteration:
             return
         first = False
-        result = act(step if isinstance(step, Given) else Given(tuple(step), {}))
+        result = act(step if isinstance(step, CallArguments) else CallArguments(tuple(step), {}))
 
 
 def both_rounds(calls: Iterable[Any]) -> Iterable[Any]:
@@ -105,10 +105,10 @@ def run(program: Program, device: str, wrap: Wrap) -> Run:
         warnings.simplefilter("always")
         root.addHandler(log)
         try:
-            fn, calls, state = program.made()
+            fn, calls, state = program.instance()
             wrapped = wrap(fn)
 
-            def act(step: Given) -> Any:
+            def act(step: CallArguments) -> Any:
                 result, error = None, None
                 try:
                     result = wrapped(*step.args, **step.kwargs)

@@ -69,13 +69,13 @@ def compiled(program: Program, device: str, breaks: list[str]) -> Run:
     """Run the program compiled; put the places into ``breaks`` where its graph breaks."""
 
     def wrap(fn: Any) -> Any:
-        made = tb.compile(fn)
+        compiled = tb.compile(fn)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
-                return made(*args, **kwargs)
+                return compiled(*args, **kwargs)
             finally:
-                breaks.extend(str(b) for b in made.breaks)
+                breaks.extend(str(b) for b in compiled.breaks)
 
         return call
 

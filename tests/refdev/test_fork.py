@@ -25,13 +25,13 @@ for _ in range(3):
     whole(x), whole(y), broken(x), open_(x), open_(tb.ones((5,), device="refdev"))
 child = os.fork()
 if child == 0:
-    told = []
+    refused = []
     for compiled in (whole, broken, open_):
         try:
             compiled(x)
         except tb.DeviceUnavailableError as error:
-            told.append("forked" in str(error))
-    os._exit(0 if told == [True] * 3 and whole(y).item() == 6.0 else 1)
+            refused.append("forked" in str(error))
+    os._exit(0 if refused == [True] * 3 and whole(y).item() == 6.0 else 1)
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 assert whole(x).item() == 6.0
 sys.exit(status)

@@ -21,14 +21,14 @@ def test_it_has_fewer_than_300_lines():
 
 
 def test_it_imports_the_backend_api_and_numpy_only():
-    found: set[str] = set()
+    names: set[str] = set()
     for path in PACKAGE.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and not node.level:
-                found.add(node.module or "")
+                names.add(node.module or "")
             elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-    ours = {name for name in found if name.startswith("tensorbus")}
+                names |= {alias.name for alias in node.names}
+    ours = {name for name in names if name.startswith("tensorbus")}
     assert ours == {"tensorbus.backend_api"}
-    standard = {name for name in found if name.partition(".")[0] in sys.stdlib_module_names}
-    assert found - ours - standard == {"numpy"}
+    standard = {name for name in names if name.partition(".")[0] in sys.stdlib_module_names}
+    assert names - ours - standard == {"numpy"}

@@ -62,42 +62,42 @@ def _wide(x: Any) -> Any:
     return x.astype("c16" if x.dtype.kind == "c" else "f8")
 
 
-def assert_within(found: Any, exact: Any, bound: Any, message: str = "") -> None:
+def assert_within(actual: Any, exact: Any, bound: Any, message: str = "") -> None:
     """Check that ``found`` is as far as ``bound`` from ``exact`` at most; no number is none in both."""
-    found, exact = np.asarray(found), np.asarray(exact)
-    assert found.shape == exact.shape, (message, found.shape, exact.shape)
-    kind = "c16" if np.iscomplexobj(found) or np.iscomplexobj(exact) else "f8"
-    found, exact = found.astype(kind), exact.astype(kind)
+    actual, exact = np.asarray(actual), np.asarray(exact)
+    assert actual.shape == exact.shape, (message, actual.shape, exact.shape)
+    kind = "c16" if np.iscomplexobj(actual) or np.iscomplexobj(exact) else "f8"
+    actual, exact = actual.astype(kind), exact.astype(kind)
     finite = np.isfinite(exact)
-    np.testing.assert_array_equal(found[~finite], exact[~finite], err_msg=message)
-    error = np.abs(found[finite] - exact[finite])
+    np.testing.assert_array_equal(actual[~finite], exact[~finite], err_msg=message)
+    error = np.abs(actual[finite] - exact[finite])
     allowed = np.broadcast_to(bound, exact.shape)[finite]
     if not (error <= allowed).all():
         worst = int(np.argmax(np.where(np.isnan(error), np.inf, error - allowed)))
         raise AssertionError(
             f"{message}: {int((~(error <= allowed)).sum())} of {error.size} elements are off by more than"
-            f" rounding explains: {found[finite][worst]!r} instead of {exact[finite][worst]!r},"
+            f" rounding explains: {actual[finite][worst]!r} instead of {exact[finite][worst]!r},"
             f" {error[worst]:.3g} > {allowed[worst]:.3g}"
         )
 
 
 def assert_as_exact_as_eager(
-    found: Any, eager: Any, exact: Any, operations: int, dtype: Any, message: str = ""
+    actual: Any, eager: Any, exact: Any, operations: int, dtype: Any, message: str = ""
 ) -> None:
     """Check a result of many ops against the same ones in float64, ``exact``.
 
     It may be four times as far from that as ``eager``, op by op in the same dtype, is at its worst element,
     and as so many ``operations`` after each other explain in the largest.
     """
-    found, eager, exact = (np.asarray(x) for x in (found, eager, exact))
+    actual, eager, exact = (np.asarray(x) for x in (actual, eager, exact))
     finite = np.isfinite(exact)
     size = float(np.abs(exact[finite]).max(initial=0.0))
     off = float(np.abs(eager.astype(exact.dtype)[finite] - exact[finite]).max(initial=0.0))
-    assert_within(found, exact, WORSE_THAN_EAGER * off + gamma(operations, dtype) * size, message)
+    assert_within(actual, exact, WORSE_THAN_EAGER * off + gamma(operations, dtype) * size, message)
 
 
 def assert_alike(
-    found: Any, other: Any, roundings: int, dtype: Any = None, *, size: Any = None, message: str = ""
+    actual: Any, other: Any, roundings: int, dtype: Any = None, *, size: Any = None, message: str = ""
 ) -> None:
     """Check two ways of computing the same, which may add up in another order.
 
@@ -106,28 +106,30 @@ def assert_alike(
     where nothing cancels. They are roundings in ``dtype``, which is that of the tensor, and float32 of floats
     of Python, unless it is given. All else is equal, types too.
     """
-    if isinstance(found, dict):
+    if isinstance(actual, dict):
         assert isinstance(other, dict), message
-        assert [*found] == [*other], message
-        pairs = [(found[key], other[key]) for key in found]
-    elif isinstance(found, (list, tuple)) and not (found and all(type(x) is float for x in found)):
-        assert type(found) is type(other), message
-        assert len(found) == len(other), (message, found, other)
-        pairs = list(zip(found, other, strict=True))
+        assert [*actual] == [*other], message
+        pairs = [(actual[key], other[key]) for key in actual]
+    elif isinstance(actual, (list, tuple)) and not (actual and all(type(x) is float for x in actual)):
+        assert type(actual) is type(other), message
+        assert len(actual) == len(other), (message, actual, other)
+        pairs = list(zip(actual, other, strict=True))
     else:
         pairs = []
-        _assert_values_alike(found, other, roundings, dtype, size, message)
+        _assert_values_alike(actual, other, roundings, dtype, size, message)
     for a, b in pairs:
         assert_alike(a, b, roundings, dtype, size=size, message=message)
 
 
-def _assert_values_alike(found: Any, other: Any, roundings: int, dtype: Any, size: Any, message: str) -> None:
+def _assert_values_alike(
+    actual: Any, other: Any, roundings: int, dtype: Any, size: Any, message: str
+) -> None:
     """Check what holds no containers: a list of floats is one value, as the row of a tensor is."""
-    assert type(found) is type(other), (message, found, other)
-    a, b = (x.detach().numpy() if hasattr(x, "detach") else x for x in (found, other))
+    assert type(actual) is type(other), (message, actual, other)
+    a, b = (x.detach().numpy() if hasattr(x, "detach") else x for x in (actual, other))
     numbers = np.asarray(b)
     if numbers.dtype.kind not in "fcV":
-        assert bool(np.array_equal(a, b) if isinstance(b, np.ndarray) else a == b), (message, found, other)
+        assert bool(np.array_equal(a, b) if isinstance(b, np.ndarray) else a == b), (message, actual, other)
         return
     if isinstance(b, np.ndarray):
         assert a.dtype == b.dtype, (message, a.dtype, b.dtype)

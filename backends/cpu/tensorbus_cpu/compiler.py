@@ -74,7 +74,7 @@ class CCompiler:
         self._libraries: dict[tuple[str, ...], ctypes.CDLL] = {}
         self._locks: dict[tuple[str, ...], threading.RLock] = {}
         self._asking = threading.Lock()
-        self._said: str | None = None
+        self._answer: str | None = None
         self._options = [*_OPTIONS, *self._own()]
         self._run: Any = None
         self._runtime: ctypes.CDLL | None = None
@@ -113,13 +113,13 @@ class CCompiler:
     def asked(self) -> str:
         """Return the first of ``OWN`` that this compiler takes, and what else it has: asked once."""
         with self._asking:
-            if self._said is None:
+            if self._answer is None:
                 try:
-                    self._said = self._known()
+                    self._answer = self._known()
                 except NoCompilerError as error:
                     NATIVE.give_up(str(error))
                     raise
-            return self._said
+            return self._answer
 
     def _known(self) -> str:
         folder = private_folder("cpu", "libraries")
@@ -393,7 +393,7 @@ class NativeCode:
     def __init__(self) -> None:
         self.reason = ""
         self.threads = threads() or cores()
-        self.found: CCompiler | None = None
+        self.working: CCompiler | None = None
         self._tools: CCompiler | None = None
         self._tried = False
         self._lock = threading.Lock()
@@ -406,16 +406,16 @@ class NativeCode:
                 self._tools = CCompiler(command) if command is not None else None
             except DeviceError as error:
                 self._tried, self.reason = True, _broken(str(error))
-        return self._tools or self.found
+        return self._tools or self.working
 
     def compiler(self) -> CCompiler | None:
         """Return the compiler; None where there is none that works."""
         if not self._tried:
             with self._lock:
                 if not self._tried:
-                    self.found = self._bring_up()
+                    self.working = self._bring_up()
                     self._tried = True
-        return self.found
+        return self.working
 
     def _bring_up(self) -> CCompiler | None:
         tools = self._tools
@@ -446,7 +446,7 @@ class NativeCode:
     def give_up(self, why: str) -> None:
         """Do without a compiler from now on, and say so, once."""
         reported = bool(self.reason)
-        self.found, self._tools, self._tried, self.reason = None, None, True, _broken(why)
+        self.working, self._tools, self._tried, self.reason = None, None, True, _broken(why)
         if not reported:
             warnings.warn(self.reason, RuntimeWarning, stacklevel=2)
 
@@ -460,16 +460,16 @@ class NativeCode:
     def use_threads(self, count: int) -> None:
         """Compute with up to ``count`` threads from now on."""
         self.threads = count
-        if self.found is not None:
-            self.found.runtime.tb_set_threads(count)
+        if self.working is not None:
+            self.working.runtime.tb_set_threads(count)
 
     def after_fork(self) -> None:
         """Make locks anew that another thread of the parent may have held."""
         self._lock = threading.Lock()
         if self._tools is not None:
             self._tools.after_fork()
-        if self.found is not None:
-            self.found.after_fork()
+        if self.working is not None:
+            self.working.after_fork()
 
 
 NATIVE: Final = NativeCode()

@@ -64,7 +64,7 @@ class CpuRuntime:
     def memory_stats(self, index: int) -> MemoryStats:
         """Return what the process holds: host memory is shared with everything else in it."""
         resident, peak = _process_memory()
-        reserved = NATIVE.found.runtime.tb_reserved() if NATIVE.found is not None else 0
+        reserved = NATIVE.working.runtime.tb_reserved() if NATIVE.working is not None else 0
         return MemoryStats(
             allocated=max(resident - reserved, 0), peak=peak, reserved=reserved, total=physical_memory(),
             scope="process",
@@ -72,8 +72,8 @@ class CpuRuntime:
 
     def empty_cache(self, index: int) -> None:
         """Give freed blocks back to the system."""
-        if NATIVE.found is not None:
-            NATIVE.found.runtime.tb_empty_cache()
+        if NATIVE.working is not None:
+            NATIVE.working.runtime.tb_empty_cache()
 
     def num_threads(self, index: int) -> int:
         """Return how many threads kernels use."""

@@ -88,7 +88,7 @@ class Pool:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self._stream, self._default = unit.stream, unit.default
-        self._kept: dict[int, list[tuple[Any, int]]] = {}
+        self._free_blocks: dict[int, list[tuple[Any, int]]] = {}
         self.used = HandleCounter(self._take_back)
 
     def allocate(self, nbytes: int) -> Block:
@@ -102,9 +102,9 @@ class Pool:
         with self.used.lock:
             self.used.collect()
             if size <= _SMALL and stream is self._default:
-                home = self._kept.get(size)
+                home = self._free_blocks.get(size)
                 if home is None:
-                    home = self._kept.setdefault(size, [])
+                    home = self._free_blocks.setdefault(size, [])
                 try:
                     memory, ptr = home.pop()
                 except IndexError:
@@ -196,7 +196,7 @@ class Pool:
         """Give what is kept for reuse back to the driver."""
         with self.used.lock:
             self.used.collect()
-            for blocks in list(self._kept.values()):
+            for blocks in list(self._free_blocks.values()):
                 blocks.clear()
         with self.unit.current():
             cupy.get_default_memory_pool().free_all_blocks()

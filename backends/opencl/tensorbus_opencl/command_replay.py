@@ -27,13 +27,13 @@ class _Bound:
     ``slots`` and ``late`` are by the number of the argument.
     """
 
-    __slots__ = ("given", "grid", "group", "kernel", "late", "name", "numbers", "slots")
+    __slots__ = ("blocks", "grid", "group", "kernel", "late", "name", "numbers", "slots")
 
     def __init__(self, kernel: cl.Kernel, grid: tuple[int, ...], group: tuple[int, ...], name: str) -> None:
         self.kernel, self.grid, self.group, self.name = kernel, grid, group, name
         self.slots: list[tuple[int, int]] = []
         self.late: list[tuple[int, Callable[[Sequence[Any]], bytes]]] = []
-        self.given: list[Any] = []
+        self.blocks: list[Any] = []
         self.numbers: list[bytes] = []
 
 
@@ -49,7 +49,7 @@ class Replay:
         self._unit = compiler.runtime.unit(script.index)
         self._script = script
         shown = {layout.slot for layout in script.program.outputs}
-        self._made = [slot for slot in script.nbytes if slot in shown]
+        self._result_slots = [slot for slot in script.nbytes if slot in shown]
         self._room, self._sizes = _rooms(script, shown)
         self._known: dict[int, tuple[list[_Bound], list[Block]]] = {}
 
@@ -62,12 +62,12 @@ class Replay:
         if known is None:
             known = self._known[bit] = self._bind(to)
         nbytes, allocate = self._script.nbytes, unit.pool.allocate
-        for slot in self._made:
+        for slot in self._result_slots:
             if buffers[slot] is None and nbytes[slot]:
                 buffers[slot] = allocate(nbytes[slot], bit)
         enqueue = cl.enqueue_nd_range_kernel
         for one in known[0]:
-            kernel, set_blocks = one.kernel, one.given
+            kernel, set_blocks = one.kernel, one.blocks
             for k, (at, slot) in enumerate(one.slots):
                 block = unit.error_block() if slot == ERROR_SLOT else buffers[slot]
                 memory = None
@@ -104,7 +104,7 @@ class Replay:
                 kernel.set_arg(at, blocks[self._room[slot]].memory)
             else:
                 bound.slots.append((at, slot))
-        bound.given = [self] * len(bound.slots)
+        bound.blocks = [self] * len(bound.slots)
         for (at, pack), read in zip(packs, step.late, strict=True):
             bound.late.append((at, _packed(pack, read)))
         bound.numbers = [b""] * len(bound.late)

@@ -68,8 +68,8 @@ class Peer:
         }  # fmt: skip
         if train:
             return _training(lambda p, x: jnp.mean(_residual(p, x, None) ** 2), p, x)
-        kept = (jnp.zeros(64), jnp.ones(64))
-        return _call(lambda p, x: _residual(p, x, kept), p, x)
+        retained = (jnp.zeros(64), jnp.ones(64))
+        return _call(lambda p, x: _residual(p, x, retained), p, x)
 
     def gpt(self, layers: int, width: int, heads: int, length: int, vocabulary: int) -> Call:
         p = {
@@ -127,13 +127,13 @@ class Peer:
             "wide": (width, wide),
             "narrow": (wide, width),
         }
-        made = {name: self._linear(*pair) for name, pair in pairs.items()}
-        return {**made, "before": _norm_weights(width), "between": _norm_weights(width)}
+        results = {name: self._linear(*pair) for name, pair in pairs.items()}
+        return {**results, "before": _norm_weights(width), "between": _norm_weights(width)}
 
 
-def _call(function: Callable[..., Any], *given: Any) -> Call:
+def _call(function: Callable[..., Any], *args: Any) -> Call:
     run = jax.jit(function)
-    return lambda: jax.block_until_ready(run(*given))
+    return lambda: jax.block_until_ready(run(*args))
 
 
 def _training(loss: Callable[[Any, Any], Any], p: Any, x: Any) -> Call:
@@ -141,7 +141,7 @@ def _training(loss: Callable[[Any, Any], Any], p: Any, x: Any) -> Call:
 
     def step(state: Any, x: Any) -> Any:
         p, m, v, t = state
-        found, g = jax.value_and_grad(loss)(p, x)
+        result, g = jax.value_and_grad(loss)(p, x)
         t = t + 1
         m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
         v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
@@ -149,14 +149,14 @@ def _training(loss: Callable[[Any, Any], Any], p: Any, x: Any) -> Call:
         p = jax.tree.map(
             lambda p, m, v: p - 1e-4 * (m / first) / (jnp.sqrt(v / second) + 1e-8), p, m, v
         )  # fmt: skip
-        return (p, m, v, t), found
+        return (p, m, v, t), result
 
     run = jax.jit(step, donate_argnums=0)
     state = [(p, jax.tree.map(jnp.zeros_like, p), jax.tree.map(jnp.zeros_like, p), jnp.zeros(()))]
 
     def call() -> Any:
-        state[0], found = run(state[0], x)
-        return jax.block_until_ready((state[0], found))[1]
+        state[0], result = run(state[0], x)
+        return jax.block_until_ready((state[0], result))[1]
 
     return call
 
@@ -188,16 +188,16 @@ def _block(p: Any, x: Any, heads: int) -> Any:
     batch, length, width = x.shape
     parts = _linear(p["mix"], _norm(x, p["before"])).reshape(batch, length, 3, heads, width // heads)
     q, k, v = (parts[:, :, j] for j in range(3))
-    found = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(batch, length, width)
-    x = x + _linear(p["out"], found)
+    result = jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(batch, length, width)
+    x = x + _linear(p["out"], result)
     y = jax.nn.gelu(_linear(p["wide"], _norm(x, p["between"])), approximate=False)
     return x + _linear(p["narrow"], y)
 
 
-def _residual(p: Any, x: Any, kept: Any) -> Any:
+def _residual(p: Any, x: Any, state: Any) -> Any:
     def part(p: Any, x: Any) -> Any:
         y = jax.lax.conv_general_dilated(x, p["c"], (1, 1), "SAME")
-        mean, variance = (jnp.mean(y, (0, 2, 3)), jnp.var(y, (0, 2, 3))) if kept is None else kept
+        mean, variance = (jnp.mean(y, (0, 2, 3)), jnp.var(y, (0, 2, 3))) if state is None else state
         scale = jax.lax.rsqrt(variance + 1e-5) * p["w"]
         return y * scale[:, None, None] + (p["b"] - mean * scale)[:, None, None]
 

@@ -126,9 +126,9 @@ def _library() -> ctypes.CDLL:
         compiler = shlex.split(os.environ.get("CC", "") or "cc")
         options = "-O3 -march=native -shared -fPIC -pthread".split()
         subprocess.run([*compiler, *options, str(source), "-o", str(library)], check=True)
-        made = ctypes.CDLL(str(library))
-    made.start(THREADS)
-    return made
+        functions = ctypes.CDLL(str(library))
+    functions.start(THREADS)
+    return functions
 
 
 def _in_opencl(name: str, size: int) -> Call:

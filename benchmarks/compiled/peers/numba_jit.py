@@ -17,13 +17,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _threaded(function: F) -> F:
-    made: F = numba.njit(parallel=True, fastmath=True)(function)
-    return made
+    result: F = numba.njit(parallel=True, fastmath=True)(function)
+    return result
 
 
 def _plain(function: F) -> F:
-    made: F = numba.njit(function)
-    return made
+    jitted: F = numba.njit(function)
+    return jitted
 
 
 @_threaded

@@ -138,24 +138,24 @@ class Peer:
         @tb.compile
         def step(x: Any) -> Any:
             optimizer.zero_grad()
-            found = loss(model(x))
-            found.backward()
+            result = loss(model(x))
+            result.backward()
             optimizer.step()
-            return found.detach()
+            return result.detach()
 
         return self._done(step, x)
 
-    def _quiet(self, run: Callable[..., Any], *given: Any) -> Call:
+    def _quiet(self, run: Callable[..., Any], *args: Any) -> Call:
         self.context = tb.no_grad
-        return self._done(run, *given)
+        return self._done(run, *args)
 
-    def _done(self, run: Callable[..., Any], *given: Any) -> Call:
+    def _done(self, run: Callable[..., Any], *args: Any) -> Call:
         if self.device.type == "cpu":
-            return lambda: run(*given)
+            return lambda: run(*args)
         wait = self.device.synchronize
 
         def waiting() -> Any:
-            out = run(*given)
+            out = run(*args)
             wait()
             return out
 

@@ -142,14 +142,14 @@ class Peer:
 
         def step() -> Any:
             optimizer.zero_grad()
-            found = forward(x)
-            found.backward()
+            result = forward(x)
+            result.backward()
             optimizer.step()
-            return found.detach()
+            return result.detach()
 
         return step
 
-    def _quiet(self, function: Callable[..., Any], *given: Any) -> Call:
+    def _quiet(self, function: Callable[..., Any], *args: Any) -> Call:
         run = self.wrap(function)
         self.context = torch.inference_mode
-        return lambda: run(*given)
+        return lambda: run(*args)

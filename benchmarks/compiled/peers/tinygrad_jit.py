@@ -61,12 +61,12 @@ class Peer:
 
 
 def _call(function: Callable[..., Any], *arrays: Any) -> Call:
-    given = [Tensor(a).realize() for a in arrays]
+    operands = [Tensor(a).realize() for a in arrays]
     run = TinyJit(lambda *xs: function(*xs).realize())
     device = Device[Device.DEFAULT]
 
     def call() -> Any:
-        out = run(*given)
+        out = run(*operands)
         device.synchronize()
         return out
 

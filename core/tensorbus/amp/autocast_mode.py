@@ -76,23 +76,23 @@ class autocast(Mode):  # noqa: N801 - a function to its users
         kind = dt.bfloat16 if dtype is None else dt.dtype(dtype)
         if kind not in (dt.float16, dt.bfloat16):
             raise DtypeError(f"autocast: the dtype is float16 or bfloat16, got {kind}.")
-        self._given = None if not enabled else kind if device_type is None else _within(device_type, kind)
+        self._kind = None if not enabled else kind if device_type is None else _within(device_type, kind)
         self._entries = []
 
     def __enter__(self) -> None:
         super().__enter__()
-        autocast_dtype.set(self._given)
+        autocast_dtype.set(self._kind)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
-        outer = [mode._given for mode in mode_stack.get() if isinstance(mode, autocast)]
+        outer = [mode._kind for mode in mode_stack.get() if isinstance(mode, autocast)]
         autocast_dtype.set(outer[-1] if outer else None)
 
     def rewrite(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
         """Return the operands in the dtypes that this asks for, where no autocast further in asks."""
-        setting = self._given
+        setting = self._kind
         if setting is None or op.autocast is None or setting is not autocast_dtype.get():
             return operands
         only = None
@@ -113,5 +113,5 @@ class autocast(Mode):  # noqa: N801 - a function to its users
 
     def _again(self) -> autocast:
         again = autocast()
-        again._given = self._given
+        again._kind = self._kind
         return again

@@ -30,7 +30,7 @@ class Context:
 
     def __init__(self, needs: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs
-        self._given: tuple[Tensor | None, ...] = ()
+        self._explicit: tuple[Tensor | None, ...] = ()
         self._forward: tuple[Tensor | None, ...] = ()
         self._saved: tuple[Any, ...] | None = ()
         self._unpacked: tuple[Tensor | None, ...] | None = None
@@ -45,7 +45,7 @@ class Context:
                     f"save_for_backward keeps tensors and None, got {type(x).__name__}; set an attribute of"
                     " ctx."
                 )
-        self._given = tensors
+        self._explicit = tensors
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for ``jvp``, where those are others than ``backward`` needs."""
@@ -54,7 +54,7 @@ class Context:
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
         """The tensors that were saved; where derivatives are recorded, with their histories."""
-        return self._given if self._unpacked is None else self._unpacked
+        return self._explicit if self._unpacked is None else self._unpacked
 
     def mark_non_differentiable(self, *results: Tensor) -> None:
         """Say that these results have no gradient."""
@@ -117,7 +117,7 @@ class _Node(engine.Node):
     def release(self) -> None:
         """Let go what was saved."""
         super().release()
-        self.context._given = self.context._forward = ()
+        self.context._explicit = self.context._forward = ()
 
 
 class Function:
@@ -209,13 +209,13 @@ def call(cls: type[Function], args: Sequence[Any], moved: Sequence[bool] = ()) -
     outputs = [wrap(x._value, x._vtype) if isinstance(x, Tensor) else x for x in map(_alias_of, results)]
     own = {id(x): y for x, y in zip(results, outputs, strict=True)}
     argument_ids = {id(x) for x in args}
-    saved = [x if id(x) in argument_ids else own.get(id(x), x) for x in ctx._forward or ctx._given]
+    saved = [x if id(x) in argument_ids else own.get(id(x), x) for x in ctx._forward or ctx._explicit]
     carried = [
         k for k, x in enumerate(results)
         if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant
     ]  # fmt: skip
     if not any(needs):
-        return output, ctx, list(ctx._forward or ctx._given)
+        return output, ctx, list(ctx._forward or ctx._explicit)
     if carried:
         _attach(cls, ctx, args, nodes, results, [outputs[k] for k in carried], carried)
     return tuple(outputs) if several else outputs[0], ctx, saved
@@ -245,10 +245,10 @@ def _attach(
         [
             None if x is None
             else (x._value, x._vtype.materialized, place.get(id(x)) if id(x) not in argument_ids else x._node)
-            for x in ctx._given
+            for x in ctx._explicit
         ]
     )  # fmt: skip
-    ctx._given = ctx._forward = ()
+    ctx._explicit = ctx._forward = ()
     if len(outs) == 1:
         outs[0]._node = node
         return
@@ -302,7 +302,7 @@ def fill_context(
                 f"{cls.__name__}: forward saved what is neither an argument nor a result, and transforms are"
                 f" nested around it; write setup_context(ctx, inputs, output), and return what it saves."
             )
-    ctx._given = tuple(saved_tensors)
+    ctx._explicit = tuple(saved_tensors)
 
 
 def places_of(saved: Sequence[Any], args: Sequence[Any], output: Any) -> list[Any]:

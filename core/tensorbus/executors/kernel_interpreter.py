@@ -142,7 +142,7 @@ class _Writer:
         self.by: dict[int, str] = {}
         self._lines: list[tuple[Node | None, str, tuple[str, ...], str]] = []
         self._arrays: dict[int, str] = {}
-        self._kept: list[tuple[Node, ...]] = []  # nodes are known by their ids
+        self._alive: list[tuple[Node, ...]] = []  # nodes are known by their ids
         self._plans: dict[Any, Plan] = {}
         self._count = 0
 
@@ -265,7 +265,7 @@ class _Writer:
             inputs[stand_in] = name
             arguments.append(OPS.wrap(stand_in))
         roots = OPS.run_decomposition(op, arguments, node.attrs)
-        self._kept.append(roots)
+        self._alive.append(roots)
         where = evaluate(Graph(inputs=tuple(inputs), outputs=roots), [*inputs.values()], self._write)
         results = [self._as_array(x, where) for x in roots]
         if not op.results:

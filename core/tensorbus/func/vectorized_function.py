@@ -148,7 +148,7 @@ class _Examples:
         output = self.within(lambda: function.run_forward(self.cls, inside, cells))
         results = list(output) if isinstance(output, (tuple, list)) else [output]
         whole = [self.within(lambda x=x: self.spread(x)) for x in results]
-        self.places[:] = function.places_of(inside._forward or inside._given, cells, output)
+        self.places[:] = function.places_of(inside._forward or inside._explicit, cells, output)
         self._save(ctx, inner, whole)
         ctx.set_materialize_grads(inside._fills)
         constant = [k for k, x in enumerate(results) if id(x) in inside._constant]

@@ -108,7 +108,7 @@ def dlpack_device(x: Tensor) -> tuple[int, int]:
     return _EXTENSION_DEVICE, x.device.index
 
 
-class _Kept:
+class _OwnedArray:
     """A host array, as NumPy takes it, that keeps the value whose memory it is.
 
     Its elements are bytes without a meaning, since array interfaces name no small floats.
@@ -117,7 +117,7 @@ class _Kept:
     def __init__(self, array: Any, value: Any) -> None:
         described = {k: v for k, v in array.__array_interface__.items() if k != "descr"}
         self.__array_interface__ = {**described, "typestr": f"|V{array.itemsize}"}
-        self.kept = array, value
+        self.owners = array, value
 
 
 def _host(where: Any) -> capabilities.SupportsHostArrays:
@@ -144,7 +144,7 @@ def _host_view(x: Tensor, *, required: bool) -> Any:
     if isinstance(viewer, capabilities.SupportsHostViews):
         try:
             value = materialize(x)
-            return _Kept(viewer.host_view(value, x.device.index), value)
+            return _OwnedArray(viewer.host_view(value, x.device.index), value)
         except BufferError as error:
             why = str(error)
     if required:

@@ -34,7 +34,7 @@ class Registry:
     def __init__(self) -> None:
         self._ready: dict[str, Backend] = {}
         self._late: dict[str, Backend] = {}
-        self._found: dict[EntryPoint | None, Backend] = {}
+        self._backends: dict[EntryPoint | None, Backend] = {}
         self._addons: dict[str | EntryPoint, Addon] = {}
         self._removed: set[str] = set()
         self._installed: Installed | None = None
@@ -62,7 +62,7 @@ class Registry:
         opened = backend.open(self._add_kernels)
         with self._lock:
             # It may have been unregistered while it was being opened.
-            current = self._late.get(device_type) or self._found.get(backend.entry_point)
+            current = self._late.get(device_type) or self._backends.get(backend.entry_point)
             if current is backend and backend.state == "ready":
                 self._ready[device_type] = backend
         if opened:
@@ -188,7 +188,7 @@ class Registry:
                     raise allow_block.unknown(device_type, self.known_types(), self._group(DEVICES))
                 self._removed.add(device_type)
                 for claim in claims:
-                    self._found.pop(claim, None)
+                    self._backends.pop(claim, None)
             self._ready.pop(device_type, None)
         self._changed()
 
@@ -332,17 +332,17 @@ class Registry:
                 return late
             if device_type in _EMBEDDED:
                 own = EntryPoint(device_type, _EMBEDDED[device_type], DEVICES, "tensorbus", "", "")
-                if own not in self._found:
+                if own not in self._backends:
                     manifest = Manifest(name=device_type, type=device_type, fork_safe=True)
-                    self._found[own] = Backend(device_type, Extension(device_type, own, manifest=manifest))
-                return self._found[own]
+                    self._backends[own] = Backend(device_type, Extension(device_type, own, manifest=manifest))
+                return self._backends[own]
             claims = self._claims(device_type)
             if not claims:
                 raise allow_block.unknown(device_type, self.known_types(), self._group(DEVICES))
             chosen = allow_block.choose_claim(device_type, claims)
-            backend = self._found.get(chosen)
+            backend = self._backends.get(chosen)
             if backend is None:
-                backend = self._found[chosen] = Backend(device_type, Extension(device_type, chosen))
+                backend = self._backends[chosen] = Backend(device_type, Extension(device_type, chosen))
             return backend
 
     def _claims(self, device_type: str) -> list[EntryPoint]:
@@ -416,7 +416,7 @@ class Registry:
         while True:
             busy = []
             with self._lock:
-                backends = [*self._late.values(), *self._found.values()]
+                backends = [*self._late.values(), *self._backends.values()]
                 for backend in backends:
                     if backend.hold_for_fork(0):
                         held.append(backend)
@@ -443,7 +443,7 @@ class Registry:
         self.connectors.renew_after_fork()
         for addon in self._addons.values():
             addon.renew_after_fork()
-        lost = [b for b in [*self._late.values(), *self._found.values()] if b.renew_after_fork()]
+        lost = [b for b in [*self._late.values(), *self._backends.values()] if b.renew_after_fork()]
         for backend in lost:
             self._ready.pop(backend.type, None)
         if lost:

@@ -75,12 +75,12 @@ def test_for_one_type_of_device() -> None:
                 assert [run(x).dtype for x in (here, there)] == wanted
     with tb.autocast(device_type="cpu"):
         assert (here @ here).dtype is tb.bfloat16
-    for wrong, told in (
+    for wrong, actual in (
         ("cpuu", "Did you mean 'cpu'"),
         ("cpu:0", "a type of device is needed"),
         (3, "needed"),
     ):
-        with pytest.raises(tb.DeviceError, match=told):
+        with pytest.raises(tb.DeviceError, match=actual):
             tb.autocast(wrong)
 
 
@@ -90,7 +90,7 @@ def test_generators_run_inside_at_each_step() -> None:
         for _ in range(2):
             yield (tb.ones((2, 2)) @ tb.ones((2, 2))).dtype
 
-    found = []
+    results = []
     for dtype in products():
-        found.append((dtype, (tb.ones((2, 2)) @ tb.ones((2, 2))).dtype))
-    assert found == [(tb.float16, tb.float32)] * 2
+        results.append((dtype, (tb.ones((2, 2)) @ tb.ones((2, 2))).dtype))
+    assert results == [(tb.float16, tb.float32)] * 2

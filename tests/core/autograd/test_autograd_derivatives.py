@@ -63,17 +63,17 @@ TWO: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
 
 
 def _elementwise() -> dict[str, tuple[Function, list[Array]]]:
-    found: dict[str, tuple[Function, list[Array]]] = {}
+    results: dict[str, tuple[Function, list[Array]]] = {}
     for name, domain in ONE.items():
-        found[name] = (op(name), [array(*domain, 2, 3)])
+        results[name] = (op(name), [array(*domain, 2, 3)])
     for name, (first, second) in TWO.items():
         f = op(name)
         for a, b in (((3,), (3,)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((), (2,)), ((2, 2), ())):
-            found[f"{name} {a} {b}"] = (f, [array(*first, *a), array(*second, *b, seed=1)])
-        found[f"{name} scalar right"] = (lambda x, f=f: f(x, 1.3), [array(*first, 3)])
-        found[f"{name} scalar left"] = (lambda y, f=f: f(1.3, y), [array(*second, 3)])
-        found[f"{name} itself"] = (lambda x, f=f: f(x, x * x), [array(*P, 3)])
-    return found
+            results[f"{name} {a} {b}"] = (f, [array(*first, *a), array(*second, *b, seed=1)])
+        results[f"{name} scalar right"] = (lambda x, f=f: f(x, 1.3), [array(*first, 3)])
+        results[f"{name} scalar left"] = (lambda y, f=f: f(1.3, y), [array(*second, 3)])
+        results[f"{name} itself"] = (lambda x, f=f: f(x, x * x), [array(*P, 3)])
+    return results
 
 
 x23, x234, m = array(*R, 2, 3), array(*R, 2, 3, 4), array(*R, 3, 4, seed=2)
@@ -210,12 +210,12 @@ def scalar(f: Function, xs: Sequence[Tensor]) -> Tensor:
 
 
 def slope(f: Function, xs: Sequence[Tensor], create_graph: bool = False) -> list[Tensor]:
-    found = tb.grad(scalar(f, xs), xs, create_graph=create_graph, allow_unused=True)
-    return [tb.zeros_like(x) if g is None else g for x, g in zip(xs, found, strict=True)]
+    grads = tb.grad(scalar(f, xs), xs, create_graph=create_graph, allow_unused=True)
+    return [tb.zeros_like(x) if g is None else g for x, g in zip(xs, grads, strict=True)]
 
 
 def numeric(value: Callable[[list[Array]], float], arrays: Sequence[Array]) -> list[Array]:
-    found = []
+    results = []
     for k, a in enumerate(arrays):
         out = np.zeros_like(a)
         for at in np.ndindex(*a.shape):
@@ -225,13 +225,13 @@ def numeric(value: Callable[[list[Array]], float], arrays: Sequence[Array]) -> l
                 moved[k][at] += sign * STEP
                 ends.append(value(moved))
             out[at] = (ends[0] - ends[1]) / (2 * STEP)
-        found.append(out)
-    return found
+        results.append(out)
+    return results
 
 
-def close(found: Sequence[Tensor], expected: Sequence[Array], terms: float) -> None:
+def close(actual: Sequence[Tensor], expected: Sequence[Array], terms: float) -> None:
     """Check derivatives against differences of sums whose terms are so large together."""
-    for g, e in zip(found, expected, strict=True):
+    for g, e in zip(actual, expected, strict=True):
         assert g.dtype is tb.float64
         assert_within(g.numpy(), e, of_difference(terms, STEP, THIRD, operations=OPERATIONS))
 
@@ -260,8 +260,8 @@ def test_second_derivative(name: str) -> None:
     xs = leaves(arrays)
     total = _second(f, xs)
     expected = numeric(lambda moved: float(_second(f, leaves(moved))), arrays)
-    found = tb.grad(total, xs, allow_unused=True) if total.requires_grad else [None] * len(xs)
-    slopes = [tb.zeros_like(x) if g is None else g for x, g in zip(xs, found, strict=True)]
+    actual = tb.grad(total, xs, allow_unused=True) if total.requires_grad else [None] * len(xs)
+    slopes = [tb.zeros_like(x) if g is None else g for x, g in zip(xs, actual, strict=True)]
     close(slopes, expected, terms(name, slope(f, xs), 12))
 
 

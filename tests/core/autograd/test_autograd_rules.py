@@ -119,7 +119,7 @@ def test_complex_gradients_point_uphill(name: str) -> None:
     xs = [tb.asarray(p).requires_grad_() for p in points]
     out = f(*xs)
     weight = np.resize(np.array([0.6 - 0.3j, 0.1 + 0.8j]), out.shape)
-    found = tb.grad(out, xs, tb.asarray(weight), allow_unused=True)
+    actual = tb.grad(out, xs, tb.asarray(weight), allow_unused=True)
 
     def uphill(k: int, at: int, by: complex) -> float:
         ends = []
@@ -132,7 +132,7 @@ def test_complex_gradients_point_uphill(name: str) -> None:
 
     terms = float(abs(weight * out.detach().numpy()).sum())
     bound = 2 * of_difference(terms, step, third=100.0)  # along either axis
-    for k, g in enumerate(found):
+    for k, g in enumerate(actual):
         expected = [uphill(k, at, step) + 1j * uphill(k, at, step * 1j) for at in range(2)]
         assert_within(np.zeros(2) if g is None else g.numpy(), expected, bound)
 
@@ -168,11 +168,11 @@ def test_history_is_used_once_unless_retained() -> None:
 def test_create_graph_keeps_the_history() -> None:
     x = leaf([3.0])
     y = (x**3).sum()
-    found = []
+    results = []
     for _ in range(3):
         (y,) = tb.grad(y.sum(), x, create_graph=True)  # type: ignore[assignment]
-        found.append(y.tolist())
-    assert found == [[27.0], [18.0], [6.0]]
+        results.append(y.tolist())
+    assert results == [[27.0], [18.0], [6.0]]
     assert x.grad is None
 
 
@@ -187,8 +187,8 @@ def test_unused_inputs() -> None:
     x, unused = leaf([1.0]), leaf([1.0])
     with pytest.raises(tb.AutogradError, match="do not depend on input 1"):
         tb.grad((x * x).sum(), [x, unused])
-    found = tb.grad((x * x).sum(), [x, unused], allow_unused=True)
-    assert found[1] is None
+    grads = tb.grad((x * x).sum(), [x, unused], allow_unused=True)
+    assert grads[1] is None
 
 
 def test_recording_is_switched_by_block_and_by_decorator() -> None:
@@ -224,20 +224,20 @@ def test_an_error_inside_leaves_recording_as_it_was() -> None:
 
 def test_integers_and_comparisons_carry_no_history() -> None:
     x = leaf([1.5, 2.5])
-    for made in (x > 1, x.to("int32"), tb.argmax(x), tb.isnan(x), x.detach()):
-        assert not made.requires_grad
+    for value in (x > 1, x.to("int32"), tb.argmax(x), tb.isnan(x), x.detach()):
+        assert not value.requires_grad
 
 
 def test_history_is_freed_by_backward() -> None:
     x = leaf([1.0, 2.0])
     y = tb.exp(x)
-    kept = weakref.ref(y.numpy().base)
+    reference = weakref.ref(y.numpy().base)
     loss = (y * y).sum()
     del y
     gc.collect()
-    assert kept() is not None
+    assert reference() is not None
     loss.backward()
-    assert kept() is None
+    assert reference() is None
 
 
 def test_long_histories_do_not_recurse() -> None:

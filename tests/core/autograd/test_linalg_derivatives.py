@@ -38,7 +38,7 @@ def _value(f: Callable[..., Tensor], xs: Sequence[Tensor]) -> Tensor:
 
 def _slopes(f: Callable[[list[Array]], float], arrays: Sequence[Array]) -> list[Array]:
     """The gradient by finite differences: along the real axis, plus 1j times along the other."""
-    found = []
+    results = []
     for k, a in enumerate(arrays):
         out = np.zeros_like(a)
         for at in np.ndindex(*a.shape):
@@ -49,13 +49,13 @@ def _slopes(f: Callable[[list[Array]], float], arrays: Sequence[Array]) -> list[
                     moved[k][at] += sign * unit * STEP
                     ends.append(f(moved))
                 out[at] += unit * (ends[0] - ends[1]) / (2 * STEP)
-        found.append(out)
-    return found
+        results.append(out)
+    return results
 
 
-def _agree(found: Sequence[Tensor | None], expected: Sequence[Array], terms: float) -> None:
+def _agree(actual: Sequence[Tensor | None], expected: Sequence[Array], terms: float) -> None:
     """Check derivatives against differences of sums whose terms are as large as ``terms`` together."""
-    for g, e in zip(found, expected, strict=True):
+    for g, e in zip(actual, expected, strict=True):
         assert g is not None
         bound = of_difference(CONDITION * terms, STEP, THIRD, operations=OPERATIONS)
         assert_within(g.numpy(), e, 2 * bound)  # along either axis
@@ -75,9 +75,9 @@ def _operands(name: str) -> tuple[Callable[..., Tensor], list[Array]]:
 def test_complex_gradient(name: str) -> None:
     f, arrays = _operands(name)
     xs = [tb.asarray(a).requires_grad_() for a in arrays]
-    found = tb.grad(_value(f, xs), xs)
+    actual = tb.grad(_value(f, xs), xs)
     expected = _slopes(lambda moved: float(_value(f, [tb.asarray(a) for a in moved])), arrays)
-    _agree(found, expected, _terms(f, arrays))
+    _agree(actual, expected, _terms(f, arrays))
 
 
 @pytest.mark.parametrize("name", COMPLEX)
@@ -96,17 +96,17 @@ def test_complex_gradient_of_the_gradient(name: str) -> None:
 
     xs, total, terms = first(arrays)
     expected = _slopes(lambda moved: float(first(moved)[1]), arrays)
-    found = tb.grad(total, xs, allow_unused=True) if total.requires_grad else [None] * len(xs)
-    _agree([tb.zeros_like(x) if g is None else g for g, x in zip(found, xs, strict=True)], expected, terms)
+    actual = tb.grad(total, xs, allow_unused=True) if total.requires_grad else [None] * len(xs)
+    _agree([tb.zeros_like(x) if g is None else g for g, x in zip(actual, xs, strict=True)], expected, terms)
 
 
 @pytest.mark.parametrize("name", SINGULAR)
 def test_gradient_where_a_factor_is_not_unique(name: str) -> None:
     f, arrays = SINGULAR[name]
     xs = [tb.asarray(a).requires_grad_() for a in arrays]
-    found = tb.grad(_value(f, xs), xs)
+    actual = tb.grad(_value(f, xs), xs)
     expected = _slopes(lambda moved: float(_value(f, [tb.asarray(a) for a in moved])), arrays)
-    _agree(found, expected, _terms(f, arrays))
+    _agree(actual, expected, _terms(f, arrays))
 
 
 def test_a_gradient_of_a_hermitian_operand_is_hermitian() -> None:

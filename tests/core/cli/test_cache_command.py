@@ -41,9 +41,9 @@ def test_an_empty_cache(cache: Path) -> None:
 
 def test_info_lists_sizes_by_kind(cache: Path) -> None:
     filled()
-    found = json.loads(run("info", "--json"))
-    assert found["folder"] == str(cache)
-    sizes = {(kind["owner"], kind["name"]): (kind["files"], kind["nbytes"]) for kind in found["kinds"]}
+    data = json.loads(run("info", "--json"))
+    assert data["folder"] == str(cache)
+    sizes = {(kind["owner"], kind["name"]): (kind["files"], kind["nbytes"]) for kind in data["kinds"]}
     assert sizes == {
         ("gpu", "programs"): (1, 126), ("npu", "kernels"): (1, 1056), ("npu", "libraries"): (1, 556),
     }  # fmt: skip
@@ -86,17 +86,17 @@ def test_info_says_why_a_folder_is_left_out(cache: Path, monkeypatch: pytest.Mon
     assert json.loads(run("info", "--json"))["skipped"] == []
     (cache / "npu" / "kernels").chmod(0o750)
     (cache / "gpu" / "linked").symlink_to(cache / "npu")
-    told = " ".join(run("info").split())
+    message = " ".join(run("info").split())
     assert (
         f"{cache / 'npu' / 'kernels'} is open to other users; remove it, and a private one takes its place."
-        in told
+        in message
     )
-    assert f"{cache / 'gpu' / 'linked'} is a link, which is not followed." in told
-    assert "libraries" in told
+    assert f"{cache / 'gpu' / 'linked'} is a link, which is not followed." in message
+    assert "libraries" in message
     monkeypatch.setattr(os, "geteuid", lambda: os.stat(cache).st_uid + 1)
-    found = json.loads(run("info", "--json"))
-    assert found["kinds"] == []
-    reasons = {Path(left["folder"]).name: left["reason"] for left in found["skipped"]}
+    data = json.loads(run("info", "--json"))
+    assert data["kinds"] == []
+    reasons = {Path(left["folder"]).name: left["reason"] for left in data["skipped"]}
     assert reasons["libraries"] == reasons["programs"] == "belongs to another user"
     assert "holds nothing" in run("info")
 

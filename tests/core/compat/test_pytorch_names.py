@@ -33,22 +33,22 @@ def test_a_missing_function_names_one_that_is_there(name: str) -> None:
     assert name not in dir(tb)
     with pytest.raises(
         AttributeError, match=rf"no attribute '{name}'; PyTorch's {name} is here tensorbus\."
-    ) as told:
+    ) as raised:
         getattr(tb, name)
-    assert told.value.name == name
-    found = tb
+    assert raised.value.name == name
+    result = tb
     named = re.match(r"[\w.]+", FUNCTIONS[name])
     assert named
     for part in named[0].split("."):
-        found = getattr(found, part)
+        result = getattr(result, part)
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_a_missing_function_that_python_writes_otherwise(name: str) -> None:
     assert not hasattr(tb, name)
-    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; PyTorch's {name} is here ") as told:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; PyTorch's {name} is here ") as raised:
         getattr(tb, name)
-    assert str(told.value).endswith(EXPRESSIONS[name])
+    assert str(raised.value).endswith(EXPRESSIONS[name])
 
 
 @pytest.mark.parametrize("name", sorted({*FUNCTIONS, *EXPRESSIONS, *METHODS} - {"clone", "cuda"}))
@@ -81,9 +81,9 @@ def test_what_one_module_has_is_named_with_it(name: str) -> None:
         if not hasattr(owner, name):
             with pytest.raises(AttributeError, match=re.escape(wanted)):
                 getattr(owner, name)
-    found = tb
+    actual = tb
     for part in f"{HOMES[name]}.{name}".split("."):
-        found = getattr(found, part)
+        actual = getattr(actual, part)
 
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -119,13 +119,13 @@ def test_methods_that_change_a_tensor(name: str) -> None:
 
 @pytest.mark.parametrize("alias", ALIASES)
 def test_second_names(alias: str) -> None:
-    found: Any = tb
+    result: Any = tb
     for part in ALIASES[alias].split("."):
-        found = getattr(found, part)
-    assert getattr(tb, alias) is found
+        result = getattr(result, part)
+    assert getattr(tb, alias) is result
     assert alias in dir(tb)
     x, method = tb.ones((2, 3), device="cpu"), ALIASES[alias].rpartition(".")[2]
-    if callable(found) and method in vars(tb.Tensor) and alias not in METHOD_FORMS:
+    if callable(result) and method in vars(tb.Tensor) and alias not in METHOD_FORMS:
         assert getattr(x, alias).__name__ == getattr(x, method).__name__
 
 
@@ -160,9 +160,9 @@ def test_rounded_quotients(rounding: str | None) -> None:
         a, b = tb.asarray(x, device="cpu"), tb.asarray(y, device="cpu")
         plain = np.asarray(x) / np.asarray(y)
         expected = {None: plain, "trunc": np.trunc(plain), "floor": np.floor(plain)}[rounding]
-        found = a.div(b, rounding_mode=rounding)
-        assert found.tolist() == tb.divide(a, b, rounding_mode=rounding).tolist() == expected.tolist()
-        assert found.dtype is (tb.float32 if rounding is None else a.dtype)
+        actual = a.div(b, rounding_mode=rounding)
+        assert actual.tolist() == tb.divide(a, b, rounding_mode=rounding).tolist() == expected.tolist()
+        assert actual.dtype is (tb.float32 if rounding is None else a.dtype)
     with pytest.raises(tb.ArgumentError, match="rounding_mode is None, 'trunc' or 'floor', got 'up'"):
         a.divide(b, rounding_mode="up")
 
@@ -194,9 +194,9 @@ def test_values_and_indices_are_not_unpacked_from_one_tensor(line: str) -> None:
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_classes_of_distributions_name_what_draws(name: str) -> None:
-    found = tb
+    result = tb
     for part in DISTRIBUTIONS[name].partition("(")[0].split("."):
-        found = getattr(found, part)
+        result = getattr(result, part)
     with pytest.raises(AttributeError, match=f"PyTorch's {name} is here tensorbus"):
         getattr(tb.distributions, name)
 
@@ -214,11 +214,11 @@ def test_functions_that_take_a_tensor_first_are_methods() -> None:
 
 def test_methods_that_stand_for_others_are_there() -> None:
     x = tb.ones((2, 3))
-    for said in (*EXPRESSIONS.values(), *METHODS.values(), *NUMPY.values()):
-        for name in re.findall(r"\bx\.(\w+)", said):
-            assert hasattr(x, name), said
-        for name in re.findall(r"tensorbus\.(\w+)", said):
-            assert hasattr(tb, name), said
+    for text in (*EXPRESSIONS.values(), *METHODS.values(), *NUMPY.values()):
+        for name in re.findall(r"\bx\.(\w+)", text):
+            assert hasattr(x, name), text
+        for name in re.findall(r"tensorbus\.(\w+)", text):
+            assert hasattr(tb, name), text
 
 
 def test_modules_move_by_one_name() -> None:
@@ -236,14 +236,14 @@ def test_other_names_are_missing_as_before() -> None:
 
 def test_the_document_lists_them() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    for name, found in {**FUNCTIONS, **EXPRESSIONS}.items():
-        assert f"| `{name}` | `{found}` |" in text
-    for name, found in ALIASES.items():
-        assert re.search(rf"\| `{re.escape(found)}` \| [^\n]*`{name}`", text)
+    for name, value in {**FUNCTIONS, **EXPRESSIONS}.items():
+        assert f"| `{name}` | `{value}` |" in text
+    for name, value in ALIASES.items():
+        assert re.search(rf"\| `{re.escape(value)}` \| [^\n]*`{name}`", text)
     for name in (*FORMS, *METHOD_FORMS, *METHOD_ALIASES):
         assert f"`{name}`" in text
-    for name, found in DISTRIBUTIONS.items():
-        assert f"| `{name}` | `{found}` |" in text
+    for name, value in DISTRIBUTIONS.items():
+        assert f"| `{name}` | `{value}` |" in text
     for name in (*METHODS, *NUMPY):
         assert f"| `{name}` | `" in text
 

@@ -20,10 +20,10 @@ ROUNDINGS: Final = 128
 """Sums of the elements of a kernel or a row, and the ops around them; PyTorch's results are as far off."""
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "pytorch.md"
 TEXTS: Final = {
-    **{name: f"tensorbus.{found}" for name, found in torch_names.FUNCTIONS.items()},
+    **{name: f"tensorbus.{value}" for name, value in torch_names.FUNCTIONS.items()},
     **torch_names.EXPRESSIONS,
     **torch_names.METHODS,
-    **{name: f"tensorbus.{found}" for name, found in torch_names.DISTRIBUTIONS.items()},
+    **{name: f"tensorbus.{value}" for name, value in torch_names.DISTRIBUTIONS.items()},
     **{name: f"tensorbus.{home}.{name}" for name, home in torch_names.HOMES.items()},
 }
 SAID: Final = {
@@ -36,8 +36,8 @@ SAID: Final = {
 
 @cache
 def stored() -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = json.loads(PATH.read_text())
-    return found
+    results: dict[str, list[dict[str, Any]]] = json.loads(PATH.read_text())
+    return results
 
 
 def check(name: str, code: str, only_shapes: bool = False) -> None:

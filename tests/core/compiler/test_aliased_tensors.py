@@ -51,13 +51,13 @@ PUT = {
 @pytest.mark.parametrize("runs", ["aabb", "abab", "babba", "abbaab"])
 def test_an_argument_that_was_the_state_is_another_later(fn, runs) -> None:
     def outcomes(f):
-        given = tb.asarray([1.0, 2.0])
-        found = []
+        operand = tb.asarray([1.0, 2.0])
+        results = []
         for kind in runs:
-            state = given if kind == "a" else tb.asarray([5.0, 7.0])
+            state = operand if kind == "a" else tb.asarray([5.0, 7.0])
             PUT[fn](state)
-            found += [f(given).tolist(), given.tolist(), state.tolist()]
-        return found
+            results += [f(operand).tolist(), operand.tolist(), state.tolist()]
+        return results
 
     compiled = tb.compile(fn)
     assert outcomes(compiled) == outcomes(fn)

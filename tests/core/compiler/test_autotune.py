@@ -64,7 +64,7 @@ class Lowering:
     def __init__(self, *knobs: Knob, takes: Mapping[tuple[int, int], float]) -> None:
         self._knobs, self._takes = knobs, takes
         self.orders: list[CompileRequest] = []
-        self.made: list[Program] = []
+        self.programs: list[Program] = []
 
     def knobs(self, order: CompileRequest) -> Sequence[Knob]:
         return self._knobs
@@ -73,8 +73,8 @@ class Lowering:
         self.orders.append(order)
         whole = order.chosen.get("width", 1)
         values = [order.chosen.get(f"width@step {k}", whole) for k in range(2)]
-        self.made.append(Program([self._takes[k, v] for k, v in enumerate(values)]))
-        return self.made[-1]
+        self.programs.append(Program([self._takes[k, v] for k, v in enumerate(values)]))
+        return self.programs[-1]
 
 
 TAKES = {(0, 1): SLOW, (0, 2): FAST, (1, 1): FAST, (1, 2): SLOW / 2}
@@ -93,7 +93,7 @@ def knob(each: bool = False) -> Knob:
 def test_the_fastest_value_is_taken_and_said() -> None:
     lowering = Lowering(knob(), takes=TAKES)
     program, notes = autotune(CPU, lowering, order((3,)))
-    assert program is lowering.made[-1]
+    assert program is lowering.programs[-1]
     assert dict(lowering.orders[-1].chosen) == {"width": 2}
     note, total = notes
     assert "width, how wide: 2 instead of 1" in note
@@ -103,7 +103,7 @@ def test_the_fastest_value_is_taken_and_said() -> None:
 def test_the_usual_value_stays_where_no_other_is_faster() -> None:
     lowering = Lowering(knob(), takes={**TAKES, (0, 1): FAST})
     program, notes = autotune(CPU, lowering, order((3,)))
-    assert program is lowering.made[0]
+    assert program is lowering.programs[0]
     assert "1 as ever, no value is faster" in notes[0]
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_result_is_measured_anew(tmp_path: Path) -> None:
 def test_a_hopeless_value_is_run_twice_at_most() -> None:
     lowering = Lowering(knob(), takes={(0, 1): FAST, (0, 2): SLOW, (1, 1): 0.001, (1, 2): SLOW})
     autotune(CPU, lowering, order((3,)))
-    assert lowering.made[1].runs == 2
+    assert lowering.programs[1].runs == 2
 
 
 @pytest.mark.parametrize("each", [False, True])
@@ -160,10 +160,10 @@ def test_a_value_that_the_device_refuses_is_said_and_not_taken(each: bool) -> No
 
 def test_explain_says_that_a_device_has_nothing_to_choose() -> None:
     x = tb.ones((4, 8), device="refdev")
-    for mode, said in (("max-autotune", "nothing to choose"), ("reduce-overhead", "nothing to gain")):
-        found = tb.compile.explain(tb.compile(lambda x: tb.softmax(x * 2), mode=mode))(x)
-        (note,) = found.notes
+    for mode, text in (("max-autotune", "nothing to choose"), ("reduce-overhead", "nothing to gain")):
+        report = tb.compile.explain(tb.compile(lambda x: tb.softmax(x * 2), mode=mode))(x)
+        (note,) = report.notes
         assert note.startswith(mode)
-        assert said in note
-        assert note in str(found)
+        assert text in note
+        assert note in str(report)
     assert tb.compile.explain(lambda x: x + 1)(x).notes == ()

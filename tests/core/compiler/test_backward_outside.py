@@ -42,15 +42,15 @@ def test_unused_inputs_get_no_gradient(create) -> None:
         return x * 2, tb.sin(x) * y, z[:0]
 
     def gradients(f, k):
-        given = [tb.asarray([1.0, 2.0]).requires_grad_() for _ in range(3)]
-        f(*given)[k].sum().backward(create_graph=create)
-        return [None if x.grad is None else x.grad.tolist() for x in given]
+        operands = [tb.asarray([1.0, 2.0]).requires_grad_() for _ in range(3)]
+        f(*operands)[k].sum().backward(create_graph=create)
+        return [None if x.grad is None else x.grad.tolist() for x in operands]
 
     compiled = tb.compile(fn)
     for _ in range(3):
         for k in range(3):
-            right, found = gradients(fn, k), gradients(compiled, k)
-            assert_alike(found, right, ROUNDINGS)
+            right, actual = gradients(fn, k), gradients(compiled, k)
+            assert_alike(actual, right, ROUNDINGS)
     assert compiled.replays, compiled.reasons
 
 
@@ -83,8 +83,8 @@ def test_an_argument_may_begin_to_ask_for_a_gradient() -> None:
 
     compiled = tb.compile(penalty)
     for k in range(3):
-        given, other = tb.ones(2) * k, tb.ones(2) * k
-        want, got = penalty(given), compiled(other)
+        actual, other = tb.ones(2) * k, tb.ones(2) * k
+        want, got = penalty(actual), compiled(other)
         assert [t.tolist() for t in want] == [t.tolist() for t in got]
         assert other.requires_grad
         assert other.is_leaf
@@ -162,8 +162,8 @@ def test_second_derivatives_skip_inputs_without_history(fn) -> None:
 
     compiled, wanted = tb.compile(fn), derivatives(fn)
     for _ in range(3):
-        for found, right in zip(derivatives(compiled), wanted, strict=True):
-            assert_alike(found, right, ROUNDINGS)
+        for actual, right in zip(derivatives(compiled), wanted, strict=True):
+            assert_alike(actual, right, ROUNDINGS)
 
 
 def copies(x):
@@ -175,8 +175,8 @@ def copies_beside_others(x):
 
 
 def copies_of_what_is_made(x):
-    made = tb.sin(x)
-    return made, made.clone(), x.to(x.dtype)
+    y = tb.sin(x)
+    return y, y.clone(), x.to(x.dtype)
 
 
 @pytest.mark.parametrize("fn", [copies, copies_beside_others, copies_of_what_is_made])
@@ -190,23 +190,23 @@ def test_a_copy_of_an_argument_has_its_history(fn, before) -> None:
 
     compiled = tb.compile(fn)
     for _ in range(3):
-        flags, found = derivative(compiled)
+        flags, result = derivative(compiled)
         assert flags == derivative(fn)[0]
-        assert_alike(found, derivative(fn)[1], ROUNDINGS)
+        assert_alike(result, derivative(fn)[1], ROUNDINGS)
     assert len(compiled.replays) == 1, compiled.recompiles
 
 
 def test_leaves_that_share_a_gradient_do_so_in_each_call() -> None:
     def fn(x):
-        made = tb.zeros(2).requires_grad_()
-        return made, tb.asarray(made), x + 1
+        result = tb.zeros(2).requires_grad_()
+        return result, tb.asarray(result), x + 1
 
     compiled = tb.compile(fn)
     for _ in range(3):
-        made, other, _ = compiled(tb.ones(2))
-        (made * other).sum().backward()
+        result, other, _ = compiled(tb.ones(2))
+        (result * other).sum().backward()
         (other * 3).sum().backward()
-        assert made.grad.tolist() == other.grad.tolist() == [3.0, 3.0]
+        assert result.grad.tolist() == other.grad.tolist() == [3.0, 3.0]
 
 
 def apart(x):
@@ -214,8 +214,8 @@ def apart(x):
 
 
 def behind_one(x):
-    made = tb.exp(x)
-    return tb.sin(made), tb.cos(made), tb.tanh(x)
+    y = tb.exp(x)
+    return tb.sin(y), tb.cos(y), tb.tanh(x)
 
 
 @pytest.mark.parametrize("fn", [apart, behind_one])
@@ -234,8 +234,8 @@ def test_backward_of_each_result_by_itself(fn, order) -> None:
 
     compiled, wanted = tb.compile(fn), outcome(fn)
     for _ in range(3):
-        for found, right in zip(outcome(compiled), wanted, strict=True):
-            assert_alike(found, right, ROUNDINGS)
+        for actual, right in zip(outcome(compiled), wanted, strict=True):
+            assert_alike(actual, right, ROUNDINGS)
     assert compiled.replays
 
 
@@ -266,16 +266,16 @@ def walk_back_twice(y):
 @pytest.mark.parametrize("fn", [walk_back, walk_back_twice])
 def test_backward_goes_on_behind_an_argument(fn) -> None:
     def gradients(fn):
-        x, found = tb.asarray([1.0, 2.0]).requires_grad_(), []
+        x, results = tb.asarray([1.0, 2.0]).requires_grad_(), []
         for before in (*BEFORE, *BEFORE):
             y = before(x)
             fn(y)
-            found += x.grad.tolist()
+            results += x.grad.tolist()
             x.grad = None
             with pytest.raises(tb.AutogradError):  # the history was let go
                 fn(y)
             x.grad = None
-        return found
+        return results
 
     compiled = tb.compile(fn)
     assert_alike(gradients(compiled), gradients(fn), ROUNDINGS)

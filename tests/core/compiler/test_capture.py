@@ -183,21 +183,21 @@ def test_where_python_needs_a_number_the_graph_breaks() -> None:
     compiled = tb.compile(fn)
     for x in (tb.ones(2), tb.zeros(2), tb.ones(2)):
         assert compiled(x).tolist() == fn(x).tolist()
-    found = tb.compile.explain(fn)(tb.ones(2))
-    assert len(found.breaks) == 1
-    assert found.breaks[0].text == "if y.sum() > 3:"
-    assert found.breaks[0].file == __file__
-    assert len(found.graphs) == 2
-    assert "needs values" in str(found.reason)
+    report = tb.compile.explain(fn)(tb.ones(2))
+    assert len(report.breaks) == 1
+    assert report.breaks[0].text == "if y.sum() > 3:"
+    assert report.breaks[0].file == __file__
+    assert len(report.graphs) == 2
+    assert "needs values" in str(report.reason)
     with pytest.raises(CaptureError, match=r"if y\.sum\(\) > 3"):
         tb.compile(fn, fullgraph=True)(tb.ones(2))
 
 
 def test_explain_tells_graphs_guards_and_recompiles() -> None:
     compiled = tb.compile(lambda x: (x * 2 + 1).sum())
-    found = tb.compile.explain(compiled)(tb.ones(4))
-    assert (len(found.graphs), len(found.breaks), found.reason) == (1, 0, None)
-    assert found.result.item() == 12.0
+    report = tb.compile.explain(compiled)(tb.ones(4))
+    assert (len(report.graphs), len(report.breaks), report.reason) == (1, 0, None)
+    assert report.result.item() == 12.0
     text = str(tb.compile.explain(compiled)(tb.ones(5)))
     assert "one program, without Python" in text
     assert "multiply" in text
@@ -303,9 +303,9 @@ def test_an_error_is_that_of_python_and_leaves_tensors_whole() -> None:
 def test_random_numbers_are_those_of_the_stream() -> None:
     compiled = tb.compile(lambda x: x + tb.rand(3))
     tb.manual_seed(4)
-    found = [compiled(tb.zeros(3)).tolist() for _ in range(3)]
+    results = [compiled(tb.zeros(3)).tolist() for _ in range(3)]
     tb.manual_seed(4)
-    assert found == [tb.rand(3).tolist() for _ in range(3)]
+    assert results == [tb.rand(3).tolist() for _ in range(3)]
 
 
 def test_many_threads_call_one_compiled_function() -> None:
@@ -314,8 +314,8 @@ def test_many_threads_call_one_compiled_function() -> None:
     inputs = [tb.ones((2, 3)) * k for k in range(20)]
     with tb.no_grad(), ThreadPoolExecutor(4) as pool:
         wanted = [model(x).sum().item() for x in inputs]
-        found = list(pool.map(lambda x: compiled(x).item(), inputs))
-    assert_alike(found, wanted, 3 * 3 + 18)  # sums of three, and of them all
+        actual = list(pool.map(lambda x: compiled(x).item(), inputs))
+    assert_alike(actual, wanted, 3 * 3 + 18)  # sums of three, and of them all
 
 
 def test_attribute_names_and_compiled_functions_add_no_state() -> None:
@@ -375,17 +375,17 @@ def test_a_result_that_holds_itself(kind: str) -> None:
     @tb.compile
     def ring(x):
         if kind == "list":
-            made = [x * 2]
-            made.append(made)
-            return made
+            results = [x * 2]
+            results.append(results)
+            return results
         node = Node()
         node.x, node.next = x * 2, node
         return node
 
     for k in (1.0, 2.0, 3.0):
-        made = ring(tb.asarray([k]))
-        value, inner = made if kind == "list" else (made.x, made.next)
-        assert inner is made
+        result = ring(tb.asarray([k]))
+        value, inner = result if kind == "list" else (result.x, result.next)
+        assert inner is result
         assert value.tolist() == [2 * k]
 
 

@@ -10,14 +10,14 @@ import tensorbus as tb
 from tensorbus import nn
 
 
-def made():
+def model_and_compiled():
     tb.manual_seed(3)
     model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.Linear(3, 1)).eval()
     return model, tb.compile(model)
 
 
 def test_it_shares_the_state_of_its_module() -> None:
-    model, compiled = made()
+    model, compiled = model_and_compiled()
     assert isinstance(compiled, nn.Sequential)
     assert compiled[0] is model[0]
     assert list(compiled.state_dict()) == list(model.state_dict())
@@ -33,7 +33,7 @@ def test_it_shares_the_state_of_its_module() -> None:
 
 
 def test_it_is_compiled_and_follows_changes_of_either() -> None:
-    model, compiled = made()
+    model, compiled = model_and_compiled()
     x = tb.ones((4, 2))
     for _ in range(2):
         assert compiled(x).tolist() == model(x).tolist()
@@ -49,7 +49,7 @@ def test_it_is_compiled_and_follows_changes_of_either() -> None:
 
 
 def test_copies_and_pickles_are_compiled_anew() -> None:
-    model, compiled = made()
+    model, compiled = model_and_compiled()
     x = tb.ones((4, 2))
     want = compiled(x).tolist()
     for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
@@ -63,7 +63,7 @@ def test_copies_and_pickles_are_compiled_anew() -> None:
 
 
 def test_it_is_a_child_of_other_modules() -> None:
-    _, compiled = made()
+    _, compiled = model_and_compiled()
     whole = nn.Sequential(compiled, nn.ReLU())
     assert list(whole.state_dict()) == [f"0.{name}" for name in compiled.state_dict()]
     x = tb.ones((4, 2))
@@ -77,7 +77,7 @@ def test_another_module_of_its_class_has_weights_of_its_own() -> None:
             self.weight = nn.Parameter(tb.full((2,), factor))
 
         @classmethod
-        def made(cls, factor: float) -> Scale:
+        def of_factor(cls, factor: float) -> Scale:
             return cls(factor)
 
         def twice(self) -> Scale:
@@ -89,7 +89,7 @@ def test_another_module_of_its_class_has_weights_of_its_own() -> None:
     compiled, x = tb.compile(Scale(3.0)), tb.ones(2)
     assert compiled(x).tolist() == [3.0, 3.0]
     assert compiled.twice()(x).tolist() == [6.0, 6.0]
-    assert compiled.made(5.0)(x).tolist() == type(compiled)(5.0)(x).tolist() == [5.0, 5.0]
+    assert compiled.of_factor(5.0)(x).tolist() == type(compiled)(5.0)(x).tolist() == [5.0, 5.0]
     assert compiled(x).tolist() == [3.0, 3.0]
 
 
@@ -168,13 +168,13 @@ def test_a_module_compiled_in_place() -> None:
     tb.manual_seed(3)
     model, x = Net(), tb.ones((4, 2))
     want = [model(x).tolist(), model(x, scale=2.0).tolist()]
-    names, told = list(model.state_dict()), repr(model)
+    names, message = list(model.state_dict()), repr(model)
     assert model.compile(dynamic=False) is None
     for _ in range(3):
         assert [model(x).tolist(), model(x, scale=2.0).tolist()] == want
-    assert (type(model), repr(model), list(model.state_dict())) == (Net, told, names)
+    assert (type(model), repr(model), list(model.state_dict())) == (Net, message, names)
     assert len(model.seen) == 8
-    assert all(found is model for found in model.seen)
+    assert all(actual is model for actual in model.seen)
     handle = model.register_forward_hook(lambda module, args, out: out + (module is model))
     for _ in range(2):
         assert model(x).tolist() == (tb.asarray(want[0]) + 1).tolist()

@@ -12,10 +12,10 @@ PLACES = ([0, 1], [1, 2], [1, 9], [3, 9], [2, 2])
 def handled(x, at):
     noise = tb.rand(2)
     try:
-        found = TABLE[at]
+        result = TABLE[at]
     except IndexError:
-        found = tb.rand(1) - 10
-    return noise + found * x
+        result = tb.rand(1) - 10
+    return noise + result * x
 
 
 def unhandled(x, at):
@@ -25,13 +25,13 @@ def unhandled(x, at):
 def outcomes(fn, arguments):
     """Return what the calls give, errors among it, and what is drawn afterwards."""
     tb.manual_seed(3)
-    found = []
+    results = []
     for args in arguments:
         try:
-            found.append(fn(*args).tolist())
+            results.append(fn(*args).tolist())
         except tb.TensorbusError as error:
-            found.append((type(error), str(error)))
-    return [*found, tb.rand(2).tolist()]
+            results.append((type(error), str(error)))
+    return [*results, tb.rand(2).tolist()]
 
 
 @pytest.mark.parametrize("fn", [handled, unhandled])
@@ -51,16 +51,16 @@ def test_weights_that_are_refused(replacement, first) -> None:
     rows = [[0.1, 0.2], [3.0, 1.0], [0.0, 0.0], [0.1, -1.0], [1.0, 2.0], [tb.nan, 1.0], [2.0, 1.0]]
     arguments = [(tb.asarray([[1.0, 1.0], row]),) for row in rows[::first]]
     compiled = tb.compile(fn, fullgraph=True)
-    found = outcomes(compiled, arguments)
-    assert found == outcomes(fn, arguments)
-    assert (tb.ArgumentError, "multinomial") in [(f[0], str(f[1]).partition(":")[0]) for f in found]
+    actual = outcomes(compiled, arguments)
+    assert actual == outcomes(fn, arguments)
+    assert (tb.ArgumentError, "multinomial") in [(f[0], str(f[1]).partition(":")[0]) for f in actual]
     assert len(compiled.replays) == 1
     assert not compiled.recompiles
 
 
 def calls(fn):
     """Return what calls come to: the result or the error, the argument afterwards, the next number drawn."""
-    found = []
+    results = []
     for k, places in enumerate(PLACES):
         tb.manual_seed(k)
         x = tb.ones(8)
@@ -68,8 +68,8 @@ def calls(fn):
             out = fn(x, tb.asarray(places)).tolist()
         except tb.IndexingError:
             out = None
-        found.append((out, x.tolist(), tb.rand(1).tolist()))
-    return found
+        results.append((out, x.tolist(), tb.rand(1).tolist()))
+    return results
 
 
 def test_mutations_before_an_error_persist() -> None:
@@ -88,14 +88,14 @@ def test_an_error_is_caught_where_it_stands() -> None:
     own = tb.Generator(3)
 
     def fn(x, places):
-        kept = tb.nn.functional.dropout(x, 0.5) + tb.uniform((8,), generator=own)
+        retained = tb.nn.functional.dropout(x, 0.5) + tb.uniform((8,), generator=own)
         try:
-            return kept + tb.take(x, places, axis=0).sum()
+            return retained + tb.take(x, places, axis=0).sum()
         except tb.IndexingError:
-            return kept * 100
+            return retained * 100
 
     compiled = tb.compile(fn)
-    found = calls(compiled)
+    result = calls(compiled)
     own.manual_seed(3)
-    assert found == calls(fn)
+    assert result == calls(fn)
     assert compiled.replays, compiled.reasons

@@ -26,13 +26,13 @@ class Failing:
         self.runs = 0
 
     def compile(self, order: CompileRequest) -> Executable:
-        made = Interpreting(tb.get_default_device().type).compile(order)
+        compiled = Interpreting(tb.get_default_device().type).compile(order)
 
         def run(values: Sequence[Any]) -> Sequence[Any]:
             self.runs += 1
             if self.error is not None:
                 raise self.error
-            return made(values)
+            return compiled(values)
 
         return run
 
@@ -135,13 +135,13 @@ def test_a_kernel_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = tb.compile(lambda x: x.exp() + 1)
     x = tb.ones(3)
     compiled(x)
-    made = compiled.replays[0].prepared.program.executable
-    name = next(n for n in made._names if n.startswith("k_"))
+    executable = compiled.replays[0].prepared.program.executable
+    name = next(n for n in executable._names if n.startswith("k_"))
 
     def broken(*values: Any) -> Any:
         raise OSError("the bus is gone")
 
-    monkeypatch.setitem(made._run.__globals__, name, broken)
+    monkeypatch.setitem(executable._run.__globals__, name, broken)
     with pytest.raises(DeviceError, match=r"(exp|add)\(float32.* failed with OSError: the bus is gone"):
         compiled(x)
     executables.clear()

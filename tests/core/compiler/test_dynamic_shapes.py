@@ -230,11 +230,11 @@ def test_caches_of_the_caller_grow(dynamic) -> None:
         return cache["k"].mean(axis=0)
 
     compiled = tb.compile(step, dynamic=dynamic)
-    found, wanted = {}, {}
+    actual, wanted = {}, {}
     for k in range(14):
         x = tb.ones((1, 3)) * k
-        assert compiled(x, found, k).tolist() == step(x, wanted, k).tolist()
-    assert found["k"].tolist() == wanted["k"].tolist()
+        assert compiled(x, actual, k).tolist() == step(x, wanted, k).tolist()
+    assert actual["k"].tolist() == wanted["k"].tolist()
     assert compiled.reasons == []
     assert len(compiled.recompiles) <= 3
 
@@ -267,9 +267,9 @@ def test_caches_that_are_state_grow(dynamic) -> None:
         x = tb.ones((1, 3)) * (k % 3 + 1)
         assert_alike(compiled(x), one(x), ROUNDINGS)
     assert other.v.shape == other.layers[1].shape == (14, 3)
-    found = type(compiled)._compiled
-    assert found.reasons == []
-    assert len(found.recompiles) <= 3
+    compiled_class = type(compiled)._compiled
+    assert compiled_class.reasons == []
+    assert len(compiled_class.recompiles) <= 3
 
 
 @pytest.mark.parametrize("held", [lambda k, v: (k, v), lambda k, v: [k, v], lambda k, v: {0: k, 1: v}])
@@ -295,9 +295,9 @@ def test_caches_in_recreated_containers_grow(dynamic, held) -> None:
         assert_alike(compiled(x), one(x), ROUNDINGS)
     assert type(other.cache) is type(one.cache)
     assert other.cache[1].shape == (14, 3)
-    found = type(compiled)._compiled
-    assert found.reasons == []
-    assert len(found.recompiles) <= 3
+    compiled_class = type(compiled)._compiled
+    assert compiled_class.reasons == []
+    assert len(compiled_class.recompiles) <= 3
 
 
 def test_the_first_backward_keeps_sizes_symbolic() -> None:

@@ -35,20 +35,20 @@ class Clock:
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, *spans: Callable[[bool], float]) -> Clock:
-    made = Clock(*spans)
-    monkeypatch.setattr(eager_comparison, "clock", made)
-    return made
+    clock = Clock(*spans)
+    monkeypatch.setattr(eager_comparison, "clock", clock)
+    return clock
 
 
 def called_until_decided(step: Any, *args: Any, limit: int = 60) -> tuple[int, list[warnings.WarningMessage]]:
     """Call a compiled function until its first entry knows who wins; return how often, and what it said."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for count in range(limit):
             step(*args)
             entry = step.replays[-1]
             if entry.comparison is not None and entry.comparison.eager_wins is not None:
-                return count, said
+                return count, caught
     raise AssertionError("nothing was decided")
 
 
@@ -76,15 +76,15 @@ def test_the_faster_way_is_kept(
         return (x * 2).sum()
 
     x = tb.ones((3,))
-    _, said = called_until_decided(step, x)
+    _, message = called_until_decided(step, x)
     (entry,) = step.replays
     assert entry.comparison.eager_wins is wins
     assert times.calls == measured
-    told = [w for w in said if w.category is SlowerThanEagerWarning]
-    assert len(told) == (wins and compiled >= MS)
-    if told:
-        assert "return (x * 2).sum()" in str(told[0].message)
-        assert told[0].filename == __file__
+    messages = [w for w in message if w.category is SlowerThanEagerWarning]
+    assert len(messages) == (wins and compiled >= MS)
+    if messages:
+        assert "return (x * 2).sum()" in str(messages[0].message)
+        assert messages[0].filename == __file__
     waits: list[Device] = []
     monkeypatch.setattr(Device, "synchronize", waits.append)
     before = len(ran)
@@ -175,12 +175,12 @@ def test_segments_are_compared_each(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(y.item())
         return y + x
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SlowerThanEagerWarning)
         for k in range(60):
             assert step(tb.full((2,), float(k))).tolist() == [5.0 * k] * 2
     assert seen == [4.0 * k for k in range(60)]
-    assert len(said) == 1
+    assert len(caught) == 1
     assert [s.replays[0].comparison.eager_wins for s in step.segments if s.replays] == [True, True]
 
 
@@ -189,11 +189,11 @@ def test_what_python_runs_on_a_tracer_is_compared_too(monkeypatch: pytest.Monkey
     namespace: dict[str, Any] = {}
     exec("def step(x):\n    return x + 1 if x.sum() > 0 else x - 1", namespace)  # without a source to divide
     step = tb.compile(namespace["step"], compare_eager=True)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SlowerThanEagerWarning)
         for _ in range(80):
             assert step(tb.ones((2,))).tolist() == [2.0, 2.0]
-    assert len(said) == 1
+    assert len(caught) == 1
     assert "us in Python: Python runs it" in str(tb.compile.explain(step)(tb.ones((2,))))
 
 

@@ -24,17 +24,17 @@ class MarkedError(Exception):
     """Its arguments are no attributes."""
 
 
-def texts(f: Callable[..., Any], given: list[Any]) -> list[str]:
+def texts(f: Callable[..., Any], x: list[Any]) -> list[str]:
     """Return what ``f`` says of each, as often as it takes to run a captured program."""
-    return [repr(f(tb.ones((2,)), x)) for each in given for x in (each, each)]
+    return [repr(f(tb.ones((2,)), x)) for each in x for x in (each, each)]
 
 
-def said(x: tb.Tensor, values: Any) -> tuple[tb.Tensor, list[str]]:
+def representations(x: tb.Tensor, values: Any) -> tuple[tb.Tensor, list[str]]:
     return x + len(values), [repr(v) for v in values]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "x",
     [
         [{1}, {True}, {1.0}, {1, 2}],
         [{0.0}, {-0.0}],
@@ -49,12 +49,12 @@ def said(x: tb.Tensor, values: Any) -> tuple[tb.Tensor, list[str]]:
         [{tb.float32: 0, int: 0}, {int: 0, tb.float32: 0}],
     ],
 )
-def test_items_of_sets_and_keys_of_dicts(given: list[Any]) -> None:
-    assert texts(tb.compile(said), given) == texts(said, given)
+def test_items_of_sets_and_keys_of_dicts(x: list[Any]) -> None:
+    assert texts(tb.compile(representations), x) == texts(representations, x)
 
 
 def test_equal_keys_are_one_capture() -> None:
-    f = tb.compile(said)
+    f = tb.compile(representations)
     for _ in range(3):
         f(tb.ones((2,)), {(0, 1): 0, Side.LEFT: 1, frozenset({3}): 2})
     assert len(f.replays) == 1
@@ -113,9 +113,9 @@ def test_asking_for_an_entry_makes_none() -> None:
         return x * sum(v[0] for v in d.values())
 
     for names in ("ab", "ab", "cd", "ab", "cd"):
-        given: defaultdict[str, list[int]] = defaultdict(list, {name: [k] for k, name in enumerate(names)})
-        f(tb.ones((2,)), given)
-        assert [*given] == [*names]
+        named: defaultdict[str, list[int]] = defaultdict(list, {name: [k] for k, name in enumerate(names)})
+        f(tb.ones((2,)), named)
+        assert [*named] == [*names]
 
 
 def test_entries_of_a_counter_vary() -> None:
@@ -138,11 +138,11 @@ def test_attributes_of_enum_members_and_their_classes() -> None:
             return x * self.factor * self.shared
 
     f = tb.compile(Scale.of)
-    found = []
+    results = []
     for factor, shared in ((2, 1), (2, 1), (3, 1), (3, 1), (3, 10), (3, 10)):
         Scale.ONE.factor, Scale.shared = factor, shared  # type: ignore[attr-defined]
-        found.append(f(Scale.ONE, tb.ones((1,))).item())
-    assert found == [2.0, 2.0, 3.0, 3.0, 30.0, 30.0]
+        results.append(f(Scale.ONE, tb.ones((1,))).item())
+    assert results == [2.0, 2.0, 3.0, 3.0, 30.0, 30.0]
 
 
 def test_arguments_of_exceptions() -> None:
@@ -151,12 +151,12 @@ def test_arguments_of_exceptions() -> None:
         return x * error.args[0]
 
     @tb.compile
-    def made(x: tb.Tensor) -> tuple[tb.Tensor, MarkedError]:
+    def marked(x: tb.Tensor) -> tuple[tb.Tensor, MarkedError]:
         return x + 1, MarkedError("made", *x.shape)
 
     for factor in (1, 1, 2, 2):
         assert scaled(tb.ones((1,)), MarkedError(factor)).tolist() == [factor]
-        assert made(tb.ones((2,)))[1].args == ("made", 2)
+        assert marked(tb.ones((2,)))[1].args == ("made", 2)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_an_object_that_a_call_creates_is_new_at_each_call(make: Callable[[], An
     def f(x: tb.Tensor) -> tuple[tb.Tensor, Any]:
         return x + 1, make()
 
-    made = [f(tb.ones((2,)))[1] for _ in range(4)]
-    assert len({id(x) for x in made}) == 4
+    results = [f(tb.ones((2,)))[1] for _ in range(4)]
+    assert len({id(x) for x in results}) == 4
 
 
 def test_slices_hold_what_is_computed() -> None:

@@ -19,10 +19,10 @@ def branches() -> CompiledFunction[..., tb.Tensor]:
 def test_an_earlier_program_that_runs_again() -> None:
     f = branches()
     for n, op in ((2, "multiply"), (3, "sin"), (2, "multiply")):
-        found = tb.compile.explain(f)(tb.ones((n,)), False)
-        assert [op in str(graph) for graph in found.graphs] == [True]
-        assert f"the shape of argument x0 (Tensor), ({n},)" in {guard.text for guard in found.guards}
-        assert len(found.recompiles) == 1
+        report = tb.compile.explain(f)(tb.ones((n,)), False)
+        assert [op in str(graph) for graph in report.graphs] == [True]
+        assert f"the shape of argument x0 (Tensor), ({n},)" in {guard.text for guard in report.guards}
+        assert len(report.recompiles) == 1
 
 
 def test_an_earlier_program_of_another_length() -> None:
@@ -39,10 +39,10 @@ def test_a_program_beside_a_call_that_is_left_to_python() -> None:
     left = tb.compile.explain(f)(tb.ones((2,)), True)
     assert "needs values" in str(left.reason)
     assert (len(left.graphs), len(left.breaks), left.guards) == (2, 1, ())
-    found = tb.compile.explain(f)(tb.ones((2,)), False)
-    assert (len(found.graphs), len(found.breaks), found.segments) == (1, 1, 1)
-    assert found.guards
-    assert "1 segment(s); Python runs the lines between: it needs values" in str(found)
+    report = tb.compile.explain(f)(tb.ones((2,)), False)
+    assert (len(report.graphs), len(report.breaks), report.segments) == (1, 1, 1)
+    assert report.guards
+    assert "1 segment(s); Python runs the lines between: it needs values" in str(report)
 
 
 def test_guards_are_told_by_the_names_of_the_code() -> None:
@@ -52,7 +52,7 @@ def test_guards_are_told_by_the_names_of_the_code() -> None:
         def of(self, x: tb.Tensor) -> tb.Tensor:
             return tb.sin(x) * self.factor
 
-    found = tb.compile.explain(Scale().of)(tb.ones((2,)))
-    texts = " | ".join(guard.text for guard in found.guards)
+    report = tb.compile.explain(Scale().of)(tb.ones((2,)))
+    texts = " | ".join(guard.text for guard in report.guards)
     assert f"attribute 'factor' of class {Scale.__qualname__}, which was 2.0" in texts
     assert "what is looked up in tensorbus: attribute 'sin'" in texts

@@ -37,38 +37,38 @@ def modes(model: nn.Module):
 
 def turns(model: nn.Module):
     """A step that trains a critic, or what it judges while it is frozen."""
-    made = tb.ones((4, 2)).requires_grad_()
-    ours, theirs = tb.optim.SGD([made], lr=0.1), tb.optim.SGD(model.parameters(), lr=0.1)
+    result = tb.ones((4, 2)).requires_grad_()
+    ours, theirs = tb.optim.SGD([result], lr=0.1), tb.optim.SGD(model.parameters(), lr=0.1)
 
     def step(x, judging):
         if judging:
             theirs.zero_grad()
-            loss = model(made.detach()).mean() - model(x).mean()
+            loss = model(result.detach()).mean() - model(x).mean()
             loss.backward()
             theirs.step()
             return loss.detach()
         model.requires_grad_(False)
         ours.zero_grad()
-        loss = -model(made).mean()
+        loss = -model(result).mean()
         loss.backward()
         ours.step()
         model.requires_grad_(True)
-        return loss.detach() + made.detach().sum()
+        return loss.detach() + result.detach().sum()
 
     return step
 
 
 @pytest.mark.parametrize("of", [modes, turns])
 def test_steps_that_change_flags(of) -> None:
-    found = []
+    results = []
     for wrap in (lambda fn: fn, lambda fn: tb.compile(fn, fullgraph=True)):
         model = critic()
         step = wrap(of(model))
         tb.manual_seed(5)
         losses = [step(tb.randn(4, 2), k % 3 != 2).item() for k in range(12)]
-        found.append((losses, model.training, [p.requires_grad for p in model.parameters()]))
-    assert_alike(found[1][0], found[0][0], 12 * STEP_ROUNDINGS)  # each step goes on from the last
-    assert found[1][1:] == found[0][1:]
+        results.append((losses, model.training, [p.requires_grad for p in model.parameters()]))
+    assert_alike(results[1][0], results[0][0], 12 * STEP_ROUNDINGS)  # each step goes on from the last
+    assert results[1][1:] == results[0][1:]
     assert not step.reasons
     assert len(step.recompiles) <= 3
 
@@ -92,16 +92,16 @@ def test_flags_in_other_places(place) -> None:
     class Kept:
         on = False
 
-    kept = {"item": {}, "attribute": Kept(), "class": Kept}[place]
+    retained = {"item": {}, "attribute": Kept(), "class": Kept}[place]
 
     def get():
-        return kept["on"] if place == "item" else kept.on
+        return retained["on"] if place == "item" else retained.on
 
     def put(on):
         if place == "item":
-            kept["on"] = on
+            retained["on"] = on
         else:
-            kept.on = on
+            retained.on = on
 
     def fn(x, on):
         before = x * 2 if get() else x
@@ -128,9 +128,9 @@ def test_gradients_from_before_freezing(kind) -> None:
     def fn(x):
         x.requires_grad_()
         (x * x).sum().backward()
-        found = x.grad
+        grad = x.grad
         x.requires_grad_(False)
-        return found
+        return grad
 
     def asking(x):
         x.requires_grad_()
@@ -138,7 +138,7 @@ def test_gradients_from_before_freezing(kind) -> None:
         return x.grad
 
     for body, forgets in [(fn, 2), (fn, 9), (asking, 2), (asking, 9)]:
-        found = []
+        results = []
         for call in (body, tb.compile(body)):
             x, grads = kind([1.0, 2.0]).requires_grad_(False), []
             for k in range(7):
@@ -146,5 +146,5 @@ def test_gradients_from_before_freezing(kind) -> None:
                     x.grad = None
                 grads.append(call(x).tolist())
                 x.requires_grad_(False)
-            found.append(grads)
-        assert found[0] == found[1]
+            results.append(grads)
+        assert results[0] == results[1]

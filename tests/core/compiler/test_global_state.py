@@ -47,9 +47,9 @@ def test_grad_mode_that_a_call_leaves() -> None:
 def test_a_default_dtype_that_a_call_leaves() -> None:
     @tb.compile
     def f() -> tb.Tensor:
-        made = tb.ones((2,))
+        x = tb.ones((2,))
         tb.set_default_dtype(tb.float64)
-        return made
+        return x
 
     assert [f().dtype for _ in range(3)] == [tb.float32, tb.float64, tb.float64]
 
@@ -57,9 +57,9 @@ def test_a_default_dtype_that_a_call_leaves() -> None:
 def test_a_default_device_that_a_call_leaves() -> None:
     @tb.compile
     def f() -> tb.Tensor:
-        made = tb.ones((2,))
+        x = tb.ones((2,))
         tb.set_default_device("refdev")
-        return made
+        return x
 
     assert [f().device.type for _ in range(3)] == ["cpu", "refdev", "refdev"]
 
@@ -92,9 +92,9 @@ def test_the_time_is_asked_at_each_call() -> None:
 def test_a_clock_that_c_code_calls() -> None:
     clock, times = partial(perf_counter_ns), defaultdict(perf_counter_ns)
     asked = tb.compile(lambda x: (x + 1, clock())[1])
-    kept = tb.compile(lambda x, key: (x + 1, times[key])[1])
+    compiled = tb.compile(lambda x, key: (x + 1, times[key])[1])
     assert len({asked(tb.ones((2,))) for _ in range(4)}) == 4
-    assert len({kept(tb.ones((2,)), key) for key in "abcd"}) == 4
+    assert len({compiled(tb.ones((2,)), key) for key in "abcd"}) == 4
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
@@ -122,7 +122,7 @@ def test_devices_change_while_another_thread_compiles() -> None:
         while not stop:
             _ = [tb.compile(abs) for _ in range(100)]
 
-    kept = [tb.compile(abs) for _ in range(500)]
+    retained = [tb.compile(abs) for _ in range(500)]
     worker = threading.Thread(target=compiles)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -134,7 +134,7 @@ def test_devices_change_while_another_thread_compiles() -> None:
         stop.append(True)
         worker.join()
         sys.setswitchinterval(before)
-    assert kept[0](tb.asarray(-1.0)).item() == 1.0
+    assert retained[0](tb.asarray(-1.0)).item() == 1.0
 
 
 VERBOSE = False
@@ -165,8 +165,8 @@ def test_modules_of_the_standard_library_that_code_names(monkeypatch: pytest.Mon
 def test_what_python_itself_changes_of_such_modules(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @tb.compile
     def f(x: tb.Tensor) -> tb.Tensor:
-        kept = sys.modules if name == "modules" else sys.argv
-        return x * 2 if "nothing" in kept else x
+        retained = sys.modules if name == "modules" else sys.argv
+        return x * 2 if "nothing" in retained else x
 
     assert [f(tb.ones(())).item() for _ in range(3)] == [1, 1, 1]
     if name == "modules":

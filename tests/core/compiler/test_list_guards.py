@@ -18,10 +18,10 @@ CASES: list[tuple[list[Any], int, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "place", "value"), CASES)
-def test_each_change_is_seen(given: list[Any], place: int, value: Any) -> None:
+@pytest.mark.parametrize(("x", "place", "value"), CASES)
+def test_each_change_is_seen(x: list[Any], place: int, value: Any) -> None:
     seen = []
-    values = [*given]
+    values = [*x]
 
     @tb.compile
     def f(x: tb.Tensor) -> tuple[tb.Tensor, list[Any]]:
@@ -31,14 +31,14 @@ def test_each_change_is_seen(given: list[Any], place: int, value: Any) -> None:
         seen.append(f(tb.ones((2,)))[1])
     values[place] = value
     seen.append(f(tb.ones((2,)))[1])
-    values[place] = given[place]
+    values[place] = x[place]
     seen.append(f(tb.ones((2,)))[1])
-    values.append(given[0])
+    values.append(x[0])
     seen.append(f(tb.ones((2,)))[1])
-    before = [repr(v) for v in given]
+    before = [repr(v) for v in x]
     after = [*before]
     after[place] = repr(value)
-    assert seen == [before, before, after, before, [*before, repr(given[0])]]
+    assert seen == [before, before, after, before, [*before, repr(x[0])]]
 
 
 def test_a_list_that_stays_is_captured_once() -> None:

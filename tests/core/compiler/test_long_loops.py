@@ -239,9 +239,9 @@ def test_a_loop_over_layers_stays_whole(monkeypatch) -> None:
 def test_explain_says_which_loop_is_not_unrolled(monkeypatch) -> None:
     monkeypatch.setenv("TENSORBUS_UNROLL_LIMIT", "30")
     run = tb.compile(nested)
-    said = str(tb.compile.explain(run)(tb.ones(2), tb.ones(())))
-    assert "for i in range(ROUNDS)" in said
-    assert "captured once" in said
+    message = str(tb.compile.explain(run)(tb.ones(2), tb.ones(())))
+    assert "for i in range(ROUNDS)" in message
+    assert "captured once" in message
 
 
 def test_one_graph_is_unrolled_whatever_its_length(monkeypatch) -> None:

@@ -18,13 +18,13 @@ AGAIN = frozenset({"add", "exp", "multiply", "reshape"})
 
 def trace_of(entries: list[Any]) -> Any:
     def needed(places: list[int], inputs: list[int]) -> list[int]:
-        found, left = set[int](), list(places)
+        result, left = set[int](), list(places)
         while left:
             place = left.pop()
-            if place not in found:
-                found.add(place)
+            if place not in result:
+                result.add(place)
                 left += () if place in inputs else entries[place].operands
-        return sorted(found)
+        return sorted(result)
 
     return SimpleNamespace(nodes=entries, needed=needed)
 
@@ -33,12 +33,12 @@ def entry(op: str, operands: list[int], length: int) -> Any:
     return SimpleNamespace(op=op, operands=operands, spec=Spec((length,), dt.float32))
 
 
-def gives(entries: list[Any], kept: set[int], place: int) -> bool:
+def gives(entries: list[Any], state: set[int], place: int) -> bool:
     """Return whether the backward program can have a value, from ``kept`` and by what may run twice."""
     e = entries[place]
-    if place in kept or e.op == "constant":
+    if place in state or e.op == "constant":
         return True
-    return e.op in AGAIN and all(gives(entries, kept, x) for x in e.operands)
+    return e.op in AGAIN and all(gives(entries, state, x) for x in e.operands)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -48,10 +48,10 @@ def test_the_fewest_bytes_are_kept(seed: int) -> None:
     entries = [entry("matmul", [], 4)]
     for k in range(1, count):
         op = rng.choice(OPS)
-        given = [] if op == "constant" else [rng.randrange(k) for _ in range(rng.randint(1, 2))]
-        entries.append(entry(op, given, rng.choice([1, 2, 3, 5, 8])))
+        operand = [] if op == "constant" else [rng.randrange(k) for _ in range(rng.randint(1, 2))]
+        entries.append(entry(op, operand, rng.choice([1, 2, 3, 5, 8])))
     grads = [rng.randrange(forward, count) for _ in range(2)]
-    kept = partition.saved_values(trace_of(entries), forward, grads, [])
+    saved = partition.saved_values(trace_of(entries), forward, grads, [])
     needed = trace_of(entries).needed(grads, [])
     used = {x for p in needed if p >= forward for x in entries[p].operands if x < forward}
 
@@ -64,8 +64,8 @@ def test_the_fewest_bytes_are_kept(seed: int) -> None:
         for some in combinations(range(forward), n)
         if all(gives(entries, {*some}, x) for x in used)
     ]
-    assert all(gives(entries, {*kept}, x) for x in used)
-    assert size(kept) == min(enough)
+    assert all(gives(entries, {*saved}, x) for x in used)
+    assert size(saved) == min(enough)
 
 
 def test_many_values_take_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +80,6 @@ def test_many_values_take_few_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = 200
     entries = [entry("sum", [k - 1] if k else [], 1 + k % 7) for k in range(forward)]
     entries += [entry("multiply", [k], 1) for k in range(forward)]
-    kept = partition.saved_values(trace_of(entries), forward, list(range(forward, 2 * forward)), [])
-    assert kept == list(range(forward))
+    saved = partition.saved_values(trace_of(entries), forward, list(range(forward, 2 * forward)), [])
+    assert saved == list(range(forward))
     assert len(passes) <= 3

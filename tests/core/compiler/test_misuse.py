@@ -10,7 +10,7 @@ from error_bounds import assert_alike
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"mode": "fast"}, "default, reduce-overhead, max-autotune"),
         ({"mode": 3}, "got 3"),
@@ -19,8 +19,8 @@ from error_bounds import assert_alike
         ({"fullgraph": 1}, "True or False"),
     ],
 )
-def test_bad_options_are_refused(options, said) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_bad_options_are_refused(options, message) -> None:
+    with pytest.raises(ArgumentError, match=message):
         tb.compile(lambda x: x, **options)
 
 
@@ -68,10 +68,10 @@ def test_a_call_that_raises_is_explained() -> None:
         y = x * 2
         raise ValueError(f"no {y.shape}")
 
-    found = tb.compile.explain(fn)(tb.ones(2))
-    assert isinstance(found.error, ValueError)
-    assert found.result is None
-    assert "raised ValueError: no (2,)" in str(found)
+    report = tb.compile.explain(fn)(tb.ones(2))
+    assert isinstance(report.error, ValueError)
+    assert report.result is None
+    assert "raised ValueError: no (2,)" in str(report)
 
 
 def test_a_data_dependent_error_leaves_the_state_of_eager() -> None:

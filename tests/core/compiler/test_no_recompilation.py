@@ -15,17 +15,17 @@ from error_bounds import assert_alike
 @pytest.fixture
 def compiled_programs(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Collect every program that is compiled."""
-    found: list[object] = []
+    results: list[object] = []
     compile_one = executables._compile
 
     def counted(*args):
-        made = compile_one(*args)
-        found.append(made)
-        return made
+        result = compile_one(*args)
+        results.append(result)
+        return result
 
     monkeypatch.setattr(executables, "_compile", counted)
     executables.clear()
-    return found
+    return results
 
 
 def test_a_count_beside_printing_is_lifted_once_it_has_varied(compiled_programs, capsys) -> None:
@@ -116,13 +116,13 @@ def test_gradients_replaced_outside_are_read_anew(read) -> None:
     runs = norms if read else [optimizer.step for optimizer in optimizers]
     compiled = runs[1] = tb.compile(runs[1])
     for k in range(12):
-        found = []
+        results = []
         for model, optimizer, run in zip(models, optimizers, runs, strict=True):
             optimizer.zero_grad()
             (model(tb.ones((4, 3)) * k) ** 2).mean().backward()
-            found.append(run())
+            results.append(run())
         if read:
-            assert_alike(found[1].item(), found[0].item(), roundings=16)  # a sum of eight squares
+            assert_alike(results[1].item(), results[0].item(), roundings=16)  # a sum of eight squares
     assert_alike(models[1].weight, models[0].weight, roundings=12 * 16)  # twelve steps
     assert (len(compiled.replays), compiled.recompiles) == (1, [])
 
@@ -174,8 +174,8 @@ def test_what_a_cache_keeps_is_computed_once() -> None:
         return x + table(x.shape[0]), table(3)
 
     for n in (3, 4, 3, 4, 3, 4):
-        out, kept = fn(tb.ones(n))
-        assert kept is table(3)
+        out, retained = fn(tb.ones(n))
+        assert retained is table(3)
         assert out.tolist() == [k + 1.0 for k in range(n)]
     assert sorted(computed) == [3, 4]
     assert len(fn.replays) == 2
@@ -195,7 +195,7 @@ def test_plain_averages_over_batches_need_no_number() -> None:
 def test_an_idle_optimizer_is_not_guarded() -> None:
     """As in adversarial training, where one of two models takes a step at every fifth call."""
 
-    def made():
+    def training():
         tb.manual_seed(1)
         models = tb.nn.Linear(2, 2), tb.nn.Linear(2, 1)
         optimizers = [tb.optim.Adam(m.parameters(), lr=0.05) for m in models]
@@ -209,7 +209,7 @@ def test_an_idle_optimizer_is_not_guarded() -> None:
 
         return fn
 
-    plain, compiled = made(), tb.compile(made())
+    plain, compiled = training(), tb.compile(training())
     x = tb.reshape(tb.arange(6.0), (3, 2))
     for k in range(20):
         want, got = plain(x, int(k % 5 == 4)), compiled(x, int(k % 5 == 4))

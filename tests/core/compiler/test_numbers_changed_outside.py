@@ -139,13 +139,13 @@ def of_a_module():
 
 
 def of_a_dict():
-    found = {"weight": 1.0}
-    return tb.compile(lambda x: x * found["weight"]), lambda k: found.update(weight=1.0 + k)
+    results = {"weight": 1.0}
+    return tb.compile(lambda x: x * results["weight"]), lambda k: results.update(weight=1.0 + k)
 
 
 def of_a_list():
-    found = [1.0, 2.0, 3.0, 4.0, 5.0]
-    return tb.compile(lambda x: x * found[0]), lambda k: found.__setitem__(0, 1.0 + k)
+    results = [1.0, 2.0, 3.0, 4.0, 5.0]
+    return tb.compile(lambda x: x * results[0]), lambda k: results.__setitem__(0, 1.0 + k)
 
 
 def of_a_cell():
@@ -241,11 +241,11 @@ def test_a_number_stays_symbolic_beside_one_that_python_needs(through, together)
         return x
 
     for k in range(24):
-        rate, times = given = 1.0 + k, 1 + (k % 4 if together else k // 6)
+        rate, times = operands = 1.0 + k, 1 + (k % 4 if together else k // 6)
         if through == "an object":
-            owner.rate, owner.times = given
-            given = None, None
-        assert decayed(tb.ones(1), *given).item() == rate**times
+            owner.rate, owner.times = operands
+            operands = None, None
+        assert decayed(tb.ones(1), *operands).item() == rate**times
     assert len(decayed.replays) == 4
 
 
@@ -292,10 +292,10 @@ def test_static_programs_hold_no_numbers() -> None:
     assert len(compiled.replays) == 3
 
 
-def cube(moving, **given):
+def cube(moving, **x):
     return tb.kernel(
         {}, name="cube", tensors={"x": tb.float32}, out=lambda x: x,
-        **given or {"default": lambda x: x * x * x, "vjp": lambda g, x: (g * x * x * 3 * moving[0],)},
+        **x or {"default": lambda x: x * x * x, "vjp": lambda g, x: (g * x * x * 3 * moving[0],)},
     )  # fmt: skip
 
 
@@ -389,16 +389,16 @@ def test_different_tensors_at_one_location() -> None:
     """State of an attribute, a dict and a global that a call only reads: each is read where it is."""
 
     class Holder:
-        kept = tb.ones(3)
+        weight = tb.ones(3)
 
     held = {"k": tb.ones((2, 3))}
-    compiled = tb.compile(lambda q: (q @ held["k"].T).sum() + Holder.kept.sum())
+    compiled = tb.compile(lambda q: (q @ held["k"].T).sum() + Holder.weight.sum())
     for n in range(2, 14):
-        held["k"], Holder.kept = tb.ones((n, 3)) * n, tb.ones(3) * n
+        held["k"], Holder.weight = tb.ones((n, 3)) * n, tb.ones(3) * n
         assert compiled(tb.ones((2, 3))).item() == 6 * n * n + 3 * n
     assert compiled.reasons == []
     assert len(compiled.recompiles) <= 3
-    held["k"] = Holder.kept = tb.ones((1, 3))  # one tensor in both
+    held["k"] = Holder.weight = tb.ones((1, 3))  # one tensor in both
     assert compiled(tb.ones((2, 3))).item() == 9
-    Holder.kept = tb.ones((2, 3))
+    Holder.weight = tb.ones((2, 3))
     assert compiled(tb.ones((2, 3))).item() == 12

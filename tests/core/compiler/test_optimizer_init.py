@@ -41,11 +41,11 @@ class Both(nn.Module):
 
 
 def model() -> Both:
-    made = Both()
+    both = Both()
     with tb.no_grad():
-        for k, p in enumerate(made.parameters()):
+        for k, p in enumerate(both.parameters()):
             p.rebind(tb.reshape(tb.linspace(-1, 1 + k, p.size), p.shape))
-    return made
+    return both
 
 
 def stepping(net: Any, optimizer: Any) -> Callable[..., Any]:
@@ -70,7 +70,7 @@ def seen(net: Any, optimizer: Any) -> Any:
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_one_program_serves_the_first_step_and_all_others(name: str) -> None:
-    found = []
+    results = []
     for compiled in (False, True):
         net = model()
         optimizer = MAKERS[name](net.parameters())
@@ -79,26 +79,26 @@ def test_one_program_serves_the_first_step_and_all_others(name: str) -> None:
             step = tb.compile(step)
         for k in range(4):
             step(tb.full((2, 3), 0.5 + k))
-        found.append(seen(net, optimizer))
+        results.append(seen(net, optimizer))
         if compiled:
             assert len(step.replays) == 1, (step.reasons, step.recompiles)  # type: ignore[attr-defined]
-    assert_alike(*found, ROUNDINGS)
+    assert_alike(*results, ROUNDINGS)
 
 
 def test_parameters_that_take_no_step_have_no_state() -> None:
-    found = []
+    results = []
     for compiled in (False, True):
         net = model()
         optimizer = optim.Adam(net.parameters(), lr=0.1)
         step = stepping(net, optimizer)
         step = tb.compile(step) if compiled else step
-        kept = []
+        retained = []
         for both in (False, False, False, True, True, False):
             step(tb.ones((2, 3)), both)
-            kept.append(seen(net, optimizer))
-        found.append(kept)
-    assert_alike(*found, ROUNDINGS)
-    assert len(found[0][0][1]) == 2
+            retained.append(seen(net, optimizer))
+        results.append(retained)
+    assert_alike(*results, ROUNDINGS)
+    assert len(results[0][0][1]) == 2
 
 
 def test_without_a_step_no_state_is_left() -> None:

@@ -27,11 +27,11 @@ def test_compiled_code_sees_what_becomes_of_them():
     x = tb.ones((2, 3))
 
     def total(x):
-        found = net(x).sum()
+        result = net(x).sum()
         for p in net.parameters():
             if getattr(p, "counts", False):
-                found = found + p.scale * p.square().sum()
-        return found
+                result = result + p.scale * p.square().sum()
+        return result
 
     run = tb.compile(total, fullgraph=True)
 

@@ -18,9 +18,9 @@ def test_a_profiled_program_compiles_and_goes_on_being_profiled() -> None:
     profile = cProfile.Profile()
     profile.enable()
     try:
-        found = [tb.compile(late)(tb.ones(3)).tolist(), run(tb.zeros(3)).tolist()]
+        results = [tb.compile(late)(tb.ones(3)).tolist(), run(tb.zeros(3)).tolist()]
         late(tb.ones(3))
     finally:
         profile.disable()
-    assert found == [[2.0] * 3, [0.0] * 3]
+    assert results == [[2.0] * 3, [0.0] * 3]
     assert any(entry.code is late.__code__ for entry in profile.getstats())

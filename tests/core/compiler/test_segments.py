@@ -96,12 +96,12 @@ def returns_values(log):
 
 
 def meter(log):
-    found = Meter()
+    meter = Meter()
 
     def fn(x):
         loss = (x * x).mean()
-        found.update(loss.item(), len(x))
-        log.append((found.average, found.steps, Meter.count > 0))
+        meter.update(loss.item(), len(x))
+        log.append((meter.average, meter.steps, Meter.count > 0))
         return loss
 
     return fn
@@ -180,20 +180,20 @@ def fails_in_the_middle(log):
 
 def handles_errors(log):
     def fn(x):
-        kept = x * 0
+        retained = x * 0
         try:
-            kept = x + 1
-            log.append(kept.sum().item())
-            other = kept * 2
+            retained = x + 1
+            log.append(retained.sum().item())
+            other = retained * 2
             if other.sum().item() > 5:
                 raise KeyError("x")
-            kept = other + 1
+            retained = other + 1
         except KeyError as error:
             log.append(repr(error))
-            kept = kept * 10
+            retained = retained * 10
         finally:
             log.append("finally")
-        return kept
+        return retained
 
     return fn
 
@@ -299,10 +299,10 @@ def order_of_evaluation(log):
 
     def fn(x):
         log.append("begin")
-        found = {note("a"): x.sum().item(), note("b"): [note((x * 2).sum().item()), note("c")]}
+        results = {note("a"): x.sum().item(), note("b"): [note((x * 2).sum().item()), note("c")]}
         text = f"{note(1)} {(x + 1).sum().item():>8.2f} {note(2)}" + str((x * 3).mean().item())
         x[0] += (x * 2).sum().item()
-        return found, text, x * 1
+        return results, text, x * 1
 
     return fn
 
@@ -348,9 +348,9 @@ def test_a_divided_function_does_what_it_did(case, capsys, caplog) -> None:
         log: Log = []
         fn = case(log)
         fn = tb.compile(fn) if compiled else fn
-        found = [outcome(fn, values, log, device="cpu") for values in INPUTS * 2]
+        actual = [outcome(fn, values, log, device="cpu") for values in INPUTS * 2]
         printed = capsys.readouterr().out
-        runs.append((found, plain(log), printed, [r.getMessage() for r in caplog.records]))
+        runs.append((actual, plain(log), printed, [r.getMessage() for r in caplog.records]))
         caplog.clear()
     wanted, got = runs
     assert_alike(got, wanted, ROUNDINGS, message=f"{wanted}\n{got}")
@@ -365,9 +365,9 @@ def test_a_module_is_divided_where_it_is_and_as_another(device) -> None:
     in_place.compile()
     for values in INPUTS:
         x = tb.asarray([values], device=device)
-        found = [[layer(x).tolist(), log[-1]] for layer in (plainly, compiled, in_place)]
-        assert_alike(found[1], found[0], ROUNDINGS)
-        assert_alike(found[2], found[0], ROUNDINGS)
+        results = [[layer(x).tolist(), log[-1]] for layer in (plainly, compiled, in_place)]
+        assert_alike(results[1], results[0], ROUNDINGS)
+        assert_alike(results[2], results[0], ROUNDINGS)
     assert type(compiled)._compiled.segments
 
 

@@ -18,26 +18,26 @@ STEPS, STEP_ROUNDINGS = 28 + 20 + 28, 32
 @pytest.fixture
 def family(monkeypatch) -> list[ShapeSpecializations]:
     """The families that were made, by a clock on which a second passes at each look."""
-    found: list[ShapeSpecializations] = []
+    results: list[ShapeSpecializations] = []
     begin = ShapeSpecializations.__init__
 
     def noted(self, *args, **kwargs) -> None:
         begin(self, *args, **kwargs)
-        found.append(self)
+        results.append(self)
 
     times = iter(range(1 << 30))
     monkeypatch.setattr(ShapeSpecializations, "__init__", noted)
     monkeypatch.setattr(executables, "EAGERLY_COMPILED_SIZES", AT_ONCE)
     monkeypatch.setattr(executables, "perf_counter", lambda: next(times))
     monkeypatch.setattr(executables, "symbolic_plan", lambda *_: None)  # as on a device without plans
-    return found
+    return results
 
 
 def summed(x):
     return tb.softmax(x * 2, axis=0).sum() + x.mean()
 
 
-def made(family: ShapeSpecializations) -> int:
+def program_count(family: ShapeSpecializations) -> int:
     return len(family._programs)
 
 
@@ -45,7 +45,7 @@ def test_the_first_sizes_have_programs_at_once(family) -> None:
     compiled = tb.compile(summed, dynamic=True)
     for n in range(2, 3 + AT_ONCE):  # the first is of the run that was captured
         assert_alike(compiled(tb.ones(n)), summed(tb.ones(n)), 2 * n + 8)
-    assert made(family[0]) == AT_ONCE
+    assert program_count(family[0]) == AT_ONCE
 
 
 @pytest.mark.full
@@ -53,10 +53,10 @@ def test_later_sizes_are_compiled_when_python_has_spent_as_long(family) -> None:
     compiled = tb.compile(summed, dynamic=True)
     for n in range(2, 42):
         assert_alike(compiled(tb.ones(n)), summed(tb.ones(n)), 2 * n + 8)
-    assert made(family[0]) == AT_ONCE
+    assert program_count(family[0]) == AT_ONCE
     for _ in range(5):  # on which Python has spent a second by now, but making a program takes several
         compiled(tb.ones(41))
-    assert made(family[0]) == AT_ONCE + 1
+    assert program_count(family[0]) == AT_ONCE + 1
     assert len(compiled.replays) == 1
     assert compiled.recompiles == []
 
@@ -68,7 +68,7 @@ def test_large_sizes_are_compiled_at_once(family) -> None:
     )
     for n in range(2, 42):
         compiled(tb.ones(n))
-    assert made(family[0]) == 39
+    assert program_count(family[0]) == 39
 
 
 @pytest.mark.full
@@ -76,7 +76,7 @@ def test_another_mode_compiles_all_sizes(family) -> None:
     compiled = tb.compile(summed, dynamic=True, mode="reduce-overhead")
     for n in range(2, 42):
         compiled(tb.ones(n))
-    assert made(family[0]) == 39
+    assert program_count(family[0]) == 39
 
 
 def test_a_run_that_fails_counts(family) -> None:
@@ -89,7 +89,7 @@ def test_a_run_that_fails_counts(family) -> None:
     for _ in range(5):
         with pytest.raises(tb.errors.LinAlgError):
             compiled(tb.zeros((30, 3)))
-    assert made(family[0]) == AT_ONCE + 1
+    assert program_count(family[0]) == AT_ONCE + 1
     assert compiled(tb.ones((30, 3))).tolist() == factor(tb.ones((30, 3))).tolist()
 
 
@@ -127,4 +127,6 @@ def test_steps_of_training_go_on_whoever_runs_them(family) -> None:
     assert models[0].steps == models[1].steps
     for a, b in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
         assert_alike(b, a, STEPS * STEP_ROUNDINGS)
-    assert AT_ONCE < max(map(made, family)) < 38  # sets of sizes: Python has run the others each time
+    assert (
+        AT_ONCE < max(map(program_count, family)) < 38
+    )  # sets of sizes: Python has run the others each time

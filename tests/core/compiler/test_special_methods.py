@@ -58,25 +58,25 @@ class Named(dict[str, float]):
 
 
 CLASSES: dict[str, tuple[Any, Any]] = {
-    "__getattribute__": (Counted, lambda x, given: x * given.factor),
-    "__getattr__ beside slots": (Slots, lambda x, given: x * given.factor),
-    "__len__": (lambda: Items([3.0]), lambda x, given: x * len(given)),
-    "__iter__": (lambda: Items([3.0]), lambda x, given: x * sum(given)),
-    "__getitem__": (lambda: Doubled(factor=1.0), lambda x, given: x * given["factor"]),
-    "__getattr__ that raises KeyError": (lambda: Named(factor=2.0), lambda x, given: x * given.factor),
+    "__getattribute__": (Counted, lambda x, one: x * one.factor),
+    "__getattr__ beside slots": (Slots, lambda x, one: x * one.factor),
+    "__len__": (lambda: Items([3.0]), lambda x, one: x * len(one)),
+    "__iter__": (lambda: Items([3.0]), lambda x, one: x * sum(one)),
+    "__getitem__": (lambda: Doubled(factor=1.0), lambda x, one: x * one["factor"]),
+    "__getattr__ that raises KeyError": (lambda: Named(factor=2.0), lambda x, one: x * one.factor),
 }
 
 
-@pytest.mark.parametrize("found", ["given", "outside"])
+@pytest.mark.parametrize("actual", ["given", "outside"])
 @pytest.mark.parametrize("name", CLASSES)
-def test_code_of_a_class_runs_as_often_as_without_compile(name: str, found: str) -> None:
+def test_code_of_a_class_runs_as_often_as_without_compile(name: str, actual: str) -> None:
     make, function = CLASSES[name]
 
     def runs(wrap: Any) -> tuple[list[Any], int]:
         thing = make()
-        call = wrap(function) if found == "given" else wrap(lambda x: function(x, thing))
-        given = (thing,) if found == "given" else ()
-        return [call(tb.asarray([x]), *given).tolist() for x in (1.0, 2.0, 3.0, 4.0)], thing.runs
+        call = wrap(function) if actual == "given" else wrap(lambda x: function(x, thing))
+        operand = (thing,) if actual == "given" else ()
+        return [call(tb.asarray([x]), *operand).tolist() for x in (1.0, 2.0, 3.0, 4.0)], thing.runs
 
     assert runs(tb.compile) == runs(lambda f: f)
 
@@ -99,12 +99,12 @@ def test_items_are_assigned_once() -> None:
             notes.append(key)
             dict.__setitem__(self, key, value)
 
-    found = Noted(last=tb.zeros(1))
+    noted = Noted(last=tb.zeros(1))
 
     @tb.compile
     def put(x: Any) -> Any:
-        found["last"] = x * 2
-        return found["last"]
+        noted["last"] = x * 2
+        return noted["last"]
 
     assert [put(tb.asarray([x])).tolist() for x in (1.0, 2.0, 3.0, 4.0)] == [[2.0], [4.0], [6.0], [8.0]]
     assert notes == ["last"] * 4

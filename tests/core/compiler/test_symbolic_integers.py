@@ -105,10 +105,10 @@ def test_objects_like_integers_stay_constant() -> None:
 
     compiled = tb.compile(kind)
     for n in (2, 3, 4, np.int64(3), 5, True, 6, -3, 7, 0):
-        (want, *said), (got, *told) = kind(X, n), compiled(X, n)
+        (want, *message), (got, *text) = kind(X, n), compiled(X, n)
         assert_alike(got, want, ROUNDINGS)
-        assert said == told
-        assert type(said[0]) is type(told[0])
+        assert message == text
+        assert type(message[0]) is type(text[0])
     with pytest.raises(tb.errors.IndexingError):
         compiled(X, 3.0)
 
@@ -131,9 +131,9 @@ def test_errors_are_those_of_python() -> None:
     for _ in range(2):
         with pytest.raises(tb.errors.ArgumentError) as eager:
             split(X, 40)
-        with pytest.raises(tb.errors.ArgumentError) as found:
+        with pytest.raises(tb.errors.ArgumentError) as raised:
             compiled(X, 40)
-        assert str(found.value) == str(eager.value)
+        assert str(raised.value) == str(eager.value)
     assert_alike(compiled(X, 5), split(X, 5), ROUNDINGS, size=SIZE)
 
 
@@ -175,9 +175,9 @@ class Attention(nn.Module):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("y", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "opencl", "refdev"])
-def test_a_cache_of_fixed_size_is_filled(given, dynamic, device) -> None:
+def test_a_cache_of_fixed_size_is_filled(y, dynamic, device) -> None:
     with tb.device(device):
         one, other = Attention(), Attention()
         other.load_state_dict(one.state_dict())
@@ -185,14 +185,14 @@ def test_a_cache_of_fixed_size_is_filled(given, dynamic, device) -> None:
         start = 0
         for length in (5, 1, 1, 1, 1, 3, 1, 1, 1, 2, *[1] * 10):
             x = tb.sin(tb.reshape(tb.arange(2 * length * 8.0), (2, length, 8)) + start)
-            where = (start,) if given else ()
+            where = (start,) if y else ()
             with tb.no_grad():
                 assert_alike(compiled(x, *where), one(x, *where), ROUNDINGS)
             start += length
         assert other.place == one.place == start
-        found = type(compiled)._compiled
-        assert found.reasons == []
-        assert len(found.recompiles) <= 3
+        compiled_class = type(compiled)._compiled
+        assert compiled_class.reasons == []
+        assert len(compiled_class.recompiles) <= 3
 
 
 def test_a_counter_that_python_makes_shapes_of() -> None:
@@ -204,10 +204,10 @@ def test_a_counter_that_python_makes_shapes_of() -> None:
         return x[:, : owner.length].sum(axis=0), owner.length
 
     for k in range(12):
-        found, length = grown(X)
+        result, length = grown(X)
         assert type(length) is type(owner.length) is int
         assert length == owner.length == 3 + k
-        assert_alike(found, X[:, :length].sum(axis=0), ROUNDINGS)
+        assert_alike(result, X[:, :length].sum(axis=0), ROUNDINGS)
     assert len(grown.replays) <= 2
 
 
@@ -226,10 +226,10 @@ def test_dynamic_false_captures_each() -> None:
         lambda n: tb.arange(n, n + 3, dtype=tb.int8),
     ],
 )
-@pytest.mark.parametrize("given", ["an argument", "a length"])
-def test_what_does_not_fit_in_a_narrow_dtype_is_an_error(narrow, given) -> None:
+@pytest.mark.parametrize("actual", ["an argument", "a length"])
+def test_what_does_not_fit_in_a_narrow_dtype_is_an_error(narrow, actual) -> None:
     def fn(x, n):
-        n = x.shape[0] if given == "a length" else n
+        n = x.shape[0] if actual == "a length" else n
         return narrow(n), x[: n // 2].sum()
 
     compiled = tb.compile(fn, dynamic=True)

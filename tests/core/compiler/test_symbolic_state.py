@@ -216,10 +216,10 @@ def test_tuples_of_tensors_are_kept_from_call_to_call() -> None:
     one, two = Recurrent(), Recurrent()
     compiled = tb.compile(two)
     assert calls(one, compiled, [tb.ones(2) * k for k in range(4)]) == 1
-    kept = two.hidden
-    before = kept[0].tolist()
+    hidden = two.hidden
+    before = hidden[0].tolist()
     compiled(tb.ones(2))
-    assert kept[0].tolist() == before
+    assert hidden[0].tolist() == before
     one.hidden = two.hidden = (tb.ones(2), [tb.zeros(2)])
     assert calls(one, compiled, [tb.ones(2)] * 2) == 1
 
@@ -353,10 +353,10 @@ def of_narrow_sum(x, i):
 @pytest.mark.parametrize(
     "fn", [of_place, of_written_place, of_quotient, of_logarithm, of_power, of_narrow_sum]
 )
-@pytest.mark.parametrize("given", [(0, 500, 0, 1, 2, -1, 0), (1, 0, 1, 2, 0), (-1, 2, -1, 500, 1), (5, 0, 1)])
-def test_that_an_operation_fails_depends_on_its_numbers(fn, given) -> None:
+@pytest.mark.parametrize("one", [(0, 500, 0, 1, 2, -1, 0), (1, 0, 1, 2, 0), (-1, 2, -1, 500, 1), (5, 0, 1)])
+def test_that_an_operation_fails_depends_on_its_numbers(fn, one) -> None:
     compiled, x = tb.compile(fn), tb.arange(3.0)
-    for i in given:
+    for i in one:
         assert compiled(x, i).tolist() == fn(x, i).tolist(), i
 
 
@@ -366,12 +366,12 @@ def test_a_loader_that_begins_again_where_it_ends() -> None:
     def load(state):
         state["n"] += 1
         try:
-            found = data[state["n"]] * (1 / (state["n"] - 2))
+            result = data[state["n"]] * (1 / (state["n"] - 2))
         except ZeroDivisionError:
-            found = data[2] * 10
+            result = data[2] * 10
         except IndexError:
-            state["n"], found = 0, data[0]
-        return found + 1
+            state["n"], result = 0, data[0]
+        return result + 1
 
     one, two = {"n": -1}, {"n": -1}
     compiled = tb.compile(lambda: load(two))
@@ -399,10 +399,10 @@ def test_tensors_that_are_attributes_of_classes() -> None:
 
 
 def test_a_varying_number_that_is_deleted() -> None:
-    def take(found, x):
-        del found["count"]
-        found["last"] = x * 2
-        return len(found)
+    def take(actual, x):
+        del actual["count"]
+        actual["last"] = x * 2
+        return len(actual)
 
     compiled = tb.compile(take)
     shared, plain = {}, {}

@@ -60,36 +60,36 @@ def test_hooks_that_follow_gradients_are_captured(added: str) -> None:
             return loss.detach()
 
         run = tb.compile(step) if compiling else step
-        found = [run(tb.ones((4, 3)) * k) for k in range(1, 5)]
+        results = [run(tb.ones((4, 3)) * k) for k in range(1, 5)]
         if compiling:
             assert run.replays, run.reasons
         if added == "hook":
-            found += [p.grad for p in model.parameters()]
-        return found + [p.detach() for p in model.parameters()]
+            results += [p.grad for p in model.parameters()]
+        return results + [p.detach() for p in model.parameters()]
 
-    for found, wanted in zip(trained(True), trained(False), strict=True):
-        assert float(abs(found - wanted).max()) < 1e-5
+    for actual, wanted in zip(trained(True), trained(False), strict=True):
+        assert float(abs(actual - wanted).max()) < 1e-5
 
 
 def test_weakly_held_objects_may_die() -> None:
     class Kept:
         value = None
 
-    kept = Kept()
-    kept.value = tb.ones(2)
-    found = weakref.ref(kept)
+    retained = Kept()
+    retained.value = tb.ones(2)
+    reference = weakref.ref(retained)
 
     @tb.compile
     def fn(x):
-        held = found()
+        held = reference()
         return x if held is None else x + held.value
 
     x = tb.ones(2)
     assert [fn(x).tolist() for _ in range(3)] == [[2.0, 2.0]] * 3
     assert "weak reference" in fn.reasons[0]
-    del kept
+    del retained
     gc.collect()
-    assert found() is None
+    assert reference() is None
     assert [fn(x).tolist() for _ in range(3)] == [[1.0, 1.0]] * 3
 
 

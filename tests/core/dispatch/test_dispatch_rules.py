@@ -228,13 +228,13 @@ def test_how_a_composite_decomposes_is_worked_out_once_for_a_signature(toy: dict
 def test_attributes_that_are_equal_but_not_the_same() -> None:
     x = tb.asarray([1.0], device="cpu")
     for value in (0.0, -0.0, 0.0):
-        found = movement.pad(x, (1,), (0,), value).numpy()
-        assert np.signbit(found[0]) == np.signbit(value)
+        actual = movement.pad(x, (1,), (0,), value).numpy()
+        assert np.signbit(actual[0]) == np.signbit(value)
         assert np.signbit(tb.full((1,), value, device="cpu").numpy()[0]) == np.signbit(value)
     for fill in (True, 1, 1.0, 1 + 0j, False, 0, -0.0):
-        found = tb.full((1,), fill, device="cpu")
-        assert found.tolist() == [fill]
-        assert type(found.item()) is type(fill)
+        actual = tb.full((1,), fill, device="cpu")
+        assert actual.tolist() == [fill]
+        assert type(actual.item()) is type(fill)
 
 
 def test_threads_share_plans_and_not_results() -> None:
@@ -243,9 +243,9 @@ def test_threads_share_plans_and_not_results() -> None:
     def work(k: int) -> None:
         for _ in range(200):
             x = values[k]
-            found = ((x + x) * 2.0 - tb.sqrt(x * x)).sum().item()
-            if found != k * 3.0 * 50:
-                wrong.append((k, found))
+            actual = ((x + x) * 2.0 - tb.sqrt(x * x)).sum().item()
+            if actual != k * 3.0 * 50:
+                wrong.append((k, actual))
 
     plan.invalidate()
     threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
@@ -258,10 +258,10 @@ def test_threads_share_plans_and_not_results() -> None:
 
 def test_warnings_of_numpy_stay_quiet_in_every_thread() -> None:
     x = tb.asarray([0.0, -1.0, 1e30], device="cpu")
-    found: list[Any] = []
+    results: list[Any] = []
 
     def work() -> None:
-        found.append(
+        results.append(
             (tb.log(x), x / 0.0, x * x * x, tb.sqrt(x), x.to("int8"), tb.full((1,), 1e300, device="cpu"))
         )
 
@@ -270,7 +270,7 @@ def test_warnings_of_numpy_stay_quiet_in_every_thread() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 4
+    assert len(results) == 4
 
 
 def test_an_op_is_called_like_its_function() -> None:

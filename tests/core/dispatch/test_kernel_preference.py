@@ -83,9 +83,9 @@ def test_a_preference_for_no_op_is_refused() -> None:
 
 def test_explain_shows_decompositions_and_functions() -> None:
     x = X.to("refdev")
-    found = tb.explain("rsqrt", x)
-    assert found.decisions[0].outcome == "decomposed into other ops"
-    assert found.into == ("sqrt", "divide")
+    report = tb.explain("rsqrt", x)
+    assert report.decisions[0].outcome == "decomposed into other ops"
+    assert report.into == ("sqrt", "divide")
     names = [d.op.name for d in tb.explain(tb.var, x).decisions]
     assert "subtract" in names
     assert "sum" in names
@@ -268,9 +268,9 @@ def test_a_fallback_names_the_line_that_asked(lonely: Op[...]) -> None:
     x = X.to("refdev")
     calls = (lambda: lonely(x), lambda: tb.checkpoint(lonely, x))
     for call in calls:
-        with tb.fallback("warn"), pytest.warns(tb.FallbackWarning) as told:
+        with tb.fallback("warn"), pytest.warns(tb.FallbackWarning) as warned:
             call()
-        assert told[0].filename == __file__
+        assert warned[0].filename == __file__
 
 
 def test_explain_tells_of_the_fallback(lonely: Op[...]) -> None:

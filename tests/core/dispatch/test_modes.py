@@ -261,11 +261,11 @@ def test_an_error_inside_a_capture_unwinds_it() -> None:
 
 
 def test_threads_have_stacks_of_their_own() -> None:
-    log, found = [], []
+    log, results = [], []
     x = tb.ones((2,))
 
     def other() -> None:
-        found.append((mode_stack.get(), (x + x).tolist()))
+        results.append((mode_stack.get(), (x + x).tolist()))
         with Log("other", log):
             x * x
 
@@ -273,7 +273,7 @@ def test_threads_have_stacks_of_their_own() -> None:
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-    assert found == [((), [2.0, 2.0])]
+    assert results == [((), [2.0, 2.0])]
     assert [name for name, *_ in log] == ["other"]
 
 

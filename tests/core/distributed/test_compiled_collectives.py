@@ -153,14 +153,14 @@ def test_backward_programs_do_collectives_in_order() -> None:
             return (reduce(x * y) * reduce(x + y)).sum()
 
         compiled = tb.compile(loss, fullgraph=True)
-        found = []
+        results = []
         for run in (loss, compiled, compiled):
             x, y = (tb.arange(3.0).requires_grad_(k != dist.get_rank() + 1) for k in (0, 1))
             before = len(dist.records())
             run(x, y).backward()
-            found.append((x.grad.tolist(), len(dist.records()) - before))
-        return found
+            results.append((x.grad.tolist(), len(dist.records()) - before))
+        return results
 
-    for found in dist.run_ranks(rank, 2, timeout=20):
-        assert found[1:] == found[:1] * 2
-        assert found[0][1] == 4
+    for value in dist.run_ranks(rank, 2, timeout=20):
+        assert value[1:] == value[:1] * 2
+        assert value[0][1] == 4

@@ -116,9 +116,9 @@ RESULTS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("make", "expected"), [r[1:] for r in RESULTS], ids=[r[0] for r in RESULTS])
 def test_result(make: Any, expected: str) -> None:
-    found = make(lambda name: tb.asarray([1, 1], dtype=name, device="cpu"))
-    assert found.dtype.name == expected
-    assert found.numpy().dtype.name == expected
+    actual = make(lambda name: tb.asarray([1, 1], dtype=name, device="cpu"))
+    assert actual.dtype.name == expected
+    assert actual.numpy().dtype.name == expected
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_result(make: Any, expected: str) -> None:
     ],
 )
 def test_check_scalar(value: Any, name: str, expected: Any) -> None:
-    found = check_scalar("test", value, dt.BY_NAME[name])
-    assert (found, type(found)) == (expected, type(expected))
+    actual = check_scalar("test", value, dt.BY_NAME[name])
+    assert (actual, type(actual)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,8 @@ def test_what_is_written_into_a_graph_is_no_decision(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = tb.compile(lambda x: tb.tanh(x) * 1.5)
-    found = tb.explain(step, X)
-    assert {d.device.type for d in found.decisions} <= {"cpu"}
+    report = tb.explain(step, X)
+    assert {d.device.type for d in report.decisions} <= {"cpu"}
     assert "graph" not in capfd.readouterr().out
 
 
@@ -186,9 +186,9 @@ def test_every_function_takes_the_second_names_of_its_keywords() -> None:
             parameters = signature(function).parameters
             for own, other in OTHER_KEYWORDS.items():
                 if own in parameters and other not in parameters:
-                    with pytest.raises(TypeError) as told:  # it misses its operands, or takes them from 0
+                    with pytest.raises(TypeError) as raised:  # it misses its operands, or takes them from 0
                         function(**{other: 0})
-                    if f"unexpected keyword argument '{other}'" in str(told.value):
+                    if f"unexpected keyword argument '{other}'" in str(raised.value):
                         refused.append(f"{name}({other})")
     assert not refused
 

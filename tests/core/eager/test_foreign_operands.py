@@ -36,8 +36,8 @@ class Silent:
 def test_the_other_operand_answers(short: str) -> None:
     x = tb.asarray([1, 2], device="cpu")
     named = getattr(operator, f"{short}_" if short in ("and", "or") else short)
-    said, seen = named(x, Quantity())
-    assert said == short
+    message, seen = named(x, Quantity())
+    assert message == short
     assert seen is x
     changed = getattr(operator, f"i{short}")(x, Quantity())
     assert changed[0] == short
@@ -83,10 +83,10 @@ MIXED: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", MIXED)
 def test_arrays_and_tensors_in_host_memory(name: str) -> None:
     x = tb.asarray(ARRAY + 0.5, device="cpu")
-    found, expected = MIXED[name](x, ARRAY), MIXED[name](ARRAY + 0.5, ARRAY)
-    assert isinstance(found, tb.Tensor)
-    assert found.dtype.name == expected.dtype.name
-    assert_alike(found.numpy(), expected, roundings=4)  # products of two
+    actual, expected = MIXED[name](x, ARRAY), MIXED[name](ARRAY + 0.5, ARRAY)
+    assert isinstance(actual, tb.Tensor)
+    assert actual.dtype.name == expected.dtype.name
+    assert_alike(actual.numpy(), expected, roundings=4)  # products of two
 
 
 def test_arrays_are_not_copied_to_other_devices() -> None:

@@ -170,8 +170,8 @@ def test_grids() -> None:
     x, y, z = tb.arange(2, device="cpu"), tb.arange(3, device="cpu"), tb.arange(4, device="cpu")
     for indexing in ("xy", "ij"):
         expected = np.meshgrid(x.numpy(), y.numpy(), z.numpy(), indexing=indexing)  # type: ignore[call-overload]
-        found = tb.meshgrid(x, y, z, indexing=indexing)  # type: ignore[arg-type]
-        for a, b in zip(found, expected, strict=True):
+        actual = tb.meshgrid(x, y, z, indexing=indexing)  # type: ignore[arg-type]
+        for a, b in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(a.numpy(), b)
     assert tb.meshgrid() == ()
     assert [a.tolist() for a in tb.meshgrid(on_cpu(1), on_cpu([2, 3]))] == [[[1], [1]], [[2], [3]]]
@@ -205,13 +205,13 @@ class Producer:
         return self.array.__dlpack_device__()
 
 
-@pytest.mark.parametrize("made", [Producer, memoryview, np.asarray], ids=["dlpack", "buffer", "array"])
-def test_host_memory_is_copied_unless_that_is_forbidden(made: Any) -> None:
+@pytest.mark.parametrize("one", [Producer, memoryview, np.asarray], ids=["dlpack", "buffer", "array"])
+def test_host_memory_is_copied_unless_that_is_forbidden(one: Any) -> None:
     for copy, shared in ((None, False), (True, False), (False, True)):
         memory = np.array([1.0, 2.0])
-        x = tb.asarray(made(memory), copy=copy, device="cpu")
+        x = tb.asarray(one(memory), copy=copy, device="cpu")
         memory[0] = 5.0
         assert x.tolist() == [5.0 if shared else 1.0, 2.0]
     for asked in ({"device": "refdev"}, {"device": "cpu", "dtype": "float32"}):
         with pytest.raises(ValueError, match="copy"):
-            tb.asarray(made(memory), copy=False, **asked)
+            tb.asarray(one(memory), copy=False, **asked)

@@ -36,13 +36,13 @@ def test_samples_are_bit_equal_to_eager(op: str, device: str, dtype: str) -> Non
             continue
         tensors = trial.tensors()
         graph, values = graph_of(trial, tensors)
-        made = Interpreting(device).compile(CompileRequest(graph=graph, index=0))(values)
-        for value, wanted in zip(made, trial.run(tensors), strict=True):
+        result = Interpreting(device).compile(CompileRequest(graph=graph, index=0))(values)
+        for value, wanted in zip(result, trial.run(tensors), strict=True):
             got = wrap(value, ValueType.of(wanted.dtype, Device(device, 0)))
             assert same_bits(array(got), array(wanted)), trial.title
 
 
-def given(k: int, *shape: int, **attrs: Any) -> Node:
+def input_node(k: int, *shape: int, **attrs: Any) -> Node:
     return Node(op="input", attrs={"index": k, **attrs}, spec=Spec(shape, dt.float32))
 
 
@@ -56,7 +56,7 @@ def run(device: str, inputs: tuple[Node, ...], *outputs: Node) -> Any:
 
 
 def test_numbers_come_anew_with_each_run() -> None:
-    x, s = given(0, 3), given(1, scalar=True)
+    x, s = input_node(0, 3), input_node(1, scalar=True)
     program = run("refdev", (x, s), apply("multiply", x, s), apply("add", s, s), s)
     value = tb.asarray([1.0, 2.0, 3.0], device="refdev")._value
     for number in (2.0, 0.5):
@@ -65,7 +65,7 @@ def test_numbers_come_anew_with_each_run() -> None:
 
 
 def test_what_is_needed_no_more_is_let_go() -> None:
-    x = given(0, 4)
+    x = input_node(0, 4)
     first = apply("add", x, x)
     program = run("cpu", (x,), apply("multiply", apply("exp", first), x))
     lines = program.stages()["calls"].splitlines()
@@ -73,13 +73,13 @@ def test_what_is_needed_no_more_is_let_go() -> None:
 
 
 def test_a_failing_kernel_is_told_with_its_op() -> None:
-    x = given(0, 2, 3)
+    x = input_node(0, 2, 3)
     program = run("cpu", (x,), apply("add", x, x))
     with pytest.raises(tb.errors.DeviceError, match=r"add\(float32\[2, 3\]"):
         program(["no array"])
 
 
 def test_an_error_of_the_data_is_that_of_the_eager_op() -> None:
-    x = given(0, 2, 2)
+    x = input_node(0, 2, 2)
     with pytest.raises(tb.errors.LinAlgError):
         run("cpu", (x,), apply("cholesky", x))([-np.eye(2, dtype="f4")])

@@ -32,18 +32,18 @@ def test_gradients_are_those_of_the_plain_block(compiled: bool) -> None:
         return out.detach()
 
     fn = tb.compile(loss) if compiled else loss
-    found = []
+    results = []
     for save in (False, True, True, False):
         model.zero_grad()
         x.grad = None
         tb.manual_seed(3)
         out = fn(x, save)
-        found.append([t.reshape(-1).tolist() for t in (out, x.grad, *[p.grad for p in model.parameters()])])
-    for other in found[1:]:
+        results.append([t.reshape(-1).tolist() for t in (out, x.grad, *[p.grad for p in model.parameters()])])
+    for other in results[1:]:
         if compiled:
-            assert_alike(other, found[0], ROUNDINGS)
+            assert_alike(other, results[0], ROUNDINGS)
         else:
-            assert other == found[0]
+            assert other == results[0]
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
@@ -173,20 +173,20 @@ def test_a_block_may_return_what_it_was_given_and_what_it_read(compiled: bool) -
         weight.grad = None
         y = x * 2
         for _ in range(2):
-            a, kept, read = tb.checkpoint(block, y) if save else block(y)
-            y = a + kept + read
+            a, retained, read = tb.checkpoint(block, y) if save else block(y)
+            y = a + retained + read
         y.sum().backward()
         return weight.grad
 
     fn = tb.compile(slopes) if compiled else slopes
     x = tb.ones(3).requires_grad_()
-    found = []
+    results = []
     for save in (False, True, True):
         x.grad = None
-        found.append([*fn(x, save).tolist(), *x.grad.tolist()])
+        results.append([*fn(x, save).tolist(), *x.grad.tolist()])
         assert weight.is_leaf
-    assert found[1] == found[2]
-    assert_alike(found[1], found[0], ROUNDINGS)
+    assert results[1] == results[2]
+    assert_alike(results[1], results[0], ROUNDINGS)
     same = tb.checkpoint(lambda x: x, x * 3)
     (slope,) = tb.grad(same.sum(), x)
     assert slope.tolist() == [3.0] * 3

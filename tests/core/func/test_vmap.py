@@ -34,9 +34,9 @@ def _assign(a: tb.Tensor) -> tb.Tensor:
 
 def _gradient(a: tb.Tensor) -> tb.Tensor:
     a = a.detach().requires_grad_()
-    (found,) = tb.grad((tb.sin(a) * OTHER[:, 0]).sum(), a)
-    assert found is not None
-    return found
+    (grads,) = tb.grad((tb.sin(a) * OTHER[:, 0]).sum(), a)
+    assert grads is not None
+    return grads
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
@@ -99,10 +99,10 @@ def test_gradients_flow_out_to_shared_parameters() -> None:
 
 
 def test_trees_out_dims_and_chunks() -> None:
-    found = tb.vmap(lambda d: {"x": d["a"] + 1, "n": (d["a"],)}, in_dims=({"a": 1},), out_dims=-1)(
+    result = tb.vmap(lambda d: {"x": d["a"] + 1, "n": (d["a"],)}, in_dims=({"a": 1},), out_dims=-1)(
         {"a": ROWS}
     )
-    assert (found["x"].shape, found["n"][0].shape) == ((5, 4, 3), (5, 4, 3))
+    assert (result["x"].shape, result["n"][0].shape) == ((5, 4, 3), (5, 4, 3))
     in_chunks = tb.vmap(lambda a: a * 2, chunk_size=2)(ROWS)
     assert (in_chunks == ROWS * 2).all()
     for size in (None, 2):

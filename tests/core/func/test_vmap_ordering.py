@@ -46,6 +46,6 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
 def test_vmap_is_a_loop(name: str) -> None:
     f = CASES[name]
     expected = tb.stack([f(X[k]) for k in range(X.shape[0])])
-    found = tb.vmap(f)(X)
-    assert found.dtype is expected.dtype
-    assert_alike(found, expected, roundings=8)  # sums and products of five
+    actual = tb.vmap(f)(X)
+    assert actual.dtype is expected.dtype
+    assert_alike(actual, expected, roundings=8)  # sums and products of five

@@ -16,7 +16,7 @@ from tensorbus.ops.elementwise.family import elementwise_op
 F = dt.float32
 
 
-def given(index: int = 0) -> Node:
+def input_node(index: int = 0) -> Node:
     return Node(op="input", attrs={"index": index}, spec=Spec((3,), F))
 
 
@@ -26,15 +26,15 @@ def apply(name: str, *inputs: Node, **attrs: Any) -> Node:
 
 
 def adding(value: Any) -> Graph:
-    x = given()
+    x = input_node()
     number = Node(op="constant", attrs={"value": value}, spec=Spec((), F))
     return Graph(inputs=(x,), outputs=(apply("add", x, number),))
 
 
 def name(graph: Graph) -> str:
-    found = name_of(graph)
-    assert found is not None
-    return found
+    name = name_of(graph)
+    assert name is not None
+    return name
 
 
 def test_equal_graphs_share_a_name() -> None:
@@ -52,7 +52,7 @@ def test_what_is_computed_again_has_another_name() -> None:
 
 
 def test_the_order_of_inputs_and_of_results_counts() -> None:
-    x, y = given(0), given(1)
+    x, y = input_node(0), input_node(1)
     one, other = apply("subtract", x, y), apply("subtract", y, x)
     graphs = [Graph(inputs=(x, y), outputs=o) for o in ((one,), (other,), (one, other), (other, one))]
     assert len({name(g) for g in graphs}) == 4
@@ -67,12 +67,12 @@ def foreign() -> Iterator[str]:
 
 
 def test_ops_of_others_have_no_name(foreign: str) -> None:
-    x = given()
+    x = input_node()
     assert name_of(Graph(inputs=(x,), outputs=(apply(foreign, x),))) is None
 
 
 def test_the_representation_of_a_graph_is_short_however_much_it_shares() -> None:
-    x = given()
+    x = input_node()
     for _ in range(200):
         x = apply("add", x, x)
     assert len(repr(x)) + len(repr(Graph(inputs=(), outputs=(x,)))) < 200

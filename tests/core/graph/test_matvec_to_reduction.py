@@ -34,12 +34,12 @@ def graph_of(x: tuple[int, ...], y: tuple[int, ...], dtype: dt.DType, turned: st
 
 def values(graph: Graph, device: str) -> Any:
     generator = np.random.default_rng(3)
-    given = [
+    operands = [
         tb.asarray(generator.integers(-3, 4, n.spec.shape), device=device, dtype=n.spec.dtype)._value
         for n in graph.inputs
     ]
-    (found,) = Interpreting(device).compile(CompileRequest(graph=graph, index=0))(given)
-    return np.asarray(found, dtype=np.float64)
+    (result,) = Interpreting(device).compile(CompileRequest(graph=graph, index=0))(operands)
+    return np.asarray(result, dtype=np.float64)
 
 
 SUMS = [
@@ -57,29 +57,29 @@ LEFT = [
 @pytest.mark.parametrize(("x", "y", "turned"), SUMS)
 def test_a_row_times_a_matrix_is_a_sum(x: Any, y: Any, turned: str, dtype: dt.DType) -> None:
     graph = graph_of(x, y, dtype, turned)
-    made = verify(matvec_to_reduction(graph, where_adjacent))
-    ops = {node.op for node in made}
+    rewritten = verify(matvec_to_reduction(graph, where_adjacent))
+    ops = {node.op for node in rewritten}
     assert "sum" in ops
     assert "matmul" not in ops
-    assert made.outputs[0].spec == graph.outputs[0].spec
-    summed = next(node for node in made if node.op == "sum")
+    assert rewritten.outputs[0].spec == graph.outputs[0].spec
+    summed = next(node for node in rewritten if node.op == "sum")
     assert summed.spec.dtype is (dt.float64 if dtype is dt.float64 else dt.float32)
-    np.testing.assert_array_equal(values(made, "cpu"), values(graph, "cpu"))
+    np.testing.assert_array_equal(values(rewritten, "cpu"), values(graph, "cpu"))
 
 
 @pytest.mark.parametrize("turned", ["", "y"])
 def test_one_term_is_a_product_of_elements(turned: str) -> None:
     graph = graph_of((5, 1), (1, 7), dt.float32, turned)
-    made = verify(matvec_to_reduction(graph, where_adjacent))
-    assert not {"matmul", "sum"} & {node.op for node in made}
-    np.testing.assert_array_equal(values(made, "cpu"), values(graph, "cpu"))
+    rewritten = verify(matvec_to_reduction(graph, where_adjacent))
+    assert not {"matmul", "sum"} & {node.op for node in rewritten}
+    np.testing.assert_array_equal(values(rewritten, "cpu"), values(graph, "cpu"))
 
 
 @pytest.mark.parametrize(("x", "y", "turned"), LEFT)
 def test_other_products_stay_what_they_are(x: Any, y: Any, turned: str) -> None:
     graph = graph_of(x, y, dt.float32, turned)
-    made = matvec_to_reduction(graph, where_adjacent)
-    assert [node.op for node in made] == [node.op for node in graph]
+    rewritten = matvec_to_reduction(graph, where_adjacent)
+    assert [node.op for node in rewritten] == [node.op for node in graph]
 
 
 @pytest.mark.parametrize("dtype", [dt.int32, dt.complex64])

@@ -66,9 +66,9 @@ def test_a_rewrite_visits_a_shared_node_once() -> None:
         count += node.op == "exp"
         return to_tanh(node, original) if node.op == "exp" else None
 
-    made = rewrite(Graph(inputs=(x,), outputs=(both, y)), rule)
+    rewritten = rewrite(Graph(inputs=(x,), outputs=(both, y)), rule)
     assert count == 1
-    assert made.outputs[0].inputs == (made.outputs[1], made.outputs[1])
+    assert rewritten.outputs[0].inputs == (rewritten.outputs[1], rewritten.outputs[1])
 
 
 def test_long_chains_are_rewritten_without_recursion() -> None:
@@ -93,8 +93,10 @@ def test_a_walk_stops_where_it_is_told_to() -> None:
 def test_owned_nodes_change_and_what_nothing_reads_is_gone() -> None:
     graph = owned(graph_of(3))
     nodes = list(graph)
-    made = rewrite_owned(graph, lambda node: node.inputs[0].inputs[0] if node is nodes[2] else node, ("exp",))
-    assert list(made) == [nodes[0], nodes[3]]
+    rewritten = rewrite_owned(
+        graph, lambda node: node.inputs[0].inputs[0] if node is nodes[2] else node, ("exp",)
+    )
+    assert list(rewritten) == [nodes[0], nodes[3]]
     assert nodes[3].inputs == (nodes[0],)
 
 

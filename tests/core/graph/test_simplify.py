@@ -20,8 +20,8 @@ from tensorbus.ops.movement.movement import broadcast_to
 def ops(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: dt.DType = dt.float32) -> list[str]:
     """Return the ops of the simplified graph of a function."""
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=Spec(s, dtype)) for k, s in enumerate(shapes))
-    made = function(*map(PRIMS.wrap, inputs))
-    outputs = made if isinstance(made, tuple) else (made,)
+    result = function(*map(PRIMS.wrap, inputs))
+    outputs = result if isinstance(result, tuple) else (result,)
     graph = Graph(inputs=inputs, outputs=tuple(x._value for x in outputs))
     simple = verify(simplify(decompose(graph, lambda op: op == "softmax")))
     return [n.op for n in simple if n.op not in ("input", "constant")]
@@ -58,16 +58,16 @@ def test_composites_are_broken_down_except_for_those_kept() -> None:
         op="mean", inputs=(soft,), attrs={"axis": (1,), "keepdims": False}, spec=Spec((3,), dt.float32)
     )
     graph = Graph(inputs=(x,), outputs=(root,))
-    kept = [n.op for n in verify(decompose(graph, {"softmax"}.__contains__))]
-    assert kept[:2] == ["input", "softmax"]
-    assert "mean" not in kept
+    retained = [n.op for n in verify(decompose(graph, {"softmax"}.__contains__))]
+    assert retained[:2] == ["input", "softmax"]
+    assert "mean" not in retained
     assert "exp" in [n.op for n in verify(decompose(graph, lambda op: False))]
 
 
 def test_results_of_an_op_of_several_stay_with_it() -> None:
     graph = trace("slogdet", (Spec((3, 3), dt.float32),), {})
-    made = verify(decompose(graph, lambda op: False))
-    assert [n.op for n in made] == ["input", "slogdet", "result", "result"]
+    rewritten = verify(decompose(graph, lambda op: False))
+    assert [n.op for n in rewritten] == ["input", "slogdet", "result", "result"]
 
 
 def test_integers_lose_what_floats_must_keep() -> None:
@@ -93,9 +93,9 @@ def test_constants_fold_in_the_precision_of_their_dtype() -> None:
     third = Node(op="constant", attrs={"value": 1.0}, spec=Spec((), dt.float32))
     three = Node(op="constant", attrs={"value": 3.0}, spec=Spec((), dt.float32))
     root = Node(op="divide", inputs=(third, three), spec=Spec((), dt.float32))
-    (made,) = simplify(Graph(inputs=(), outputs=(root,))).outputs
-    assert made.op == "constant"
-    assert made.attrs["value"] == 0.3333333432674408
+    (outputs,) = simplify(Graph(inputs=(), outputs=(root,))).outputs
+    assert outputs.op == "constant"
+    assert outputs.attrs["value"] == 0.3333333432674408
     zero = Node(op="constant", attrs={"value": 0.0}, spec=Spec((), dt.float32))
     root = Node(op="divide", inputs=(third, zero), spec=Spec((), dt.float32))
     assert simplify(Graph(inputs=(), outputs=(root,))).outputs[0].op == "divide"

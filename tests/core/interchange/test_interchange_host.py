@@ -125,8 +125,8 @@ def test_dlpack_refusals() -> None:
 
 def test_copies() -> None:
     x = on_cpu([1.0, 2.0]).requires_grad_()
-    for made in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
-        assert (made.tolist(), made.dtype, made.device, made.requires_grad) == (
+    for value in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert (value.tolist(), value.dtype, value.device, value.requires_grad) == (
             [1.0, 2.0],
             x.dtype,
             x.device,

@@ -182,8 +182,8 @@ def test_mutated_arguments_are_rebound_and_no_other_tensor_changes(device: str) 
         assert other.tolist() == [1.0, 2.0]
     rows, steps = tb.ones((2, 3), device=device), tb.full((2, 3), 4.0, device=device)
     with pytest.warns(tb.func.LoopWarning, match="has no batching rule"):
-        found = tb.vmap(lambda x, by: (op(x, by, []), x)[1])(rows, steps)
-    assert found.tolist() == [[5.0] * 3] * 2
+        result = tb.vmap(lambda x, by: (op(x, by, []), x)[1])(rows, steps)
+    assert result.tolist() == [[5.0] * 3] * 2
     with pytest.raises(tb.ArgumentError, match="same tensor was passed for two"):
         op(by, x, [by])
     with pytest.raises(tb.AutogradError, match="leaf"):

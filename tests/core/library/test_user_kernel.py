@@ -15,7 +15,7 @@ DEVICES = ["cpu", "refdev"]
 
 def scaled(**changes: Any) -> Any:
     """Return a kernel that multiplies by a number: without source, unless given some."""
-    given: dict[str, Any] = {
+    named: dict[str, Any] = {
         "source": {},
         "name": "scale",
         "tensors": {"x": (tb.float32, tb.float64)},
@@ -23,20 +23,20 @@ def scaled(**changes: Any) -> Any:
         "out": lambda x, k: x,
         "default": lambda x, k: x * k,
     }
-    given.update(changes)
-    return tb.kernel(given.pop("source"), **given)
+    named.update(changes)
+    return tb.kernel(named.pop("source"), **named)
 
 
 def product(**changes: Any) -> Any:
     """Return a kernel of two operands and two results."""
-    given: dict[str, Any] = {
+    attrs: dict[str, Any] = {
         "name": "both",
         "tensors": {"x": tb.float32, "y": tb.float32},
         "results": ("total", "biggest"),
         "out": lambda x, y: (x, (x.shape[:1], x.dtype)),
         "default": lambda x, y: (x * y, (x * y).max(axis=1)),
     }
-    return tb.kernel({}, **{**given, **changes})
+    return tb.kernel({}, **{**attrs, **changes})
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -51,9 +51,9 @@ def test_a_default_runs_on_every_device(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_several_results_are_a_named_tuple(device: str) -> None:
     x = tb.asarray([[1.0, 2.0], [3.0, 4.0]], device=device)
-    found = product()(x, x)
-    assert found.total.tolist() == [[1.0, 4.0], [9.0, 16.0]]
-    assert found.biggest.tolist() == [4.0, 16.0]
+    result = product()(x, x)
+    assert result.total.tolist() == [[1.0, 4.0], [9.0, 16.0]]
+    assert result.biggest.tolist() == [4.0, 16.0]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -185,9 +185,9 @@ def test_rules_that_fail_name_themselves(changes: dict[str, Any], error: type, t
 
 
 @pytest.mark.parametrize("name", ["grid", "sizes"])
-@pytest.mark.parametrize("found", [-1, (1, -2), "n", (1.5,)])
-def test_lengths_are_integers(name: str, found: Any) -> None:
-    scale = scaled(source={"cpu": "..."}, default=None, **{name: lambda x, k: found})
+@pytest.mark.parametrize("actual", [-1, (1, -2), "n", (1.5,)])
+def test_lengths_are_integers(name: str, actual: Any) -> None:
+    scale = scaled(source={"cpu": "..."}, default=None, **{name: lambda x, k: actual})
     with pytest.raises(tb.ArgumentError, match=f"rule `{name}` must return"):
         scale(tb.asarray([1.0], device="cpu"), 1.0)
 

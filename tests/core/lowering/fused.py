@@ -31,8 +31,8 @@ def spec(*shape: int, dtype: dt.DType = dt.float32) -> Spec:
 def record(function: Callable[..., Any], *specs: Spec) -> Graph:
     """Return the graph of a function of tensors."""
     inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
-    made = function(*map(PRIMS.wrap, inputs))
-    outputs = made if isinstance(made, tuple | list) else (made,)
+    result = function(*map(PRIMS.wrap, inputs))
+    outputs = result if isinstance(result, tuple | list) else (result,)
     return Graph(inputs=inputs, outputs=tuple(x._value for x in outputs))
 
 
@@ -48,23 +48,23 @@ def program_of(
 
 def steps_by_name(program: Program) -> list[str]:
     """Return the steps: calls, kernels, and the different kernels of a batch joined by ``+``."""
-    found = []
+    results = []
     for item in program.steps:
         if isinstance(item, LibraryCall):
-            found.append(f"call {item.op}")
+            results.append(f"call {item.op}")
         elif isinstance(item, ParallelBatch):
             names = {id(s.launch.kernel): s.launch.kernel.name for s in item.steps}
-            found.append("+".join(names.values()))
+            results.append("+".join(names.values()))
         else:
-            found.append(item.launch.kernel.name)
-    return found
+            results.append(item.launch.kernel.name)
+    return results
 
 
 def with_gradients(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     """Return a function that takes its result's gradient as well, and adds those of ``count`` operands."""
 
-    def run(*given: Any) -> Any:
-        *arguments, g = given
+    def run(*args: Any) -> Any:
+        *arguments, g = args
         for x in arguments[:count]:
             x.requires_grad_()
         out = function(*arguments)

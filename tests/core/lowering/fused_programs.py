@@ -85,9 +85,9 @@ def classes(count: int, *shape: int, ignored: int = -100) -> Operand:
     """Return indices of which every seventh is one that losses ignore."""
 
     def draw(rng: np.random.Generator) -> Any:
-        found = rng.integers(0, count, shape)
-        found.reshape(-1)[::7] = ignored
-        return found
+        result = rng.integers(0, count, shape)
+        result.reshape(-1)[::7] = ignored
+        return result
 
     return Operand(Spec(shape, dt.int64), draw)
 
@@ -168,10 +168,10 @@ FUSION = {
 }  # fmt: skip
 
 
-def adam(*given: Any) -> tuple[Any, ...]:
-    count = len(given) // 4
+def adam(*args: Any) -> tuple[Any, ...]:
+    count = len(args) // 4
     result: list[Any] = []
-    for p, g, m, v in zip(*(given[k * count : (k + 1) * count] for k in range(4)), strict=True):
+    for p, g, m, v in zip(*(args[k * count : (k + 1) * count] for k in range(4)), strict=True):
         average, square = m * 0.9 + g * 0.1, v * 0.999 + g * g * 0.001
         result += [p - 0.01 * average / (tb.sqrt(square) + 1e-8), average, square]
     return tuple(result)
@@ -481,15 +481,15 @@ OF_A_TOY = {
 
 def lowered(case: FusedProgram) -> tuple[Graph, Program]:
     """Return the simplified graph of a program, and what it is lowered to."""
-    graph, made = program_of(
+    graph, program = program_of(
         record(case.function, *case.specs),
         case.target,
         replaces=dict(case.replaces) if case.replaces else None,
     )
     if not case.has_library:
         layouts = [packed(k, x.shape) for k, x in enumerate(case.specs)]
-        made = verify_program(lower(graph, layouts, case.target, library=frozenset()), layouts)
-    return graph, made
+        program = verify_program(lower(graph, layouts, case.target, library=frozenset()), layouts)
+    return graph, program
 
 
 def steps_of_case(case: FusedProgram) -> list[str]:

@@ -22,9 +22,9 @@ WIDE = replace(THIN, subgroup_size=32, vector_bytes=16)
 
 def choices(program: Program) -> list[ScheduleChoice]:
     """Return the choice of each launch."""
-    found = [step.choice for item in program.steps for step in steps_of(item)]
-    assert all(found)
-    return [choice for choice in found if choice is not None]
+    results = [step.choice for item in program.steps for step in steps_of(item)]
+    assert all(results)
+    return [choice for choice in results if choice is not None]
 
 
 def chosen(function: Any, *specs: Any, target: Target = CPU) -> list[str]:

@@ -15,15 +15,15 @@ WIDE = 512
 
 def gradients(x: Any, *weights: Any) -> Any:
     """Return the gradients of weights, the first layer's first, for which values of all layers wait."""
-    kept = [x]
+    retained = [x]
     for w in weights:
-        kept.append(tb.tanh(kept[-1] @ w))
-    grad, found = kept[-1], []
-    for before, after, w in zip(kept[-2::-1], kept[:0:-1], weights[::-1], strict=True):
+        retained.append(tb.tanh(retained[-1] @ w))
+    grad, results = retained[-1], []
+    for before, after, w in zip(retained[-2::-1], retained[:0:-1], weights[::-1], strict=True):
         grad = grad * (1 - after * after)
-        found.append(before.T @ grad)
+        results.append(before.T @ grad)
         grad = grad @ w.T
-    return [grad, *found[::-1]]
+    return [grad, *results[::-1]]
 
 
 def training(count: int = 6) -> Program:
@@ -33,19 +33,19 @@ def training(count: int = 6) -> Program:
 
 def filled(program: Program) -> dict[int, int]:
     """Return when each slot is written first."""
-    found: dict[int, int] = {}
+    results: dict[int, int] = {}
     for k, item in enumerate(program.steps):
         for slot in slots_of(item)[1]:
-            found.setdefault(slot, k)
-    return found
+            results.setdefault(slot, k)
+    return results
 
 
 def lives(program: Program) -> dict[int, tuple[int, int]]:
-    found: dict[int, tuple[int, int]] = {}
+    results: dict[int, tuple[int, int]] = {}
     for k, item in enumerate(program.steps):
         for slot in set.union(*slots_of(item)):
-            found[slot] = found.get(slot, (k, k))[0], k
-    return found
+            results[slot] = results.get(slot, (k, k))[0], k
+    return results
 
 
 def nbytes(program: Program, slot: int) -> int:

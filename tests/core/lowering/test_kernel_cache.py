@@ -56,7 +56,7 @@ def test_gaps_between_rows_are_walked_only_in_buffers_of_the_program(own_first: 
         function = (lambda x, w: tb.exp(x @ w) @ w) if calls_before else (lambda x, w: tb.exp(x) @ w)
         graph = record(function, spec(4, 5), spec(5, 5))
         apart = Layout(0, (4, 5), (8, 1))
-        library = Library(frozenset({"matmul"}), {dt.float32}, row_stride=lambda node, given: 8)
+        library = Library(frozenset({"matmul"}), {dt.float32}, row_stride=lambda node, x: 8)
         program = lower(graph, [apart, packed(1, (5, 5))], CPU, library=library)
         (launch,) = [s for item in program.steps for s in steps_of(item)]
         return launch

@@ -41,12 +41,12 @@ def test_chunks_along_another_axis_leave_a_rest_in_each_row() -> None:
 @pytest.mark.parametrize("length", [1025, 4096, 65_537, 100_000, 1_000_003])
 def test_chunks_of_rows_are_whole_lanes_and_cover_the_row_once(length: int) -> None:
     axes = [Axis(length=const(length), value=length, reduced=True)]
-    found = plan_chunks(axes, 64, True, TARGET, floating=True)
-    if found is None:
+    chunks = plan_chunks(axes, 64, True, TARGET, floating=True)
+    if chunks is None:
         assert length < 2048
         return
-    assert found.size % 64 == 0
-    assert (found.count - 1) * found.size < length <= found.count * found.size
+    assert chunks.size % 64 == 0
+    assert (chunks.count - 1) * chunks.size < length <= chunks.count * chunks.size
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_whole_rows_are_walked_where_a_piece_of_one_has_few_vectors(
     lengths: tuple[int, ...], cut: int
 ) -> None:
     axes = [Axis(length=const(n), value=n, reduced=True) for n in lengths]
-    found = plan_chunks(axes, 64, True, TARGET, floating=True)
-    assert found is not None
-    assert found.axis == cut
-    assert found.count >= 16
-    assert found.axis < len(lengths) - 1 or found.size >= 8 * 64
+    chunks = plan_chunks(axes, 64, True, TARGET, floating=True)
+    assert chunks is not None
+    assert chunks.axis == cut
+    assert chunks.count >= 16
+    assert chunks.axis < len(lengths) - 1 or chunks.size >= 8 * 64

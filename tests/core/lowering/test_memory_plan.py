@@ -17,20 +17,20 @@ def layers(x: Any, *weights: Any) -> Any:
 
 
 def alive(program: Program) -> dict[int, tuple[int, int]]:
-    found: dict[int, tuple[int, int]] = {}
+    results: dict[int, tuple[int, int]] = {}
     for k, item in enumerate(program.steps):
         for slot in set.union(*slots_of(item)):
-            first, _ = found.get(slot, (k, k))
-            found[slot] = first, k
-    return found
+            first, _ = results.get(slot, (k, k))
+            results[slot] = first, k
+    return results
 
 
 def test_what_is_alive_together_lies_apart() -> None:
     _, program = program_of(record(layers, spec(50, 64), *[spec(64, 64)] * 8))
     arena = plan_memory(program)
     lives = alive(program)
-    kept = {x.slot for x in program.outputs}
-    assert set(arena.offsets) == set(program.sizes) - kept
+    retained = {x.slot for x in program.outputs}
+    assert set(arena.offsets) == set(program.sizes) - retained
     spans = {
         s: (at, at + program.sizes[s][0] * program.sizes[s][1].itemsize) for s, at in arena.offsets.items()
     }

@@ -27,8 +27,8 @@ def kernels_of(program: Program) -> list[list[str]]:
 
 def kept_by(step: Callable[..., Any], side: int, dtype: dt.DType, target: Any) -> int:
     """Return how many buffers of the layer's size the first kernel writes."""
-    given = spec(side, side, dtype=dtype)
-    _, program = program_of(record(step, given, given), target)
+    operand = spec(side, side, dtype=dtype)
+    _, program = program_of(record(step, operand, operand), target)
     return len(kernels_of(program)[0])
 
 
@@ -58,6 +58,6 @@ def test_what_is_shown_stays() -> None:
         (out * out).sum().backward()
         return inner, x.grad
 
-    given = spec(SIDE, SIDE)
-    _, program = program_of(record(step, given, given), THIN)
+    operand = spec(SIDE, SIDE)
+    _, program = program_of(record(step, operand, operand), THIN)
     assert len(kernels_of(program)[0]) == 2

@@ -29,8 +29,8 @@ def magnitudes() -> np.ndarray:
     """Return numbers of all magnitudes and signs, many of them where the functions change."""
     bits = np.arange(0, 0x7F800000, 4001, dtype=np.uint32).view(np.float32)
     near = np.linspace(0, 110, 200_001, dtype=np.float32)
-    found = np.concatenate([bits, near])
-    return np.concatenate([found, -found])
+    result = np.concatenate([bits, near])
+    return np.concatenate([result, -result])
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")

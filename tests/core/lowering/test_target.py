@@ -24,26 +24,26 @@ FORMER = {
 def test_a_field_is_given_and_read_by_its_former_name(former: str) -> None:
     field = FORMER[former]
     assert field in {f.name for f in fields(Target)}
-    made = Target(**{former: 7})
-    assert getattr(made, field) == getattr(made, former) == 7
-    assert made == Target(**{field: 7}) == replace(Target(), **{former: 7})
+    target = Target(**{former: 7})
+    assert getattr(target, field) == getattr(target, former) == 7
+    assert target == Target(**{field: 7}) == replace(Target(), **{former: 7})
 
 
 def test_shuffles_are_taken_by_their_former_name() -> None:
     rule = TypeRule(storage="long", register="long")
     shuffle = {"float": "swapped({0}, 1)"}
-    made = Dialect(
+    dialect = Dialect(
         name="C", types={}, index=rule, expressions={**EXPRESSIONS, "swap_1": shuffle}, casts=CASTS,
         kernel="", task="", buffer="",
     )  # fmt: skip
-    assert made.expressions["shuffle_xor_1"] is shuffle
-    assert "shuffle_xor_1" not in replace(made, expressions=EXPRESSIONS).expressions
+    assert dialect.expressions["shuffle_xor_1"] is shuffle
+    assert "shuffle_xor_1" not in replace(dialect, expressions=EXPRESSIONS).expressions
 
 
 def test_autotuning_reaches_the_target_and_its_heuristics() -> None:
-    made = Target().tuned({"tasks_to_fill": 3, "tile": 2, "panel_width": 512, "way": 4, "most@tb_sum": 64})
-    assert (made.tasks_to_fill, made.tile_rows, made.heuristics.panel_width) == (3, 2, 512)
-    assert made == Target(tasks_to_fill=3, tile_rows=2, heuristics=Heuristics(panel_width=512))
+    result = Target().tuned({"tasks_to_fill": 3, "tile": 2, "panel_width": 512, "way": 4, "most@tb_sum": 64})
+    assert (result.tasks_to_fill, result.tile_rows, result.heuristics.panel_width) == (3, 2, 512)
+    assert result == Target(tasks_to_fill=3, tile_rows=2, heuristics=Heuristics(panel_width=512))
     assert Target().tuned({}) == Target()
 
 

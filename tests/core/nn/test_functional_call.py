@@ -24,9 +24,9 @@ def test_what_is_named_is_replaced_and_the_rest_stays() -> None:
     x = tb.asarray([[1.0, 2.0], [0.5, -1.0]])
     with tb.no_grad():
         one[0].weight.mul_(3)
-    found = call(two, {"0.weight": one[0].weight}, (x,))
-    assert found.tolist() == one(x).tolist()
-    found.sum().backward()
+    result = call(two, {"0.weight": one[0].weight}, (x,))
+    assert result.tolist() == one(x).tolist()
+    result.sum().backward()
     assert two[0].weight.grad is None
     assert one[0].weight.grad is not None
     assert two[3].weight.grad is not None
@@ -99,7 +99,7 @@ def gradients_of_each(m, x, y):
 
 @pytest.mark.parametrize("of", [inner_steps, gradients_of_each])
 def test_within_compiled_steps(of) -> None:
-    found = []
+    results = []
     for wrap in (lambda fn: fn, lambda fn: tb.compile(fn, fullgraph=True)):
         tb.manual_seed(2)
         m = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -115,7 +115,7 @@ def test_within_compiled_steps(of) -> None:
 
         step = wrap(step)
         x = tb.randn(3, 4, 2) if of is inner_steps else tb.randn(5, 2)
-        found.append([step(x, x.sum(axis=-1, keepdims=True)).item() for _ in range(4)])
-    assert_alike(found[1], found[0], 4 * STEP_ROUNDINGS)
+        results.append([step(x, x.sum(axis=-1, keepdims=True)).item() for _ in range(4)])
+    assert_alike(results[1], results[0], 4 * STEP_ROUNDINGS)
     assert not step.reasons
     assert len(step.recompiles) <= 1

@@ -12,11 +12,11 @@ def doubled(module, args, out):
 
 
 @pytest.fixture(params=["eager", "compiled"])
-def made(request):
+def transform(request):
     return tb.compile if request.param == "compiled" else lambda fn: fn
 
 
-def test_hooks_of_every_module_run_before_its_own(made) -> None:
+def test_hooks_of_every_module_run_before_its_own(transform) -> None:
     model, seen = nn.Sequential(nn.ReLU()), []
     model[0].register_forward_pre_hook(lambda m, args: seen.append("own before"))
     model[0].register_forward_hook(lambda m, args, out: seen.append("own after"))
@@ -24,7 +24,7 @@ def test_hooks_of_every_module_run_before_its_own(made) -> None:
         nn.register_module_forward_pre_hook(lambda m, args: seen.append(f"before {type(m).__name__}")),
         nn.register_module_forward_hook(lambda m, args, out: seen.append(f"after {type(m).__name__}")),
     ):
-        made(lambda x: model(x))(tb.ones(1))
+        transform(lambda x: model(x))(tb.ones(1))
     inner = ["before ReLU", "own before", "after ReLU", "own after"]
     assert seen == ["before Sequential", *inner, "after Sequential"]
     seen.clear()
@@ -32,9 +32,9 @@ def test_hooks_of_every_module_run_before_its_own(made) -> None:
     assert seen == ["own before", "own after"]
 
 
-def test_what_hooks_of_every_module_return_replaces(made) -> None:
+def test_what_hooks_of_every_module_return_replaces(transform) -> None:
     model = nn.Sequential(nn.ReLU(), nn.Identity())
-    run = made(lambda x: model(x))
+    run = transform(lambda x: model(x))
     x = tb.asarray([1.0, -2.0])
     assert run(x).tolist() == [1.0, 0.0]
     with nn.register_module_forward_hook(doubled):
@@ -65,8 +65,8 @@ def test_keywords_and_failures_reach_hooks_of_every_module() -> None:
 def test_hooks_of_every_module_see_gradients() -> None:
     model, seen = nn.Sequential(nn.ReLU(), nn.ReLU()), []
 
-    def back(module, given, out):
-        seen.append((type(module).__name__, given[0].tolist(), out[0].tolist()))
+    def back(module, x, out):
+        seen.append((type(module).__name__, x[0].tolist(), out[0].tolist()))
 
     with nn.register_module_full_backward_hook(back):
         x = tb.asarray([1.0, -1.0]).requires_grad_()
@@ -79,7 +79,7 @@ def test_hooks_of_every_module_see_gradients() -> None:
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_a_pre_hook_replaces_the_gradient_of_the_result(everywhere, made) -> None:
+def test_a_pre_hook_replaces_the_gradient_of_the_result(everywhere, transform) -> None:
     class Scale(nn.Module):
         def forward(self, x):
             return x * 5
@@ -103,7 +103,7 @@ def test_a_pre_hook_replaces_the_gradient_of_the_result(everywhere, made) -> Non
         return x.grad
 
     x = tb.ones(1).requires_grad_()
-    assert made(step)(x).tolist() == [10.0]
+    assert transform(step)(x).tolist() == [10.0]
     assert seen == [[2.0], ([10.0], [2.0])]
     for h in (handle, last, after):
         h.remove()
@@ -113,7 +113,7 @@ def test_a_pre_hook_replaces_the_gradient_of_the_result(everywhere, made) -> Non
 def test_a_pre_hook_is_called_where_no_input_wants_a_gradient() -> None:
     model, seen = nn.Linear(2, 1, bias=False), []
     model.register_full_backward_pre_hook(lambda m, g: seen.append(("before", len(g))))
-    model.register_full_backward_hook(lambda m, given, out: seen.append(("after", given)))
+    model.register_full_backward_hook(lambda m, x, out: seen.append(("after", x)))
     model(tb.ones((1, 2))).sum().backward()
     assert seen == [("before", 1), ("after", (None,))]
 

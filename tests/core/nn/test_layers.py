@@ -180,11 +180,11 @@ def test_cross_entropy_is_the_weighted_mean_over_targets_that_count(smoothing: f
     x, target = RNG.standard_normal((6, 4)), np.array([0, 3, 1, 2, 1, 0])
     factors = np.array([1.0, 2.0, 0.5, 1.5]) if weighted_classes else np.ones(4)
     logs = log_softmax(x)
-    kept = target != 1
+    mask = target != 1
     chosen = -logs[np.arange(6), target] * factors[target]
     smooth = -(logs * factors).sum(1)
-    losses = ((1 - smoothing) * chosen + smoothing / 4 * smooth) * kept
-    want = losses.sum() / (factors[target] * kept).sum()
+    losses = ((1 - smoothing) * chosen + smoothing / 4 * smooth) * mask
+    want = losses.sum() / (factors[target] * mask).sum()
     # An exponential each, their sum and its logarithm, then the terms: of the size of these at most.
     bound = gamma(x.size + 8, "float64") * (abs(x).max() + abs(logs).max()) * factors.max()
     weight = tb.asarray(factors) if weighted_classes else None

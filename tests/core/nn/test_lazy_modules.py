@@ -35,7 +35,7 @@ CASES = {
 }  # fmt: skip
 
 
-def made(text: str) -> nn.Module:
+def module_of(text: str) -> nn.Module:
     module = eval(f"nn.{text}")
     assert isinstance(module, nn.Module)
     return module
@@ -51,14 +51,14 @@ def numbers(shape: tuple[int, ...]) -> tb.Tensor:
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_call_makes_it_the_plain_layer(name: str) -> None:
     shape, wanted = CASES[name]
-    lazy, x = made(name), numbers(shape)
+    lazy, x = module_of(name), numbers(shape)
     assert type(lazy).__name__ == name.partition("(")[0]
     cells = dict(lazy.named_parameters())
     assert all(type(cell) is nn.UninitializedParameter for cell in cells.values())
     tb.manual_seed(5)
     first = lazy(x)
     tb.manual_seed(5)
-    plain = made(wanted)
+    plain = module_of(wanted)
     assert first.tolist() == plain(x).tolist()
     assert type(lazy) is type(plain)
     assert repr(lazy) == repr(plain)
@@ -140,11 +140,11 @@ def test_frozen_cells_stay_frozen() -> None:
 
 def test_a_first_input_that_does_not_fit_changes_nothing() -> None:
     for name, shape in (("LazyConv2d(2, 3)", (4, 4)), ("LazyBatchNorm2d()", (2, 3)), ("LazyLinear(2)", ())):
-        layer = made(name)
+        layer = module_of(name)
         with pytest.raises(tb.ShapeError):
             layer(tb.ones(shape))
         assert type(layer).__name__.startswith("Lazy")
-    layer = made("LazyConv1d(4, 3, groups=2)")
+    layer = module_of("LazyConv1d(4, 3, groups=2)")
     with pytest.raises(tb.ArgumentError, match="groups"):
         layer(tb.ones((1, 3, 8)))
     assert layer(tb.ones((1, 6, 8))).shape == (1, 4, 6)

@@ -166,13 +166,13 @@ def test_moving_keeps_cells_and_moves_gradients():
 def test_a_state_dict_shows_the_parameters_and_loads_back():
     block, other = Block(), Block()
     state = block.state_dict()
-    kept = copy.deepcopy(state)
+    before = copy.deepcopy(state)
     with tb.no_grad():
         block.scale += 5
         state["linear.weight"].mul_(2)
     assert state["scale"].tolist() == [6.0, 6.0]
-    assert kept["scale"].tolist() == [1.0, 1.0]
-    assert block.linear.weight.tolist() == (kept["linear.weight"] * 2).tolist()
+    assert before["scale"].tolist() == [1.0, 1.0]
+    assert block.linear.weight.tolist() == (before["linear.weight"] * 2).tolist()
     assert not state["scale"].requires_grad
     cell = other.linear.weight
     result = other.load_state_dict(state)

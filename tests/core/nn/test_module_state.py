@@ -90,6 +90,6 @@ def test_to_empty_keeps_cells_and_moves_them(device: str) -> None:
     assert net.to_empty(device=device) is net
     assert net.weight is weight
     assert weight.requires_grad
-    found = net.state_dict()
-    assert {k: (v.shape, v.dtype) for k, v in found.items()} == shapes
-    assert {v.device.type for v in found.values()} == {device}
+    state = net.state_dict()
+    assert {k: (v.shape, v.dtype) for k, v in state.items()} == shapes
+    assert {v.device.type for v in state.values()} == {device}

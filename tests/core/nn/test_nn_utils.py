@@ -36,10 +36,10 @@ def test_parameters_as_a_vector() -> None:
 
 def test_sequences_side_by_side() -> None:
     first, second = tb.ones((3, 2)).requires_grad_(), tb.full((1, 2), 5.0)
-    found = pad_sequence([first, second])
-    assert found.shape == (3, 2, 2)
-    assert found[:, 1].tolist() == [[5.0, 5.0], [0.0, 0.0], [0.0, 0.0]]
-    found.sum().backward()
+    result = pad_sequence([first, second])
+    assert result.shape == (3, 2, 2)
+    assert result[:, 1].tolist() == [[5.0, 5.0], [0.0, 0.0], [0.0, 0.0]]
+    result.sum().backward()
     assert first.grad.tolist() == [[1.0, 1.0]] * 3
     rows = [tb.asarray([1, 2, 3]), tb.asarray([4]), tb.asarray([], dtype=tb.int64)]
     assert pad_sequence(rows, True, -1.0, "left").tolist() == [[1, 2, 3], [-1, -1, 4], [-1, -1, -1]]

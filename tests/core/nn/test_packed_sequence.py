@@ -56,11 +56,11 @@ def test_gradients_are_those_of_each_alone() -> None:
     x = _inputs().swapaxes(0, 1)
     out, _ = model(rnn.pack_padded_sequence(x, tb.asarray(LENGTHS)))
     rnn.pad_packed_sequence(out)[0].sum().backward()
-    found = [p.grad for p in model.parameters()]
+    results = [p.grad for p in model.parameters()]
     model.zero_grad()
     for row, length in enumerate(LENGTHS):
         model(x[:length, row])[0].sum().backward()
-    for grad, p in zip(found, model.parameters(), strict=True):
+    for grad, p in zip(results, model.parameters(), strict=True):
         assert_alike(grad, p.grad, ROUNDINGS)
 
 

@@ -15,46 +15,51 @@ NORM_GUARD = 1e-7  # which PyTorch adds to a norm before it divides
 
 
 def test_a_list_of_parameters():
-    kept = nn.ParameterList([tb.ones((2,)), nn.Parameter(tb.zeros((3,)))])
-    kept.append(tb.ones((1,)))
-    kept += [tb.ones((4,))]
-    assert [p.shape for p in kept] == [(2,), (3,), (1,), (4,)]
-    assert all(isinstance(p, nn.Parameter) for p in kept)
-    assert list(kept.state_dict()) == ["0", "1", "2", "3"]
-    assert kept[-1].shape == (4,)
-    assert [p.shape for p in kept[1:3]] == [(3,), (1,)]
-    kept[0] = tb.zeros((5,))
-    assert kept[0].shape == (5,)
+    parameters = nn.ParameterList([tb.ones((2,)), nn.Parameter(tb.zeros((3,)))])
+    parameters.append(tb.ones((1,)))
+    parameters += [tb.ones((4,))]
+    assert [p.shape for p in parameters] == [(2,), (3,), (1,), (4,)]
+    assert all(isinstance(p, nn.Parameter) for p in parameters)
+    assert list(parameters.state_dict()) == ["0", "1", "2", "3"]
+    assert parameters[-1].shape == (4,)
+    assert [p.shape for p in parameters[1:3]] == [(3,), (1,)]
+    parameters[0] = tb.zeros((5,))
+    assert parameters[0].shape == (5,)
     with pytest.raises(IndexError, match="index 4"):
-        kept[4]
+        parameters[4]
     with pytest.raises(TypeError, match="holds parameters and tensors"):
-        kept.append(1.0)  # type: ignore[arg-type]
-    assert "(1): Parameter of float32[3]" in repr(kept)
+        parameters.append(1.0)  # type: ignore[arg-type]
+    assert "(1): Parameter of float32[3]" in repr(parameters)
 
 
 def test_a_list_of_lists_of_parameters():
     """As in PyTorch: a list for each layer, of its scales, and None where it has none."""
-    kept = nn.ParameterList([nn.ParameterList([tb.ones((2,)), tb.ones((3,))]), None, tb.zeros((4,))])
-    kept.append(nn.ParameterDict({"a": tb.ones((1,))}))
-    assert [p.shape for p in kept[0]] == [(2,), (3,)]
-    assert (len(kept), kept[1], kept[2].shape, kept[-1]["a"].shape) == (4, None, (4,), (1,))
-    assert list(kept.state_dict()) == ["2", "0.0", "0.1", "3.a"]
-    kept[0], kept[2] = tb.ones((5,)), None
-    assert [None if v is None else len(list(v)) for v in kept] == [5, None, None, 1]
-    assert len(list(kept.parameters())) == 2
+    parameters = nn.ParameterList([nn.ParameterList([tb.ones((2,)), tb.ones((3,))]), None, tb.zeros((4,))])
+    parameters.append(nn.ParameterDict({"a": tb.ones((1,))}))
+    assert [p.shape for p in parameters[0]] == [(2,), (3,)]
+    assert (len(parameters), parameters[1], parameters[2].shape, parameters[-1]["a"].shape) == (
+        4,
+        None,
+        (4,),
+        (1,),
+    )
+    assert list(parameters.state_dict()) == ["2", "0.0", "0.1", "3.a"]
+    parameters[0], parameters[2] = tb.ones((5,)), None
+    assert [None if v is None else len(list(v)) for v in parameters] == [5, None, None, 1]
+    assert len(list(parameters.parameters())) == 2
 
 
 def test_a_dict_of_parameters():
-    kept = nn.ParameterDict({"a": tb.ones((2,))})
-    kept["b"] = tb.zeros((3,))
-    kept.update([("c", tb.ones((1,)))])
-    assert list(kept) == list(kept.keys()) == ["a", "b", "c"]
-    assert "b" in kept
-    assert kept.pop("b").shape == (3,)
-    assert kept.get("b") is None
-    assert [(k, v.shape) for k, v in kept.items() if v is not None] == [("a", (2,)), ("c", (1,))]
-    del kept["a"]
-    assert len(kept) == 1
+    parameters = nn.ParameterDict({"a": tb.ones((2,))})
+    parameters["b"] = tb.zeros((3,))
+    parameters.update([("c", tb.ones((1,)))])
+    assert list(parameters) == list(parameters.keys()) == ["a", "b", "c"]
+    assert "b" in parameters
+    assert parameters.pop("b").shape == (3,)
+    assert parameters.get("b") is None
+    assert [(k, v.shape) for k, v in parameters.items() if v is not None] == [("a", (2,)), ("c", (1,))]
+    del parameters["a"]
+    assert len(parameters) == 1
 
 
 def test_dtypes_and_buffers():

@@ -84,9 +84,9 @@ def test_spectral_norm():
     bound = start * (values[1] / values[0]) ** (2 * 5 * 20) + gamma(12 + 8, "float64")
     assert_within(np.linalg.norm(weight.detach().numpy().reshape(5, -1), 2), 1.0, bound)
     layer.eval()
-    kept = layer.parametrizations.weight[0]._u.tolist()
+    before = layer.parametrizations.weight[0]._u.tolist()
     layer(tb.ones((1, 4, 6), dtype=tb.float64)).sum().backward()
-    assert layer.parametrizations.weight[0]._u.tolist() == kept
+    assert layer.parametrizations.weight[0]._u.tolist() == before
     assert layer.parametrizations.weight.original.grad is not None
     names = [name for name, _ in layer.named_buffers()]
     assert names == ["parametrizations.weight.0._u", "parametrizations.weight.0._v"]

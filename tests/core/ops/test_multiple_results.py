@@ -31,27 +31,27 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Op[...]]:
 
 
 def test_a_call_returns_a_named_tuple(pair: Op[...]) -> None:
-    found: Any = pair(tb.asarray([2.0, 3.0]))
-    assert (found.square.tolist(), found.triple.tolist()) == ([4.0, 9.0], [6.0, 9.0])
-    assert found._fields == ("square", "triple")
+    result: Any = pair(tb.asarray([2.0, 3.0]))
+    assert (result.square.tolist(), result.triple.tolist()) == ([4.0, 9.0], [6.0, 9.0])
+    assert result._fields == ("square", "triple")
 
 
 def test_gradients_of_one_result_and_of_all(pair: Op[...]) -> None:
     x = tb.asarray([2.0, 3.0]).requires_grad_()
-    found: Any = pair(x)
-    (found.square.sum() + found.triple.sum()).backward()
+    result: Any = pair(x)
+    (result.square.sum() + result.triple.sum()).backward()
     assert x.grad is not None
     assert x.grad.tolist() == [7.0, 9.0]
-    found = pair(x)
-    (alone,) = tb.grad(found.triple.sum(), x)
+    result = pair(x)
+    (alone,) = tb.grad(result.triple.sum(), x)
     assert alone is not None
     assert alone.tolist() == [3.0, 3.0]
 
 
 def test_one_result_used_twice_and_second_derivatives(pair: Op[...]) -> None:
     x = tb.asarray([2.0]).requires_grad_()
-    found: Any = pair(x)
-    (first,) = tb.grad(found.square * found.square, x, create_graph=True)
+    result: Any = pair(x)
+    (first,) = tb.grad(result.square * result.square, x, create_graph=True)
     assert first is not None
     assert first.tolist() == [32.0]
     (second,) = tb.grad(first, x)
@@ -61,9 +61,9 @@ def test_one_result_used_twice_and_second_derivatives(pair: Op[...]) -> None:
 
 def test_gradients_with_respect_to_a_result(pair: Op[...]) -> None:
     x = tb.asarray([2.0]).requires_grad_()
-    found: Any = pair(x)
-    y = found.square * 5
-    assert [g.tolist() for g in tb.grad(y, (found.square, x)) if g is not None] == [[5.0], [20.0]]
+    result: Any = pair(x)
+    y = result.square * 5
+    assert [g.tolist() for g in tb.grad(y, (result.square, x)) if g is not None] == [[5.0], [20.0]]
 
 
 def test_capture_takes_the_results_apart() -> None:

@@ -50,7 +50,7 @@ def _disagreements(op: Op[...]) -> Iterator[str]:
 
 
 def test_fields_agree_with_one_another() -> None:
-    assert not {op.name: told for op in OPS if (told := [*_disagreements(op)])}
+    assert not {op.name: messages for op in OPS if (messages := [*_disagreements(op)])}
 
 
 def test_an_op_is_a_method_where_its_field_says_so() -> None:
@@ -95,11 +95,11 @@ def test_a_list_of_ops_is_seen() -> None:
 
 def test_no_module_lists_ops_by_what_they_are() -> None:
     """What an op is is said by its fields, so that a new one stands in no table but its own definition."""
-    found = {}
+    results = {}
     for path in sorted(CORE.rglob("*.py")):
         name = path.relative_to(CORE).as_posix()
         lists = [] if name.split("/")[0] in ABOUT_KERNELS else [*_lists_of_ops(path.read_text())]
         if lists:
-            found[name] = lists
-    assert not {name: lists for name, lists in found.items() if name not in OTHER_NAMES}
-    assert set(OTHER_NAMES) == set(found), "a file named here lists no ops any more"
+            results[name] = lists
+    assert not {name: lists for name, lists in results.items() if name not in OTHER_NAMES}
+    assert set(OTHER_NAMES) == set(results), "a file named here lists no ops any more"

@@ -48,21 +48,23 @@ def _calls() -> dict[str, Callable[[], Any]]:
 
 
 @pytest.fixture
-def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Mapping[str, Any]]]:
-    found: dict[str, Mapping[str, Any]] = {}
+def observed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Mapping[str, Any]]]:
+    results: dict[str, Mapping[str, Any]] = {}
     invalidate()
-    monkeypatch.setattr(selection, "_observers", [lambda op, call, *_: found.setdefault(op.name, call.attrs)])
-    yield found
+    monkeypatch.setattr(
+        selection, "_observers", [lambda op, call, *_: results.setdefault(op.name, call.attrs)]
+    )
+    yield results
     invalidate()
 
 
-def test_every_prim_is_listed_with_its_attributes(given: dict[str, Mapping[str, Any]]) -> None:
+def test_every_prim_is_listed_with_its_attributes(observed: dict[str, Mapping[str, Any]]) -> None:
     lazy_families.load_all()
     rows: dict[str, set[str]] = {}
     for names, _, attributes in ROW.findall(DOCUMENT.read_text(encoding="utf-8")):
         heads = " ".join(part.partition(":")[0] for part in attributes.replace("[", "").split(";"))
-        told = set(re.findall(r"`(\w+)`", heads))
-        rows |= dict.fromkeys(re.findall(r"`(\w+)`", names), told)
+        message = set(re.findall(r"`(\w+)`", heads))
+        rows |= dict.fromkeys(re.findall(r"`(\w+)`", names), message)
     prims = {
         op.name for op in table
         if op.is_prim and op.family != "elementwise" and table.owner(op.name) == "tensorbus"
@@ -71,8 +73,8 @@ def test_every_prim_is_listed_with_its_attributes(given: dict[str, Mapping[str, 
     calls = _calls()
     assert calls.keys() == prims - {"transfer"}
     for name, call in calls.items():
-        given.clear()
+        observed.clear()
         invalidate()
         call()
         optional = {"dtype"} if name in ("sum", "prod", "cumulative_sum") else set()
-        assert given[name].keys() == rows[name] - optional, name
+        assert observed[name].keys() == rows[name] - optional, name

@@ -58,12 +58,12 @@ def rate(optimizer: optim.Optimizer) -> float:
 
 
 def rates(optimizer: optim.Optimizer, schedules: Sequence[Any], count: int = 8) -> list[float]:
-    found = []
+    results = []
     for _ in range(count):
         for schedule in schedules:
             schedule.step()
-        found.append(rate(optimizer))
-    return found
+        results.append(rate(optimizer))
+    return results
 
 
 @pytest.mark.parametrize("name", sorted({*KINDS} - {"in sequence", "chained", "a chain of a sequence"}))
@@ -117,12 +117,12 @@ def test_a_plateau_beside_a_decay() -> None:
     optimizer = sgd()
     decay = S.ExponentialLR(optimizer, 0.9)
     plateau = S.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
-    found = []
+    results = []
     for loss in (1.0, 2.0, 0.5, 0.6):
         decay.step()
         plateau.step(loss)
-        found.append(rate(optimizer))
-    assert found == near([0.9, 0.405, 0.3645, 0.164025])
+        results.append(rate(optimizer))
+    assert results == near([0.9, 0.405, 0.3645, 0.164025])
 
 
 def test_a_rate_that_the_user_sets_stays() -> None:
@@ -155,9 +155,9 @@ def test_restarts_within_a_sequence_and_a_chain() -> None:
 
 def test_a_sequence_within_a_chain() -> None:
     optimizer = sgd()
-    found = rates(optimizer, [KINDS["a chain of a sequence"](optimizer)], 6)
+    actual = rates(optimizer, [KINDS["a chain of a sequence"](optimizer)], 6)
     want = [0.45, 0.81, 0.9, 0.81, 0.0729, 0.06561]
-    assert found == near(want)
+    assert actual == near(want)
 
 
 @pytest.mark.parametrize("name", ["in sequence", "chained", "a chain of a sequence"])
@@ -218,8 +218,8 @@ def test_rates_of_zero_are_no_error() -> None:
         if name in ("one cycle", "cycles"):
             continue
         optimizer = sgd(0.0)
-        found = rates(optimizer, [KINDS[name](optimizer)], 12)
-        assert all(math.isfinite(r) for r in found)
+        result = rates(optimizer, [KINDS[name](optimizer)], 12)
+        assert all(math.isfinite(r) for r in result)
     optimizer = sgd()
     assert rates(optimizer, [S.ExponentialLR(optimizer, 0.0)], 3) == [0.0] * 3
     optimizer = sgd()

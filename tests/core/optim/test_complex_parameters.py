@@ -43,8 +43,8 @@ def as_complex(x: Any) -> Any:
 
 
 def parts(x: tb.Tensor) -> Any:
-    found = x.detach().numpy()
-    return np.stack([found.real, found.imag], -1) if np.iscomplexobj(found) else found
+    actual = x.detach().numpy()
+    return np.stack([actual.real, actual.imag], -1) if np.iscomplexobj(actual) else actual
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -63,14 +63,14 @@ def test_a_step_is_that_of_the_parts(name: str) -> None:
             one = OPTIMIZERS[name]([x])
             one.load_state_dict(saved)
     for key, value in two.state[y].items():
-        kept = one.state[x][key]
+        retained = one.state[x][key]
         if isinstance(value, tb.Tensor):
-            assert isinstance(kept, tb.Tensor)
-            assert kept.dtype == (tb.complex128 if value.shape else tb.float32)
+            assert isinstance(retained, tb.Tensor)
+            assert retained.dtype == (tb.complex128 if value.shape else tb.float32)
             bound = gamma(len(GRADIENTS) * UPDATE_ROUNDINGS, "float64") * np.abs(parts(value)).max()
-            assert_within(parts(kept), parts(value), bound)
+            assert_within(parts(retained), parts(value), bound)
         else:
-            assert kept == value
+            assert retained == value
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -97,8 +97,8 @@ def test_a_compiled_step_is_the_same(name: str) -> None:
     np.testing.assert_allclose(y.detach().numpy(), x.detach().numpy(), rtol=RATE_ROUNDING)
     for key, value in one.state[x].items():
         if isinstance(value, tb.Tensor):
-            found, rounded = two.state[y][key].numpy(), len(GRADIENTS) * RATE_ROUNDING
-            np.testing.assert_allclose(found, value.numpy(), rtol=rounded)
+            actual, rounded = two.state[y][key].numpy(), len(GRADIENTS) * RATE_ROUNDING
+            np.testing.assert_allclose(actual, value.numpy(), rtol=rounded)
     assert step.replays
 
 
@@ -123,8 +123,8 @@ def test_what_is_for_real_matrices_only() -> None:
 
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
 def test_lbfgs_goes_where_it_goes_for_the_parts(search: str | None) -> None:
-    def run(made: Callable[[Any], tb.Tensor], as_parts: Callable[[Any], Any]) -> Any:
-        x, shift = made(START).requires_grad_(), tb.asarray([2.0, -1.0], dtype=tb.float64).requires_grad_()
+    def run(one: Callable[[Any], tb.Tensor], as_parts: Callable[[Any], Any]) -> Any:
+        x, shift = one(START).requires_grad_(), tb.asarray([2.0, -1.0], dtype=tb.float64).requires_grad_()
         optimizer = optim.LBFGS([x, shift], lr=0.5, max_iter=6, line_search_fn=search)
 
         def closure() -> Any:
@@ -180,9 +180,9 @@ def test_clipping_counts_moduli() -> None:
     x, y = tb.asarray([0j, 0j]).requires_grad_(), tb.asarray([1.0]).requires_grad_()
     for kind, norm in ((2.0, 13.0), (1.0, 17.0), (np.inf, 12.0)):
         x.grad, y.grad = tb.asarray([3 + 4j, 0j]).to(dtype=x.dtype), tb.asarray([12.0])
-        found = optim.clip_grad_norm_([x, y], 1.0, kind)
-        assert not found.dtype.is_complex
-        assert found.item() == pytest.approx(norm, rel=gamma(4, "float32"), abs=0)
+        result = optim.clip_grad_norm_([x, y], 1.0, kind)
+        assert not result.dtype.is_complex
+        assert result.item() == pytest.approx(norm, rel=gamma(4, "float32"), abs=0)
         assert x.grad is not None
         np.testing.assert_allclose(
             x.grad.numpy(), np.array([3 + 4j, 0]) / (norm + 1e-6), rtol=gamma(8, "float32")

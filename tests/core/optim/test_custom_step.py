@@ -67,8 +67,8 @@ def test_a_state_dict_leads_back():
 
 
 def test_compiled_steps_are_the_same():
-    (plain, opt, losses), (other, other_opt, found) = trained(False), trained(True)
+    (plain, opt, losses), (other, other_opt, result) = trained(False), trained(True)
     rounded = gamma(4 * 24, "float32")  # four steps, each of a layer, its gradient and an update
-    assert found == pytest.approx(losses, rel=rounded, abs=0)
+    assert result == pytest.approx(losses, rel=rounded, abs=0)
     assert [s["step"] for s in other_opt.state.values()] == [s["step"] for s in opt.state.values()]
     assert tb.allclose(other.weight, plain.weight, rtol=rounded)

@@ -38,12 +38,12 @@ STEPS = 8
 
 
 def model() -> nn.Module:
-    made = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
+    sequential = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
     rng = np.random.default_rng(3)
     with tb.no_grad():
-        for p in made.parameters():
+        for p in sequential.parameters():
             p.rebind(tb.asarray(rng.standard_normal(p.shape).astype("f4")))
-    return made
+    return sequential
 
 
 def training(make: Callable[[Any], optim.Optimizer]) -> tuple[Any, Callable[[Any], Any]]:
@@ -73,9 +73,9 @@ def trained(make: Callable[[Any], optim.Optimizer]) -> Iterator[np.ndarray[Any, 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_fused_update_gives_what_its_ops_give(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list(trained(OPTIMIZERS[name]))
+    actual = list(trained(OPTIMIZERS[name]))
     monkeypatch.setattr(fused_update, "_is_even", lambda op, operands: False)
-    for got, wanted in zip(found, trained(OPTIMIZERS[name]), strict=True):
+    for got, wanted in zip(actual, trained(OPTIMIZERS[name]), strict=True):
         np.testing.assert_array_equal(got, wanted)
 
 
@@ -122,14 +122,16 @@ def test_equal_fused_updates_are_decomposed_once_and_share_a_kernel() -> None:
     numbers = [Node(op="constant", attrs={"value": 0.5}, spec=Spec((), tb.float32)) for _ in range(6)]
     inputs, outputs = [], []
     for _ in range(3):
-        given = [
+        operands = [
             Node(op="input", attrs={"index": len(inputs) + k}, spec=Spec((7, 9), tb.float32))
             for k in range(4)
         ]
-        inputs += given
-        scaled = Node(op="multiply", inputs=(given[1], numbers[0]), spec=given[1].spec)
-        made = Node(op="adam.adam", inputs=(given[0], scaled, *given[2:], *numbers), spec=given[0].spec)
-        outputs += [Node(op="result", inputs=(made,), attrs={"index": k}, spec=made.spec) for k in range(3)]
+        inputs += operands
+        scaled = Node(op="multiply", inputs=(operands[1], numbers[0]), spec=operands[1].spec)
+        node = Node(
+            op="adam.adam", inputs=(operands[0], scaled, *operands[2:], *numbers), spec=operands[0].spec
+        )
+        outputs += [Node(op="result", inputs=(node,), attrs={"index": k}, spec=node.spec) for k in range(3)]
     program = lowered(Graph(inputs=tuple(inputs), outputs=tuple(outputs)))
     steps = [step for item in program.steps for step in steps_of(item)]
     assert len(steps) == 3  # what a gradient is multiplied by is part of the kernel
@@ -144,16 +146,16 @@ def test_a_fused_update_is_in_no_list_of_ops() -> None:
 
 def test_what_an_update_of_the_users_does_is_seen() -> None:
     rate = {"scale": 1.0}
-    told: list[float] = []
+    messages: list[float] = []
 
     class Scaled(optim.Adam):
         def update(self, parameter: Any, gradient: Any, state: Any, group: Any) -> Any:
-            told.append(rate["scale"])
+            messages.append(rate["scale"])
             return super().update(parameter, gradient * rate["scale"], state, group)
 
     def run(compiled: bool) -> tuple[Any, int]:
         rate["scale"] = 1.0
-        told.clear()
+        messages.clear()
         x = tb.asarray([1.0, -2.0]).requires_grad_()
         optimizer = Scaled([x], lr=0.1)
 
@@ -167,7 +169,7 @@ def test_what_an_update_of_the_users_does_is_seen() -> None:
             if k == 3:
                 rate["scale"] = 100.0
             function()
-        return x.numpy(), len(told)
+        return x.numpy(), len(messages)
 
     (got, times), (wanted, often) = run(True), run(False)
     np.testing.assert_allclose(got, wanted, rtol=gamma(6 * 12, "float32"))  # six steps

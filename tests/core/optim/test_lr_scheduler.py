@@ -79,13 +79,13 @@ def test_rates(name: str):
     make, want = RATES[name]
     optimizer = sgd(momentum=0.9)
     schedule = make(optimizer)
-    found = [optimizer.param_groups[0]["lr"]]
+    actual = [optimizer.param_groups[0]["lr"]]
     for _ in want[1:]:
         optimizer.step()
         schedule.step()
-        found.append(optimizer.param_groups[0]["lr"])
-    assert found == pytest.approx(want, rel=0, abs=PRINTED)
-    assert schedule.get_last_lr() == [found[-1]]
+        actual.append(optimizer.param_groups[0]["lr"])
+    assert actual == pytest.approx(want, rel=0, abs=PRINTED)
+    assert schedule.get_last_lr() == [actual[-1]]
 
 
 @pytest.mark.parametrize("name", ["one cycle", "in sequence", "chained", "polynomial", "linear"])
@@ -105,17 +105,17 @@ def test_going_on_from_a_state_dict(name: str):
 def test_cycles_turn_momentum_too() -> None:
     optimizer = sgd(momentum=0.9)
     schedule = S.CyclicLR(optimizer, 0.1, 1.1, 2)
-    found = [optimizer.param_groups[0]["momentum"]]
+    results = [optimizer.param_groups[0]["momentum"]]
     for _ in range(3):
         schedule.step()
-        found.append(optimizer.param_groups[0]["momentum"])
-    assert found == pytest.approx([0.9, 0.85, 0.8, 0.85], rel=gamma(8, "float64"), abs=0)
-    for given, text in (
+        results.append(optimizer.param_groups[0]["momentum"])
+    assert results == pytest.approx([0.9, 0.85, 0.8, 0.85], rel=gamma(8, "float64"), abs=0)
+    for operand, text in (
         ({"mode": "square"}, "mode is one of"), ({"scale_mode": "epoch"}, "scale_mode is"),
         ({"step_size_down": 0}, "steps up and down"),
     ):  # fmt: skip
         with pytest.raises(tb.ArgumentError, match=f"CyclicLR: {text}"):
-            S.CyclicLR(optimizer, 0.1, 1.1, **given)
+            S.CyclicLR(optimizer, 0.1, 1.1, **operand)
     with pytest.raises(tb.ArgumentError, match="momentum or betas"):
         S.CyclicLR(adagrad(), 0.1, 1.1)
     with pytest.raises(tb.ArgumentError, match="MultiplicativeLR: 1 functions are needed, got 2"):
@@ -147,11 +147,11 @@ def test_a_fraction_of_an_epoch():
 def test_a_plateau():
     optimizer = sgd()
     schedule = S.ReduceLROnPlateau(optimizer, patience=1, cooldown=1, factor=0.5, min_lr=0.1, threshold=0.1)
-    found = []
+    results = []
     for value in (3, 2, 1.95, 1.9, 1.85, 1.84, 1.83, 1.82, 1.81, 1.8):
         schedule.step(value)
-        found.append(optimizer.param_groups[0]["lr"])
-    assert found == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
+        results.append(optimizer.param_groups[0]["lr"])
+    assert results == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25, 0.25, 0.125]
     again = S.ReduceLROnPlateau(sgd())
     again.load_state_dict(schedule.state_dict())
     assert (again.best, again.patience, again.last_epoch) == (2.0, 1, 10)

@@ -322,7 +322,7 @@ def test_a_tensor_as_learning_rate_is_read_at_each_step(name: str, compiled: boo
         lr.mul_(0.5)
 
     expected = trained(0.125, by_number, False)
-    found = trained(tb.asarray(0.125, device="cpu"), by_tensor, compiled)
-    assert found == pytest.approx(expected, rel=gamma(3 * UPDATE_ROUNDINGS, "float32"), abs=0)
+    actual = trained(tb.asarray(0.125, device="cpu"), by_tensor, compiled)
+    assert actual == pytest.approx(expected, rel=gamma(3 * UPDATE_ROUNDINGS, "float32"), abs=0)
     with pytest.raises(tb.ArgumentError, match="lr must be a number >= 0"):
         getattr(tb.optim, name)([tb.ones(1).requires_grad_()], lr=tb.asarray(-1.0))

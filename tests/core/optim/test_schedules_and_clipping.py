@@ -53,15 +53,15 @@ def test_schedules_refuse_no_epochs():
 
 @pytest.mark.parametrize("kind", [1.0, 2.0, 3.0, math.inf])
 def test_clipping_scales_all_gradients_by_one_factor(kind: float):
-    given = [np.array([[3.0, -4.0]]), np.array([12.0])]
-    parameters = [tb.zeros(g.shape, dtype=tb.float64).requires_grad_() for g in given]
-    for parameter, g in zip(parameters, given, strict=True):
+    operands = [np.array([[3.0, -4.0]]), np.array([12.0])]
+    parameters = [tb.zeros(g.shape, dtype=tb.float64).requires_grad_() for g in operands]
+    for parameter, g in zip(parameters, operands, strict=True):
         parameter.grad = tb.asarray(g)
     lonely = tb.ones((2,)).requires_grad_()
-    whole = np.linalg.norm(np.concatenate([g.ravel() for g in given]), kind)
-    found = optim.clip_grad_norm_([*parameters, lonely], 2.0, kind)
-    assert found.item() == pytest.approx(whole, rel=gamma(8, "float64"), abs=0)
-    for parameter, g in zip(parameters, given, strict=True):
+    whole = np.linalg.norm(np.concatenate([g.ravel() for g in operands]), kind)
+    result = optim.clip_grad_norm_([*parameters, lonely], 2.0, kind)
+    assert result.item() == pytest.approx(whole, rel=gamma(8, "float64"), abs=0)
+    for parameter, g in zip(parameters, operands, strict=True):
         assert parameter.grad is not None
         np.testing.assert_allclose(parameter.grad.numpy(), g * 2 / (whole + 1e-6), rtol=gamma(12, "float64"))
     assert lonely.grad is None

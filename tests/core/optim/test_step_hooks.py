@@ -145,15 +145,15 @@ def test_hooks_run_at_each_call_of_a_compiled_step(name: str, late: bool) -> Non
 
         handles = [] if late else register()
         function = tb.compile(step) if compiled else step
-        found = []
+        results = []
         for k in range(9):
             if k == 3 and late:
                 handles = register()
             if k == 6:
                 for handle in handles:
                     handle.remove()
-            found.append(round(function().item(), 5))
-        return found, seen, counts, optimizer.param_groups[0]["lr"]
+            results.append(round(function().item(), 5))
+        return results, seen, counts, optimizer.param_groups[0]["lr"]
 
     assert run(True) == run(False)
 

@@ -57,11 +57,11 @@ def test_a_table_has_no_kernel_for_what_the_library_lacks_and_one_warning_names_
     whole = from_namespace(np, DTYPES)
     with pytest.warns(
         UserWarning, match=r"SimpleNamespace has no argmax, atan2, conj, .* no kernels for"
-    ) as told:
+    ) as warned:
         table = from_namespace(library, DTYPES)
-    assert len(told) == 1
-    said = str(told[0].message)
-    assert all(re.search(rf"\b{name}\b", said) for name in (lacking | absent) - {"searchsorted"})
+    assert len(warned) == 1
+    message = str(warned[0].message)
+    assert all(re.search(rf"\b{name}\b", message) for name in (lacking | absent) - {"searchsorted"})
     assert whole.keys() - table.keys() == lacking | {"searchsorted"}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -121,6 +121,6 @@ def test_a_user_kernel_with_another_devices_signature_is_refused_with_the_right_
     with pytest.raises(tb.DeviceError) as caught:
         from_source(compiler, call, 0)
     assert compiler.sources == []
-    said = str(caught.value)
-    assert f"leaky: its source for npu:0 takes {arguments} argument(s), and would be called with 4" in said
-    assert said.endswith("void leaky(const TB_x *x, TB_out *out, const float slope, const int64_t size_0)")
+    message = str(caught.value)
+    assert f"leaky: its source for npu:0 takes {arguments} argument(s), and would be called with 4" in message
+    assert message.endswith("void leaky(const TB_x *x, TB_out *out, const float slope, const int64_t size_0)")

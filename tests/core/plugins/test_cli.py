@@ -84,12 +84,12 @@ def test_doctor_of_a_healthy_machine(site: Site, only: dict[str, str]) -> None:
         "All that should work does.",
     ):
         assert word in printed
-    found = json.loads(
+    data = json.loads(
         site.command("doctor", "--json", code=1, environment={**only, "TENSORBUS_DEFAULT_DEVICE": "absent"})
     )
-    assert [f["status"]["name"] for f in found["findings"] if f["failed"]] == ["absent"]
-    assert found["healthy"] is False
-    assert "TENSORBUS_DEFAULT_DEVICE='absent'" in found["reason"]
+    assert [f["status"]["name"] for f in data["findings"] if f["failed"]] == ["absent"]
+    assert data["healthy"] is False
+    assert "TENSORBUS_DEFAULT_DEVICE='absent'" in data["reason"]
 
 
 def test_doctor_finds_what_should_work_and_does_not(site: Site, only: dict[str, str]) -> None:

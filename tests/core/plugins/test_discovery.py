@@ -242,8 +242,8 @@ def test_scan_agrees_with_importlib_metadata() -> None:
         for e in entry_points(group=group)
         if e.dist is not None
     }
-    found = {(e.name, e.value, e.group, normalized(e.dist), e.version) for e in scan().entry_points}
-    assert found == expected
+    names = {(e.name, e.value, e.group, normalized(e.dist), e.version) for e in scan().entry_points}
+    assert names == expected
     assert "Name: pytest" in metadata_of("pytest")
 
 

@@ -75,7 +75,7 @@ def lowering(make: Callable[[Executable], Any]) -> Any:
 
 
 def spoiled(spoil: Callable[[Sequence[Any]], Any]) -> Any:
-    return lowering(lambda made: Spoiled(made, spoil))
+    return lowering(lambda x: Spoiled(x, spoil))
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def register() -> Iterator[Register]:
     def install(
         runtime: Any = None, kernels: Any = None, compiles: Any = None, manifest: Manifest | None = None
     ) -> None:
-        found = runtime or Runtime()
-        hooks: dict[str, Any] = {"tensorbus_device": lambda device_type: found}
+        result = runtime or Runtime()
+        hooks: dict[str, Any] = {"tensorbus_device": lambda device_type: result}
         hooks["tensorbus_kernels"] = lambda device_type: {**table, **(kernels or {})}
         if compiles is not None:
             hooks["tensorbus_lowering"] = lambda device_type: compiles
@@ -212,7 +212,7 @@ RUNTIMES: dict[str, tuple[str, Any, type[Exception], str]] = {
         "from_host", lambda data, shape, dtype, index: np.frombuffer(data, DTYPES[dtype]),
         tb.PluginError, r"runtime.from_host\(...\) returned a value of shape \(6,\); it must return a value",
     ),
-    "from_host nothing": ("from_host", lambda *given: None, tb.PluginError, "returned None; it must return"),
+    "from_host nothing": ("from_host", lambda *args: None, tb.PluginError, "returned None; it must return"),
     "from_host raises": (
         "from_host", kaput, tb.DeviceError, r"runtime.from_host\(...\) failed with ValueError: kaput",
     ),
@@ -236,17 +236,17 @@ def test_a_function_of_the_runtime_is_named(register: Register, name: str) -> No
 
 
 LOWERINGS: dict[str, tuple[Any, type[Exception], str]] = {
-    "too few": (spoiled(lambda made: made[:-1]), tb.PluginError, "executable returned 0 values"),
-    "none": (spoiled(lambda made: None), tb.PluginError, "executable returned None"),
+    "too few": (spoiled(lambda x: x[:-1]), tb.PluginError, "executable returned 0 values"),
+    "none": (spoiled(lambda x: None), tb.PluginError, "executable returned None"),
     "shape": (
-        spoiled(lambda made: [x.reshape(1, 1) for x in made]), tb.PluginError,
+        spoiled(lambda x: [x.reshape(1, 1) for x in x]), tb.PluginError,
         r"returned a value of shape \(1, 1\), and must return a value of shape \(\)",
     ),
     "dtype": (
-        spoiled(lambda made: [x.astype(np.float64) for x in made]), tb.PluginError, "one of dtype float32",
+        spoiled(lambda x: [x.astype(np.float64) for x in x]), tb.PluginError, "one of dtype float32",
     ),
     "raises": (spoiled(kaput), tb.DeviceError, "executable failed with ValueError: kaput"),
-    "no executable": (lowering(lambda made: None), tb.PluginError, r"lowering.compile\(...\) returned None"),
+    "no executable": (lowering(lambda x: None), tb.PluginError, r"lowering.compile\(...\) returned None"),
     "compile raises": (
         SimpleNamespace(compile=kaput), tb.DeviceError, r"compile\(...\) failed with ValueError: kaput",
     ),
@@ -260,10 +260,10 @@ def test_later_results_of_executables_that_nobody_examined_are_compared(
 ) -> None:
     runs = 0
 
-    def spoil(made: Sequence[Any]) -> Sequence[Any]:
+    def spoil(x: Sequence[Any]) -> Sequence[Any]:
         nonlocal runs
         runs += 1
-        return [x[:-1] for x in made] if runs == place else made
+        return [x[:-1] for x in x] if runs == place else x
 
     register(compiles=spoiled(spoil))
     compiled = tb.compile(lambda x: (x + 1) * 2, dynamic=dynamic)

@@ -138,10 +138,10 @@ class Site:
         return self._call([sys.executable, "-m", "tensorbus", *arguments], path, environment or {}, code)
 
     def _call(self, command: list[str], path: str, environment: Mapping[str, str], code: int = 0) -> str:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("TENSORBUS_")}
+        selected = {key: value for key, value in os.environ.items() if not key.startswith("TENSORBUS_")}
         done = subprocess.run(
             command,
-            env={**kept, "PYTHONPATH": path, "COLUMNS": "200", **environment},
+            env={**selected, "PYTHONPATH": path, "COLUMNS": "200", **environment},
             capture_output=True,
             text=True,
             timeout=300,

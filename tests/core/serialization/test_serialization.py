@@ -28,19 +28,19 @@ def write(path: Path, header: Any, data: bytes = b"") -> Path:
 
 @pytest.mark.parametrize("dtype", dtypes.ALL, ids=str)
 def test_every_dtype_round_trips(dtype: tb.DType, tmp_path: Path):
-    given = {
+    named = {
         "matrix": tb.asarray([[1, 0, 1], [0, 1, 1]]).to(dtype),
         "transposed": tb.asarray([[1, 0, 1], [0, 1, 1]]).to(dtype).T,
         "scalar": tb.asarray(1).to(dtype),
         "empty": tb.zeros((0, 3), dtype=dtype),
     }
-    tb.save(given, tmp_path / "x.safetensors")
-    found = tb.load(tmp_path / "x.safetensors", "cpu")
-    assert set(found) == set(given)
-    for name, x in given.items():
-        assert found[name].dtype is dtype
-        assert found[name].shape == x.shape
-        assert found[name].tolist() == x.tolist()
+    tb.save(named, tmp_path / "x.safetensors")
+    data = tb.load(tmp_path / "x.safetensors", "cpu")
+    assert set(data) == set(named)
+    for name, x in named.items():
+        assert data[name].dtype is dtype
+        assert data[name].shape == x.shape
+        assert data[name].tolist() == x.tolist()
 
 
 def test_special_values_keep_their_bits(tmp_path: Path):
@@ -73,31 +73,31 @@ def test_a_model_and_its_optimizer_come_back(tmp_path: Path):
     model(tb.randn(2, 1, 5, 5)).sum().backward()
     optimizer.step()
     tb.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, tmp_path / "all")
-    found = tb.load(tmp_path / "all")
-    assert found["epoch"] == 3
-    assert found["optimizer"]["param_groups"][0]["betas"] == (0.8, 0.9)
+    data = tb.load(tmp_path / "all")
+    assert data["epoch"] == 3
+    assert data["optimizer"]["param_groups"][0]["betas"] == (0.8, 0.9)
     other = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
-    assert other.load_state_dict(found["model"]) == ([], [])
+    assert other.load_state_dict(data["model"]) == ([], [])
     assert other[0].weight.tolist() == model[0].weight.tolist()
-    tb.optim.AdamW(other.parameters()).load_state_dict(found["optimizer"])
+    tb.optim.AdamW(other.parameters()).load_state_dict(data["optimizer"])
 
 
 def test_nested_data_keep_their_structure(tmp_path: Path):
     x = tb.ones((1,))
-    given: dict[Any, Any] = {
+    named: dict[Any, Any] = {
         "a.b": x,
         "a": {"b": x * 2, 1: [None, True, 2, -1.5, "text", float("inf")]},
         "tuple": (x * 3, ()),
         "dict": ["tensor", "a.b"],
         "__metadata__": {},
     }
-    tb.save(given, tmp_path / "x")
-    found = tb.load(tmp_path / "x")
-    assert [found["a.b"].item(), found["a"]["b"].item(), found["tuple"][0].item()] == [1, 2, 3]
-    assert found["a"][1] == given["a"][1]
-    assert found["tuple"][1] == ()
-    assert found["dict"] == ["tensor", "a.b"]
-    assert list(found) == list(given)
+    tb.save(named, tmp_path / "x")
+    data = tb.load(tmp_path / "x")
+    assert [data["a.b"].item(), data["a"]["b"].item(), data["tuple"][0].item()] == [1, 2, 3]
+    assert data["a"][1] == named["a"][1]
+    assert data["tuple"][1] == ()
+    assert data["dict"] == ["tensor", "a.b"]
+    assert list(data) == list(named)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +239,10 @@ def test_every_truncation_and_every_flipped_header_byte_is_an_error_or_a_sound_l
         for flip in (0x01, 0x80):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ flip]) + whole[place + 1 :])
             try:
-                found = tb.load(path)
+                data = tb.load(path)
             except tb.StateError:
                 continue
-            assert sum(x.nbytes for x in found.values()) == len(whole) - start
+            assert sum(x.nbytes for x in data.values()) == len(whole) - start
 
 
 def test_loading_needs_a_device_that_has_the_dtype(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -224,11 +224,11 @@ def test_a_compiler_that_never_returns_is_ended_with_its_children(
         os.set_blocking(reader, True)
         assert held.read() == b""  # nobody holds the other end any more
     monkeypatch.setenv("TENSORBUS_COMPILER_TIMEOUT", "0")
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         done = building.run_compiler(["sh", "-c", r"printf 'a\377b' >&2; cat; exit 3"], text="text" * 100_000)
     assert (done.returncode, done.stdout, done.stderr) == (3, "text" * 100_000, "a\ufffdb")
-    assert "TENSORBUS_COMPILER_TIMEOUT='0' is ignored" in str(told[0].message)
+    assert "TENSORBUS_COMPILER_TIMEOUT='0' is ignored" in str(caught[0].message)
 
 
 @posix

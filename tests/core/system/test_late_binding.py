@@ -24,5 +24,5 @@ def test_a_target_is_found_by_its_name() -> None:
 def test_nothing_of_it_is_imported_at_the_start() -> None:
     modules = sorted({target.partition(":")[0] for target in provided().values()})
     code = f"import sys, tensorbus; print([m for m in {modules!r} if m in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == "[]"
+    text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert text.strip() == "[]"

@@ -14,7 +14,7 @@ import pytest
 PACKAGES = ("tensorbus", "tensorbus.nn", "tensorbus.optim")
 
 
-def _told(package: str) -> dict[str, str]:
+def _declared(package: str) -> dict[str, str]:
     """Return the names that imports under ``TYPE_CHECKING`` give, with the modules they are of."""
     source = Path(inspect.getfile(importlib.import_module(package))).read_text(encoding="utf-8")
     blocks = [
@@ -31,13 +31,13 @@ def _told(package: str) -> dict[str, str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_type_checkers_are_told_what_is_there(package: str) -> None:
     module = importlib.import_module(package)
-    told = _told(package)
+    message = _declared(package)
     offered = module._OFFERED if package == "tensorbus" else module.__all__
-    assert sorted(told) == sorted(offered)
-    for name, part in told.items():
+    assert sorted(message) == sorted(offered)
+    for name, part in message.items():
         home = importlib.import_module(f"{package}.{part}" if part else f"{package}.{name}")
-        found = getattr(module, name)
-        assert found is (getattr(home, name) if part else home)
+        value = getattr(module, name)
+        assert value is (getattr(home, name) if part else home)
         assert name in dir(module)
 
 
@@ -78,4 +78,6 @@ def test_no_name_is_that_of_a_module_beside_it() -> None:
     for folder in lazy:
         package = ".".join(["tensorbus", *folder.relative_to(root).parts])
         modules = {path.stem for path in folder.iterdir()}
-        assert not {name for name, module in _told(package).items() if module and name in modules}, package
+        assert not {name for name, module in _declared(package).items() if module and name in modules}, (
+            package
+        )

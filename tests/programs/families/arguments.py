@@ -6,7 +6,7 @@ from collections import ChainMap
 
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 
@@ -19,7 +19,7 @@ def unpacking_with_stars():
         return joined, len(middle), sorted(named)
 
     a, b, c = tb.ones(1), tb.zeros(2), tb.arange(3.0)
-    return fn, [(a, b), (a, b, c), given(a, b, sep=c), given(a, x=b, y=c), given(a, c, sep=b, z=a)]
+    return fn, [(a, b), (a, b, c), call_of(a, b, sep=c), call_of(a, x=b, y=c), call_of(a, c, sep=b, z=a)]
 
 
 @program
@@ -29,7 +29,7 @@ def defaults_and_keyword_only():
         return (z * scale).sum(axis=axis, keepdims=keepdims)
 
     x = tb.reshape(tb.arange(6.0), (2, 3))
-    return fn, [(x,), given(x, axis=1), given(x, x, keepdims=True), given(x, scale=0.5), (x, x, 1.0)]
+    return fn, [(x,), call_of(x, axis=1), call_of(x, x, keepdims=True), call_of(x, scale=0.5), (x, x, 1.0)]
 
 
 @program(raises=("TypeError",))
@@ -38,7 +38,7 @@ def missing_arguments():
         return (x + y) * scale
 
     x = tb.ones(2)
-    return fn, [given(x, x, scale=2), (x, x), given(x, x, scale=3), given(x, scale=3)]
+    return fn, [call_of(x, x, scale=2), (x, x), call_of(x, x, scale=3), call_of(x, scale=3)]
 
 
 @program
@@ -49,4 +49,4 @@ def layered_settings():
         return y, dict(sorted(settings.items()))
 
     x = tb.arange(3.0)
-    return fn, [(x,), given(x, scale=3.0), given(x, shift=1.0), given(x, scale=3.0)]
+    return fn, [(x,), call_of(x, scale=3.0), call_of(x, shift=1.0), call_of(x, scale=3.0)]

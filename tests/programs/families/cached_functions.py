@@ -25,12 +25,12 @@ def kept_tensor_changes_between_calls():
         return x + table(3)
 
     def calls():
-        kept = table(3)
+        retained = table(3)
         for k, args in enumerate(xs(6)):
             if k == 3:
-                kept += 10
+                retained += 10
             elif k == 5:
-                kept[0] = -1.0
+                retained[0] = -1.0
             yield args
 
     return fn, calls()
@@ -49,9 +49,9 @@ def kept_tensor_is_returned_itself():
 
     def calls():
         for args in xs(5):
-            _, kept = yield args
-            seen.append(kept is table(3))
-            kept += 1
+            _, retained = yield args
+            seen.append(retained is table(3))
+            retained += 1
 
     return fn, calls(), seen
 
@@ -76,17 +76,17 @@ def kept_list_grows_between_calls():
 
 @program
 def few_places_and_the_least_used_is_forgotten():
-    made = []
+    results = []
 
     @functools.lru_cache(maxsize=2)
     def positions(n):
-        made.append(n)
+        results.append(n)
         return tb.arange(n) / n
 
     def fn(x):
         return x + positions(x.shape[-1])
 
-    return fn, [(tb.ones((2, n)),) for n in (3, 4, 5, 3, 4, 3)], made
+    return fn, [(tb.ones((2, n)),) for n in (3, 4, 5, 3, 4, 3)], results
 
 
 @program

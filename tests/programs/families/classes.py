@@ -29,12 +29,12 @@ class Level(enum.IntEnum):
 class Scaler:
     """A scale with everything a class can have."""
 
-    made = 0
+    count = 0
     unit = 1.0
 
     def __init__(self, factor):
         self.factor = factor
-        type(self).made += 1
+        type(self).count += 1
 
     @property
     def doubled(self):
@@ -95,11 +95,11 @@ def a_bound_method():
 
 @program
 def inheritance_and_super():
-    Scaler.made = 0
+    Scaler.count = 0
 
     def fn(x, by):
         shifted = Shifted(2.0, by)
-        return shifted(x), Scaler.half()(x), Shifted.shift(x), Scaler.made
+        return shifted(x), Scaler.half()(x), Shifted.shift(x), Scaler.count
 
     return fn, [(tb.ones(2), 1), (tb.ones(2), 2), (tb.arange(3.0), 1)]
 
@@ -210,7 +210,7 @@ def a_class_counts_its_instances():
             return sum(child.value() for child in self.children)
 
     def fn(x, y):
-        made = Node.registry["add"](Leaf(x), Leaf(y), Leaf(x * 2))
-        return made.value(), Node.count
+        sums = Node.registry["add"](Leaf(x), Leaf(y), Leaf(x * 2))
+        return sums.value(), Node.count
 
     return fn, [(tb.ones(2), tb.ones(2)), (tb.arange(2.0), tb.ones(2)), (tb.ones(2), tb.zeros(2))]

@@ -146,11 +146,11 @@ def counter_of_shapes():
 @program
 def ordered_dict_moves():
     def fn(parts):
-        made = OrderedDict(parts)
-        made.move_to_end("first")
-        key, last = made.popitem()
-        made[key + "!"] = last + 1
-        return made
+        ordered_dict = OrderedDict(parts)
+        ordered_dict.move_to_end("first")
+        key, last = ordered_dict.popitem()
+        ordered_dict[key + "!"] = last + 1
+        return ordered_dict
 
     a, b = tb.arange(2.0), tb.ones(2)
     return fn, [({"first": a, "second": b},), ({"first": b, "second": a},), ({"first": a},)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 
@@ -32,7 +32,7 @@ def branch_on_a_string():
         raise ValueError(f"unknown activation {kind!r}")
 
     x = tb.linspace(-1, 1, 5)
-    return fn, [(x,), given(x, kind="tanh"), (x, None), (x, "gelo"), (x,)]
+    return fn, [(x,), call_of(x, kind="tanh"), (x, None), (x, "gelo"), (x,)]
 
 
 @program
@@ -150,7 +150,7 @@ def conditional_expressions():
         return z * (1 if k < 2 else k) + (k and 10) + (k or 5)
 
     x = tb.arange(3.0)
-    return fn, [(x,), (x, x), given(x, negate=True), given(x, k=3), given(x, x, negate=True, k=1)]
+    return fn, [(x,), (x, x), call_of(x, negate=True), call_of(x, k=3), call_of(x, x, negate=True, k=1)]
 
 
 @program

@@ -76,9 +76,9 @@ def counter_runs_off_the_end():
     data, state = rows(4), {"i": 0}
 
     def fn():
-        found = data[state["i"]] * 2
+        result = data[state["i"]] * 2
         state["i"] += 1
-        return found
+        return result
 
     return fn, [()] * 4, state
 
@@ -117,8 +117,8 @@ def gradients_of_the_row_that_is_next():
     def fn(x):
         (w[state["i"] % 4] * x).sum().backward()
         state["i"] += 1
-        found, w.grad = w.grad, None
-        return found
+        grad, w.grad = w.grad, None
+        return grad
 
     return fn, [(tb.arange(2.0) + k,) for k in range(4)], state
 
@@ -128,9 +128,9 @@ def layers_and_rates_take_turns():
     layers, rates, state = nn.ModuleList(nn.Linear(2, 2) for _ in range(3)), (0.1, 0.2, 0.3), {"n": 0}
 
     def fn(x):
-        found = layers[state["n"] % 3](x) * rates[(state["n"] + 1) % 3]
+        result = layers[state["n"] % 3](x) * rates[(state["n"] + 1) % 3]
         state["n"] += 1
-        return found
+        return result
 
     return fn, [(rows(2) + k,) for k in range(4)], state
 

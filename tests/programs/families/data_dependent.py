@@ -73,8 +73,8 @@ def asserted_positive():
 @program(data_dependent=True)
 def mask_selects():
     def fn(x):
-        kept = x[x > 1]
-        return kept * 10, kept.shape[0]
+        retained = x[x > 1]
+        return retained * 10, retained.shape[0]
 
     return fn, [(tb.arange(5.0),), (tb.arange(3.0),), (tb.zeros(3),)]
 

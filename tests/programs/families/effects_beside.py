@@ -10,7 +10,7 @@ import warnings
 
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 STATE = None
@@ -26,14 +26,14 @@ def kwargs_order_and_defaults():
     return (
         fn,
         [
-            given(x),
-            given(x, y=2.0),
-            given(x, 1.0, 2.0, 3.0),
-            given(x, a=1.0, bb=2.0),
-            given(x, bb=2.0, a=1.0),
-            given(x, a=1.0, bb=2.0),
-            given(x, scale=3.0),
-            given(x, y=2.0),
+            call_of(x),
+            call_of(x, y=2.0),
+            call_of(x, 1.0, 2.0, 3.0),
+            call_of(x, a=1.0, bb=2.0),
+            call_of(x, bb=2.0, a=1.0),
+            call_of(x, a=1.0, bb=2.0),
+            call_of(x, scale=3.0),
+            call_of(x, y=2.0),
         ],
     )
 

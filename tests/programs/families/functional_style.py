@@ -33,8 +33,8 @@ def lambdas_in_a_table():
 def map_filter_zip_enumerate():
     def fn(parts, scales):
         scaled = map(lambda x, s: x * s, parts, scales)
-        kept = filter(lambda x: x.shape[0] > 1, scaled)
-        return [k * x for k, x in enumerate(kept, start=1)], dict(zip("ab", parts, strict=False))
+        retained = filter(lambda x: x.shape[0] > 1, scaled)
+        return [k * x for k, x in enumerate(retained, start=1)], dict(zip("ab", parts, strict=False))
 
     a, b, c = tb.ones(2), tb.ones(1), tb.arange(3.0)
     return fn, [([a, b, c], (1, 2, 3)), ([a, b, c], (3, 2, 1)), ([b, a], (1, 2))]
@@ -76,11 +76,11 @@ def cached_mask():
 def cached_property_is_kept():
     class Grid:
         def __init__(self, n):
-            self.n, self.made = n, 0
+            self.n, self.count = n, 0
 
         @functools.cached_property
         def points(self):
-            self.made += 1
+            self.count += 1
             return tb.linspace(0, 1, self.n)
 
     grid = Grid(3)

@@ -31,9 +31,9 @@ class Meta(type):
     scale = 2.0
 
     def __call__(cls, *a):
-        made = super().__call__(*a)
-        made.extra = cls.scale
-        return made
+        result = super().__call__(*a)
+        result.extra = cls.scale
+        return result
 
 
 class Made(metaclass=Meta):

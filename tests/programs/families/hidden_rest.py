@@ -368,7 +368,7 @@ def bases_exchanged():
     class Changing(Once):
         pass
 
-    made = Changing()
+    changing = Changing()
 
     def calls():
         x = tb.ones(2)
@@ -378,7 +378,7 @@ def bases_exchanged():
         yield (x,)
         yield (x,)
 
-    return (lambda x: made.change(x)), calls()
+    return (lambda x: changing.change(x)), calls()
 
 
 @program

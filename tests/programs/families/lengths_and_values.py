@@ -348,9 +348,9 @@ def arguments_made_of_each_other():
             x = (ramp(3) + k).requires_grad_()
             out = yield (x, x * 2 + w)
             if out is not None:
-                kept.append(x)
+                retained.append(x)
 
-    kept = []
+    retained = []
 
     def drive():
         steps, out = calls(), None
@@ -363,4 +363,4 @@ def arguments_made_of_each_other():
             if out is not None:
                 out.sum().backward()
 
-    return fn, drive(), w, kept
+    return fn, drive(), w, retained

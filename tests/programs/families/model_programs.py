@@ -6,7 +6,7 @@ import itertools
 
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 nn, F = (tb.nn, tb.nn.functional)
@@ -54,7 +54,7 @@ def hook_with_kwargs_and_state():
 
     m = M()
     x = tb.ones((2, 2))
-    return (m, [given(x), given(x, scale=2.0), given(x * 2), given(x * 3, scale=2.0)], m.stat)
+    return (m, [call_of(x), call_of(x, scale=2.0), call_of(x * 2), call_of(x * 3, scale=2.0)], m.stat)
 
 
 @program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorbus as tb
 from tensorbus import nn
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 
@@ -73,7 +73,7 @@ def modules_by_name():
 
     def calls():
         yield (rows(2, 2),)
-        yield given(rows(2, 2), head="value")
+        yield call_of(rows(2, 2), head="value")
         switch.default = "value"
         yield (rows(2, 2),)
 
@@ -120,7 +120,7 @@ def parameters_of_ones_own():
 
     model = Affine(2)
     a, b = tb.ones(2), tb.arange(2.0)
-    return model, [(a,), (a, b), given(a, b, reverse=True), (b,)], model
+    return model, [(a,), (a, b), call_of(a, b, reverse=True), (b,)], model
 
 
 @program
@@ -160,4 +160,4 @@ def early_exit_by_depth():
         return (x, states) if collect else x
 
     x = rows(2, 2)
-    return fn, [(x,), (x, 1), given(x, collect=True), (x, 2, True), (x,)], blocks
+    return fn, [(x,), (x, 1), call_of(x, collect=True), (x, 2, True), (x,)], blocks

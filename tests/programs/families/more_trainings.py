@@ -8,7 +8,7 @@ from collections import deque
 
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 nn, F = tb.nn, tb.nn.functional
@@ -189,11 +189,11 @@ def lstm_language_model():
     return (
         step,
         [
-            given(t, carry=False),
-            given((t + 1) % 7, carry=True),
-            given((t + 2) % 7, carry=True),
-            given((t * 3) % 7, carry=True),
-            given(t, carry=False),
+            call_of(t, carry=False),
+            call_of((t + 1) % 7, carry=True),
+            call_of((t + 2) % 7, carry=True),
+            call_of((t * 3) % 7, carry=True),
+            call_of(t, carry=False),
         ],
         emb,
         lstm,

@@ -286,10 +286,10 @@ def global_made_inside():
     def calls():
         for k in range(4):
             yield (tb.arange(3.0) + k,)
-            kept.append(globals()["_MADE"])
+            retained.append(globals()["_MADE"])
 
-    kept = []
-    return fn, calls(), kept
+    retained = []
+    return fn, calls(), retained
 
 
 @program
@@ -321,7 +321,7 @@ def carried_tuple_of_tensors():
 @program
 def carried_state_kept_by_the_caller():
     s = {"h": (tb.zeros((3,)), tb.ones((3,)))}
-    kept = []
+    retained = []
 
     def fn(x):
         a, b = s["h"]
@@ -330,10 +330,10 @@ def carried_state_kept_by_the_caller():
 
     def calls():
         for k in range(6):
-            kept.append(s["h"])
+            retained.append(s["h"])
             yield (tb.arange(3.0) + k,)
 
-    return fn, calls(), s, kept
+    return fn, calls(), s, retained
 
 
 @program

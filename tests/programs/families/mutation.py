@@ -35,14 +35,14 @@ def log_outside():
 
 @program
 def results_kept_outside():
-    kept = []
+    retained = []
 
     def fn(x):
         y = tb.exp(x) - 1
-        kept.append(y)
+        retained.append(y)
         return y.sum()
 
-    return fn, [(tb.zeros(2),), (tb.ones(2),), (tb.ones(2) * 0.5,)], kept
+    return fn, [(tb.zeros(2),), (tb.ones(2),), (tb.ones(2) * 0.5,)], retained
 
 
 @program

@@ -9,7 +9,7 @@ import warnings
 
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 
@@ -120,7 +120,7 @@ def pretty_printing_settings():
         return x, text.upper().center(20, "*"), ", ".join(sorted(settings))
 
     x = tb.ones(3)
-    return fn, [(x,), given(x, kind="vector", long=list(range(20))), given(x, kind="vector")]
+    return fn, [(x,), call_of(x, kind="vector", long=list(range(20))), call_of(x, kind="vector")]
 
 
 @program

@@ -10,7 +10,7 @@ program = Family(__name__)
 nn = tb.nn
 
 
-def made(kind=None, **k):
+def training(kind=None, **k):
     m = nn.Linear(2, 1)
     opt = (kind or tb.optim.Adam)(m.parameters(), **{"lr": 0.1, **k})
 
@@ -30,7 +30,7 @@ def five():
 
 @program
 def step_count_is_read():
-    m, opt, train = made()
+    m, opt, train = training()
 
     def fn(x):
         return (train(x), opt.state[m.weight]["step"])
@@ -40,7 +40,7 @@ def step_count_is_read():
 
 @program
 def state_dict_inside():
-    m, opt, train = made()
+    m, opt, train = training()
 
     def fn(x):
         part = train(x)
@@ -51,7 +51,7 @@ def state_dict_inside():
 
 @program
 def epoch_of_a_schedule():
-    m, opt, train = made()
+    m, opt, train = training()
     sch = tb.optim.lr_scheduler.StepLR(opt, 2)
 
     def fn(x):
@@ -64,7 +64,7 @@ def epoch_of_a_schedule():
 
 @program
 def state_of_a_schedule():
-    m, opt, train = made()
+    m, opt, train = training()
     sch = tb.optim.lr_scheduler.StepLR(opt, 2)
 
     def fn(x):
@@ -77,7 +77,7 @@ def state_of_a_schedule():
 
 @program
 def group_held_by_the_script():
-    m, opt, train = made()
+    m, opt, train = training()
     g = opt.param_groups[0]
 
     def fn(x, lr):
@@ -90,7 +90,7 @@ def group_held_by_the_script():
 
 @program
 def group_read_by_the_script():
-    m, opt, train = made(tb.optim.SGD)
+    m, opt, train = training(tb.optim.SGD)
     g = opt.param_groups[0]
 
     def fn(x):
@@ -109,7 +109,7 @@ def group_read_by_the_script():
 
 @program
 def warm_up_by_hand():
-    m, opt, train = made(tb.optim.SGD, momentum=0.9)
+    m, opt, train = training(tb.optim.SGD, momentum=0.9)
 
     def fn(x, step):
         for g in opt.param_groups:
@@ -121,7 +121,7 @@ def warm_up_by_hand():
 
 @program
 def constant_rate_is_returned():
-    m, opt, train = made()
+    m, opt, train = training()
 
     def fn(x):
         return (train(x), [g["lr"] for g in opt.param_groups])
@@ -139,7 +139,7 @@ def constant_rate_is_returned():
 
 @program
 def items_of_a_group():
-    m, opt, train = made(tb.optim.SGD)
+    m, opt, train = training(tb.optim.SGD)
 
     def fn(x):
         return (train(x), sum((v for q in opt.param_groups for k, v in q.items() if type(v) is float)))
@@ -157,7 +157,7 @@ def items_of_a_group():
 
 @program
 def items_of_a_held_group():
-    m, opt, train = made(tb.optim.SGD)
+    m, opt, train = training(tb.optim.SGD)
     gs = opt.param_groups
 
     def fn(x):
@@ -176,7 +176,7 @@ def items_of_a_held_group():
 
 @program
 def schedule_outside_the_step():
-    m, opt, train = made(tb.optim.AdamW)
+    m, opt, train = training(tb.optim.AdamW)
     sch = tb.optim.lr_scheduler.CosineAnnealingLR(opt, 6)
 
     def calls():
@@ -189,8 +189,8 @@ def schedule_outside_the_step():
 
 @program
 def two_optimizers_one_schedule():
-    m, opt, train = made()
-    m2, opt2, train2 = made(tb.optim.SGD)
+    m, opt, train = training()
+    m2, opt2, train2 = training(tb.optim.SGD)
     sch = tb.optim.lr_scheduler.StepLR(opt, 1)
 
     def fn(x):
@@ -204,7 +204,7 @@ def two_optimizers_one_schedule():
 
 @program
 def clipped_and_skipped_on_overflow():
-    m, opt, _train = made()
+    m, opt, _train = training()
 
     def fn(x):
         opt.zero_grad()

@@ -16,7 +16,7 @@ import typing
 import numpy as np
 import tensorbus as tb
 
-from program import Family, given
+from program import Family, call_of
 
 program = Family(__name__)
 nn = tb.nn
@@ -284,11 +284,11 @@ def args_kwargs_forwarded_through_layers():
 
     a = xs(3)
     return fn, [
-        given(a[0], 2),
-        given(a[0], y=3),
-        given(a[0], a[1], a[2], 1, bias=0.0),
-        given(a[0], 2, skip=1, z=3),
-        given(a[0], 2),
+        call_of(a[0], 2),
+        call_of(a[0], y=3),
+        call_of(a[0], a[1], a[2], 1, bias=0.0),
+        call_of(a[0], 2, skip=1, z=3),
+        call_of(a[0], 2),
     ]
 
 

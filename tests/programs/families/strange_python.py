@@ -116,12 +116,12 @@ def cycle_of_tensors():
 @program
 def singleton_by_metaclass():
     class Single(type):
-        made = {}
+        instances = {}
 
         def __call__(cls, *a, **k):
-            if cls not in Single.made:
-                Single.made[cls] = super().__call__(*a, **k)
-            return Single.made[cls]
+            if cls not in Single.instances:
+                Single.instances[cls] = super().__call__(*a, **k)
+            return Single.instances[cls]
 
     class Conf(metaclass=Single):
         def __init__(self):

@@ -113,8 +113,8 @@ def critic_that_is_frozen_in_turns():
     def step(real, noise, turn):
         judges.zero_grad()
         with tb.no_grad():
-            made = maker(noise)
-        gap = judge(made).mean() - judge(real).mean()
+            result = maker(noise)
+        gap = judge(result).mean() - judge(real).mean()
         gap.backward()
         judges.step()
         with tb.no_grad():

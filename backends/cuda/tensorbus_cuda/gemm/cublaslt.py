@@ -204,14 +204,14 @@ class Library:
 class Product:
     """A product that is prepared: it takes addresses. What it refers to lives as long as the process."""
 
-    __slots__ = ("_fixed", "_found", "_library", "_lock", "_note", "_pointers", "_run", "_space", "_tail")
+    __slots__ = ("_algorithm", "_fixed", "_library", "_lock", "_note", "_pointers", "_run", "_space", "_tail")
 
     def __init__(
         self, library: Library, description: Any, layouts: Sequence[Any], algorithm: Any, one: Any, beta: Any,
         pointers: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self._library = library
-        self._found = algorithm
+        self._algorithm = algorithm
         # No more than it asked for: in what it has beyond that it clears counters, and counts tiles.
         self._space = int(algorithm.space)
         self._run = library._matmul

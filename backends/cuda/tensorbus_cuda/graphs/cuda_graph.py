@@ -177,7 +177,9 @@ class GraphRunner:
         self._error_block = errors
         program = script.program
         outputs = {x.slot for x in program.outputs}
-        self._made = [s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)]
+        self._result_slots = [
+            s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)
+        ]
         counts = [len(steps_of(item)) or 1 for item in program.steps]
         arena = plan_memory(program, until=graph_dependencies.alive_longer(counts, script.steps))
         offsets, self._total = dict(arena.offsets), arena.total
@@ -207,7 +209,7 @@ class GraphRunner:
         self._pinned = sorted(
             {s for step in script.steps if step.call is not None for s in step.slots} - stable
         )
-        self._given = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
+        self._input_slots = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
         moving = sorted({s for step in script.steps for s in step.slots if s >= 0} - stable)
         self._moving = {slot: k for k, slot in enumerate(moving)}
         self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
@@ -221,10 +223,10 @@ class GraphRunner:
         self._memory: Any = None
         self._temporaries: dict[int, Any] = {}
         self._graphs: OrderedDict[Any, CudaGraph] = OrderedDict()
-        reused = [s for s in self._made if s in set(self._pinned)]
+        reused = [s for s in self._result_slots if s in set(self._pinned)]
         if sum(script.nbytes[s] for s in reused) > unit.total // SHARE:
             reused = []
-        others = [s for s in self._made if s not in set(self._pinned)]
+        others = [s for s in self._result_slots if s not in set(self._pinned)]
         if sum(script.nbytes[s] for s in others) <= LITTLE:
             reused += others
         self._results: dict[int, list[Any]] = {s: [] for s in reused}
@@ -242,7 +244,7 @@ class GraphRunner:
             self._stream = stream
         elif self._stream is not stream:
             return False
-        for slot in self._made:
+        for slot in self._result_slots:
             if buffers[slot] is None:
                 buffers[slot] = self._room(slot)
         if self._reports:
@@ -320,7 +322,7 @@ class GraphRunner:
         try:
             return (
                 get_matmul_precision(), *[buffers[s].ptr for s in self._pinned],
-                *[values[s].offset for s in self._given],
+                *[values[s].offset for s in self._input_slots],
             )  # fmt: skip
         except AttributeError:  # nothing is there, or a number
             return (get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned])

@@ -71,7 +71,7 @@ class RollCall:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._said: bytes | None = None
+        self._last_sent: bytes | None = None
         self._has_left = False
         self._suspected: tuple[bytes, ...] = ()
         self._heard: dict[int, tuple[bytes, float]] = {}
@@ -233,9 +233,9 @@ class RollCall:
         self._world.store.set(f"beat/{self._world.rank}", str(self._beats).encode())
 
     def _say(self, data: bytes) -> None:
-        if data != self._said:
+        if data != self._last_sent:
             self._world.store.set(f"state/{self._world.rank}", data)
-            self._said = data
+            self._last_sent = data
 
 
 def _peek(store: Store, key: str) -> bytes:

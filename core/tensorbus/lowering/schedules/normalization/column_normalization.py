@@ -41,7 +41,7 @@ class _ColumnStrips(RowKernel):
         """Append the launch."""
         b, fused = self.b, self.fused
         self.lengths = domain_lengths(b, self.inliner, fused)
-        self.found: dict[int, str] = {}
+        self.computed: dict[int, str] = {}
         self.scratch: dict[str, int] = {}
         loops = self._begin(strip_width(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1])
         for o in fused.outputs:
@@ -94,7 +94,7 @@ class _ColumnStrips(RowKernel):
             self.place = ix.add(self.begins, k)
             with self.inliner.scope():
                 for node in self.nodes:
-                    if id(node) in self.found:
+                    if id(node) in self.computed:
                         self._read(node, index)
                 write(index)
             return ()
@@ -110,7 +110,7 @@ class _ColumnStrips(RowKernel):
 
     def _read(self, node: Node, index: Index) -> None:
         """Have a node that a column has one of read where it lies."""
-        name = self.found[id(node)]
+        name = self.computed[id(node)]
         dtype = self.b.buffers[name].dtype
         value: Expr = Load(name, self.place, dtype)
         element = value if dtype is node.spec.dtype else Cast(value, node.spec.dtype)
@@ -161,14 +161,14 @@ class _ColumnStrips(RowKernel):
             store(sums.state, values)
 
         self._down(sums, add)
-        self.found.update({id(r): name for r, name in zip(part.reductions, names, strict=True)})
+        self.computed.update({id(r): name for r, name in zip(part.reductions, names, strict=True)})
 
     def _once(self, number: int) -> None:
         """Compute what each column has once, as far as ``wave`` passes allow, and elements need."""
         needed = {id(x) for user in self.nodes if self.fused.spans_domain(user) for x in user.inputs}
         nodes = [
             node for node in self.nodes
-            if id(node) in needed and id(node) not in self.found and self.waves[id(node)] <= number
+            if id(node) in needed and id(node) not in self.computed and self.waves[id(node)] <= number
             and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
             and len(node.spec.shape) == len(self.row) and not self.fused.spans_domain(node)
             and id(node) not in self.inside
@@ -183,7 +183,7 @@ class _ColumnStrips(RowKernel):
                 self.b.store(name, self.place, e)
 
         self._across(write)
-        self.found.update({id(node): name for node, name in zip(nodes, names, strict=True)})
+        self.computed.update({id(node): name for node, name in zip(nodes, names, strict=True)})
 
     def _store(self, o: Output, index: Index) -> None:
         """Store what a column has one of."""

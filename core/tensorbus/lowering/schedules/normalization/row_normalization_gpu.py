@@ -89,7 +89,7 @@ class _WorkgroupRows(RowKernel):
         if self.written_out:  # a private array has a size that is known
             self.each = int(self.each)
         self.arrays: dict[int, tuple[str, DType]] = {}
-        self.kept: list[Node] = []
+        self.cached: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
         index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
         loops: Loops = [self.group.loop]
@@ -162,7 +162,7 @@ class _WorkgroupRows(RowKernel):
         if not self.written_out:
             super().remember(part)
         else:
-            self.kept += [node for node, _ in part.keeps]
+            self.cached += [node for node, _ in part.keeps]
 
     def _elements(
         self, row: Index, over: list[int], emit: Callable[[Index], None], back: bool = False,
@@ -176,7 +176,7 @@ class _WorkgroupRows(RowKernel):
                 inner = ix.unflatten(place, [self.lengths[k] for k in over])
                 at = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in inner)
                 index = (*row[: over[0]], *at)
-                for node in self.kept:
+                for node in self.cached:
                     name, dtype = self.arrays[id(node)]
                     self.inliner.bind(node, index, Load(name, self.at, dtype))
                 emit(index)

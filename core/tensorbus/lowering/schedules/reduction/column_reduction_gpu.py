@@ -298,12 +298,12 @@ class _WorkgroupColumns(MultiReduction):
         lanes = vector_width(target, domain[-1], [*kinds, *read])
         busy = any(calls_function(n.op) for n in fused.graph)
         ahead = limits.column_read_ahead if busy or self.full else 2 * limits.column_read_ahead
-        beside = prod(domain[k] for k in self.kept[:-1])
+        beside = prod(domain[k] for k in self.kept_axes[:-1])
         cut = _ColumnTiling.of(domain[axis], domain[-1] // lanes, beside, lanes, ahead, target, self._bytes())
         b = Builder(self.name)
         inliner, slots = fused.inliner(b)
         lengths = domain_lengths(b, inliner, fused)
-        around = tuple((lengths[k], domain[k]) for k in self.kept[:-1])
+        around = tuple((lengths[k], domain[k]) for k in self.kept_axes[:-1])
         groups = _ColumnKernel(
             b=b, cut=cut, reducer=self.reducer, around=around, rows=lengths[axis], columns=lengths[-1],
             count=domain[-1], join_ahead=limits.column_join_read_ahead, block=block_of(self.reducer, limits),
@@ -363,7 +363,7 @@ class _WorkgroupColumns(MultiReduction):
         b = Builder(f"{self.name}_rest")
         inliner, slots = fused.inliner(b)
         lengths = domain_lengths(b, inliner, fused)
-        total = prod(fused.domain[k] for k in self.kept)
+        total = prod(fused.domain[k] for k in self.kept_axes)
         columns = b.size("places", total)
         cut = _ColumnTiling.of(
             count, total, 1, 1, limits.column_read_ahead, self.steps.target, self._bytes(), whole=True
@@ -375,7 +375,7 @@ class _WorkgroupColumns(MultiReduction):
             return b.all(self.reducer.combine(b, state, b.all(part)))
 
         def finish(_: Expr, outer: Index, column: Expr, state: State) -> None:
-            index = ix.unflatten(column, [lengths[k] for k in self.kept])
+            index = ix.unflatten(column, [lengths[k] for k in self.kept_axes])
             self.end(b, inliner, tuple(index), lengths, state)
 
         rest = _ColumnKernel(

@@ -41,7 +41,7 @@ class MultiReduction:
         length = fused.domain[fused.reduced[0]]  # a search for places goes over one axis
         self.reducers = tuple(Reducer.of(n.op, n.inputs[0].spec.dtype).over(length) for n in self.reductions)
         self.reducer = ProductReducer(parts=self.reducers)
-        self.kept = [k for k in range(len(fused.domain)) if k not in fused.reduced]
+        self.kept_axes = [k for k in range(len(fused.domain)) if k not in fused.reduced]
         self.full = [o for o in fused.outputs if fused.spans_domain(o.node)]
         self.rows = [o for o in fused.outputs if not fused.spans_domain(o.node)]
         self.name = f"tb_{self.reductions[-1].op}_{len(fused.outputs)}"
@@ -58,7 +58,7 @@ class MultiReduction:
     ) -> None:
         """Emit the epilogue: what is computed from the results."""
         index: list[Expr] = [ZERO] * len(self.fused.domain)
-        for k, i in zip(self.kept, outer, strict=True):
+        for k, i in zip(self.kept_axes, outer, strict=True):
             index[k] = i
         for node, e in zip(self.reductions, self.reducer.result(state), strict=True):
             at = tuple(ZERO if n == 1 else i for n, i in zip(node.spec.shape, index, strict=True))
@@ -88,7 +88,7 @@ class MultiReduction:
 
     def temporaries(self, count: int) -> dict[str, int]:
         """Return new slots for the states of ``count`` chunks."""
-        size = count * prod(self.fused.domain[k] for k in self.kept)
+        size = count * prod(self.fused.domain[k] for k in self.kept_axes)
         return {f"part{k}": self.steps.temporary(size, d) for k, d in enumerate(self.reducer.dtypes)}
 
     def join(self, parts: dict[str, int], count: int) -> None:
@@ -97,7 +97,7 @@ class MultiReduction:
         inliner, slots = self.fused.inliner(b)
         lengths = domain_lengths(b, inliner, self.fused)
         axes = [Axis(length=b.size("parts", count), value=count, reduced=True)]
-        axes += [Axis(length=lengths[k], value=self.fused.domain[k], reduced=False) for k in self.kept]
+        axes += [Axis(length=lengths[k], value=self.fused.domain[k], reduced=False) for k in self.kept_axes]
 
         def element(index: Index) -> State:
             at = ix.flatten(index, [a.length for a in axes])
@@ -151,14 +151,16 @@ class _ChunkedReductions(MultiReduction):
         parts = self.temporaries(chunks.count)
 
         def keep(index: Index, state: State) -> None:
-            at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
+            at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept_axes)])
             for name, e in zip(parts, state, strict=True):
                 b.store(b.buffer(name, e.dtype, writes=True), at, e)
 
-        if split is not None and prod(fused.domain[k] for k in self.kept) <= target.workgroup_counters:
+        if split is not None and prod(fused.domain[k] for k in self.kept_axes) <= target.workgroup_counters:
 
             def part(index: Index) -> State:
-                at = ix.flatten(index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept)])
+                at = ix.flatten(
+                    index, [b.size("chunks", chunks.count), *(lengths[k] for k in self.kept_axes)]
+                )
                 return tuple(
                     Load(b.buffer(name, d, shared=True), at, d)
                     for name, d in zip(parts, self.reducer.dtypes, strict=True)

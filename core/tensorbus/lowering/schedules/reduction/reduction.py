@@ -68,7 +68,7 @@ class _Reduction:
         ]
         self.reducer = Reducer.of(root.op, operand.spec.dtype)
         self.vectors = row_vectors(target, [n.spec.dtype for n in task.graph if n.op == "input"])
-        self.kept, self.layout = _result(task)
+        self.result_shape, self.layout = _result(task)
         self.lengths = [a.length for a in self.axes if not a.reduced]
 
     def element(self, index: tuple[Expr, ...]) -> State:
@@ -92,7 +92,7 @@ class _Reduction:
 
     def _parts(self, chunks: Chunks, steps: LaunchList) -> tuple[Finish, dict[str, int]]:
         """Return what stores the states of chunks, and the buffers of these."""
-        size = chunks.count * prod(self.kept)
+        size = chunks.count * prod(self.result_shape)
         partial = [steps.temporary(size, d) for d in self.reducer.dtypes]
         keep = _keeper(self.b, self.lengths, chunks, "part")
         return keep, {f"part{k}": slot for k, slot in enumerate(partial)}
@@ -135,7 +135,7 @@ class _Reduction:
             )
             launch = b.finish(loops, task=plan.rows)
         steps.add(launch, {**self.slots, **named})
-        _second_stage(self.task, steps, self.reducer, chunks.count, self.kept, named, self.layout)
+        _second_stage(self.task, steps, self.reducer, chunks.count, self.result_shape, named, self.layout)
 
 
 def _result(task: KernelTask) -> tuple[Shape, Layout]:

@@ -121,7 +121,7 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
         row = joined = _Accumulated(
             b, task, inliner, workgroup, each, names, op, near, limits.scatter_claim_rounds
         )
-        arrays += [Array(joined.kept, dtype, size, "shared")] if near else []
+        arrays += [Array(joined.shared_row, dtype, size, "shared")] if near else []
         arrays += [Array(joined.left, int32, 1, "shared"), Array(joined.listed, int32, joined.size, "shared")]
     row.lower()
     rows = prod(x.spec.shape[:-1])
@@ -240,14 +240,18 @@ class _Accumulated(_RowScatter):
     ) -> None:  # fmt: skip
         super().__init__(b, task, inliner, workgroup, each, names)
         self.op, self.size, self.rounds = op, workgroup.size * each, rounds
-        self.kept, self.left, self.listed = b.fresh("row") if near else "", b.fresh("left"), b.fresh("places")
-        self.row, self.first = self.kept or "out", ZERO if near else self.begin
+        self.shared_row, self.left, self.listed = (
+            b.fresh("row") if near else "",
+            b.fresh("left"),
+            b.fresh("places"),
+        )
+        self.row, self.first = self.shared_row or "out", ZERO if near else self.begin
         self.places, self.values = b.array(int32, each), b.array(self.dtype, each)
 
     def lower(self) -> None:
         """Emit all of it: as many turns as most places need, then one for what is left."""
         b = self.b
-        if self.kept:
+        if self.shared_row:
             self.workgroup.strided_loop(Span(ZERO, self.length, 0), self._fetch)
         with self._turns() as block:
             self._fill(2**31 - 1)
@@ -270,16 +274,16 @@ class _Accumulated(_RowScatter):
                 b.emit(Barrier())
                 self._each(const(self.rounds), partial(self._add_all, block))
                 b.emit(Barrier())
-        if self.kept:
+        if self.shared_row:
             self.workgroup.strided_loop(Span(ZERO, self.length, 0), self._put)
             b.emit(Barrier())  # before the next row comes
 
     def _fetch(self, place: Expr) -> None:
         with self.inliner.scope():
-            self.b.store(self.kept, place, self.inliner.value(self.x, (*self.outer, place)))
+            self.b.store(self.shared_row, place, self.inliner.value(self.x, (*self.outer, place)))
 
     def _put(self, place: Expr) -> None:
-        self.b.store("out", ix.add(self.begin, place), Load(self.kept, place, self.dtype))
+        self.b.store("out", ix.add(self.begin, place), Load(self.shared_row, place, self.dtype))
 
     def _note(self, k: Expr, number: Expr, place: Expr, exists: Expr, at: Index) -> None:
         self.b.store(self.places, k, Select(exists, Cast(place, int32), _NONE, int32))
