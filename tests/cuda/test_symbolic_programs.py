@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from tensorbus.compiler.programs import program_cache
 from tensorbus.decompose.decompose import decompose
 from tensorbus.decompose.tracer import PRIMS
 from tensorbus.dtypes import definition as dt
-from tensorbus.executors import source_program
+from tensorbus.executors import call_template, source_program
 from tensorbus.executors.source_lowering import DialectLowering
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.ir.layout import packed
@@ -24,7 +26,7 @@ from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import sized, steps_of
 from tensorbus.ops.definition import Spec
 from tensorbus.tracing.plan_env import PlanEnv
-from tensorbus.tracing.sym_int import substitute
+from tensorbus.tracing.sym_int import SymInt, substitute
 from tensorbus_cuda import device as cuda
 from tensorbus_cuda.dialect import dialect
 
@@ -181,6 +183,11 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def _launches_of(program: Any) -> list[tuple[Any, ...]]:
+    launches = [step.launch for item in program.steps for step in steps_of(item)]
+    return [(launch.values, launch.grid) for launch in launches]
+
+
 class _Recorder:
     """A compiler that builds nothing, and keeps what it was asked to launch."""
 
@@ -198,9 +205,32 @@ class _Recorder:
         return lambda buffers, values=(): None
 
 
+class _Templates(_Recorder):
+    """A compiler that has the launches of all sizes in one, and keeps those that it was asked to fill."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queued: list[Any] = []
+
+    def template(self, source: str, launch: Any, index: int) -> Any:
+        def filled(values: Any, grid: Any) -> Any:
+            came = iter(values)
+            whole = tuple(next(came) if type(v) is SymInt else v for v in launch.values)
+            assert next(came, None) is None
+            self.launches.append(replace(launch, values=whole, grid=grid))
+            return self.launches[-1]
+
+        def queue(buffers: Any, values: Any, size: Any) -> None:
+            assert len(buffers) == len(size.kernel.buffers)
+            self.queued.append(size)
+
+        return SimpleNamespace(at=filled, queue=queue)
+
+
+@pytest.mark.parametrize("compiler", [_Recorder(), _Templates()], ids=["prepared", "templates"])
 @pytest.mark.parametrize("fills", [True, False, None], ids=["fills", "refuses", "cannot"])
 def test_a_new_size_prepares_only_what_fills_buffers(
-    fills: bool | None, monkeypatch: pytest.MonkeyPatch
+    compiler: Any, fills: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kernels that make their results are prepared where none fills the program's, or once that could not."""
     prepared: list[Any] = []
@@ -209,13 +239,14 @@ def test_a_new_size_prepares_only_what_fills_buffers(
         prepared.append(call)
         return lambda operands: [StridedArray(object(), s.shape, (1,), 0, s.dtype) for s in call.out_specs]
 
-    def filling(call: Any, device: Any, way: int) -> Any:
+    def filling(call: Any, device: Any, way: int = 0) -> Any:
         return None if fills is None else lambda operands, buffers: fills
 
-    monkeypatch.setattr(source_program, "library_call", making)
-    monkeypatch.setattr(source_program, "into_kernel", filling)
-    monkeypatch.setattr(source_program, "pack", lambda compiler, x, index: x)
-    compiler, lengths = _Recorder(), PlanEnv()
+    for module in (source_program, call_template):
+        monkeypatch.setattr(module, "library_call", making)
+        monkeypatch.setattr(module, "into_kernel", filling)
+        monkeypatch.setattr(module, "pack", lambda compiler, x, index: x)
+    lengths = PlanEnv()
     symbol = lengths.symbol("s0", 100, least=2)
     x = Node(op="input", attrs={"index": 0}, spec=Spec((symbol, 64), dt.float32))
     w = Node(op="input", attrs={"index": 1}, spec=Spec((64, 48), dt.float32))
@@ -230,10 +261,7 @@ def test_a_new_size_prepares_only_what_fills_buffers(
         executable = plan.at({"s0": n})
         assert executable is not None, lengths.conditions
         whole, _ = plan._closed(substitute({"s0": n}))
-        assert whole == executable._bound.program
-        assert [launch.grid for launch in compiler.launches] == [
-            step.launch.grid for item in whole.steps for step in steps_of(item)
-        ]
+        assert [(launch.values, launch.grid) for launch in compiler.launches] == _launches_of(whole)
         assert any(n in launch.grid for launch in compiler.launches)
         assert len(prepared) == (fills is None)
         values = [StridedArray(object(), spec, packed(0, spec).strides, 0, dt.float32)
@@ -242,6 +270,45 @@ def test_a_new_size_prepares_only_what_fills_buffers(
             (result,) = executable(values)
             assert result.shape == (n, 48)
         assert len(prepared) == (fills is not True)
+
+
+@pytest.mark.parametrize("hint", [5, 130])
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        *[pytest.param(f, shape, id=name) for name, f, _, shape in EXACT],
+        pytest.param(lambda x: tb.softmax(x / 8, axis=-1), (None, None), id="softmax of a square"),
+        pytest.param(lambda x: (x * 2, x[1:]), (None, 8), id="a view of an input"),
+    ],
+)
+def test_templates_are_filled_with_the_numbers_of_each_size(
+    function: Callable[[Any], Any], shape: tuple[int | None, ...], hint: int
+) -> None:
+    """They are those of the program at that size: parameters, grids, bytes, and places of the results."""
+    compiler, lengths = _Templates(), PlanEnv()
+    symbol = lengths.symbol("s0", hint, least=0)
+    whole = tuple(symbol if n is None else n for n in shape)
+    x = Node(op="input", attrs={"index": 0}, spec=Spec(whole, dt.float32))
+    results = function(PRIMS.wrap(x))
+    outputs = results if isinstance(results, tuple) else (results,)
+    graph = decompose(Graph(inputs=(x,), outputs=tuple(out._value for out in outputs)), lambda op: False)
+    order = CompileRequest(graph=graph, index=0)
+    plan = DialectLowering(compiler, "cpu").compile_symbolic(order, lengths)
+    holds, served = lengths.holds(), 0
+    for n in (*range(18), *range(hint - 2, hint + 3), 4097, 1 << 20, 1 << 62):
+        executable = plan.at({"s0": n})
+        assert executable is None or holds(s0=n)
+        if executable is None:
+            continue
+        served += 1
+        program, _ = plan._closed(substitute({"s0": n}))
+        size = plan._template.at({"s0": n})
+        assert [(launch.values, launch.grid) for launch in size.steps] == _launches_of(program)
+        bytes_of = {slot: count * dtype.itemsize for slot, (count, dtype) in program.sizes.items()}
+        assert {slot: size.nbytes[slot] for slot in bytes_of} == bytes_of
+        assert [*size.outputs] == [(out.shape, out.strides, out.offset) for out in program.outputs]
+        assert max((abs(v) for launch in size.steps for v in launch.values), default=0) < 1 << 63
+    assert served > 2
 
 
 @on_gpu

@@ -2,5 +2,5 @@
 
 A value is a strided array over a buffer. In order: ``extension``, ``icd_loader``, ``device``, ``queues``,
 ``memory``, ``pinned_memory``, ``dlpack``, ``kernels``, ``dialect``, ``lowering``, ``compiler``,
-``nested_sines``, ``kernel_lru``, ``command_replay``, ``shutdown``.
+``nested_sines``, ``kernel_lru``, ``launch_template``, ``command_replay``, ``shutdown``.
 """

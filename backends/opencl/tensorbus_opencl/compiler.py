@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
-import struct
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyopencl as cl
 from tensorbus.backend_api import (
-    INDEX,
     DeviceError,
     Dialect,
     Knob,
@@ -28,10 +24,10 @@ from tensorbus.backend_api import (
     private_folder,
     with_line_numbers,
 )
-from tensorbus.backend_api import dtypes as dt
 
 from .command_replay import Replay
 from .kernel_lru import Loaded
+from .launch_template import FORMAT, LaunchTemplate, packed, workgroups
 from .nested_sines import shield_nested_sines
 from .shutdown import blocking
 
@@ -40,16 +36,6 @@ if TYPE_CHECKING:
 
     from .device import OpenclRuntime, Unit
     from .memory import Block
-
-_FORMAT: dict[dt.DType, struct.Struct] = {
-    kind: struct.Struct(code) for kind, code in (
-        (INDEX, "q"), (dt.int8, "b"), (dt.int16, "h"), (dt.int32, "i"), (dt.int64, "q"), (dt.uint8, "B"),
-        (dt.uint16, "H"), (dt.uint32, "I"), (dt.uint64, "Q"), (dt.float32, "f"), (dt.float64, "d"),
-        (dt.complex64, "2f"), (dt.complex128, "2d"),
-    )
-}  # fmt: skip
-_GROUPS = 16
-_SOLO = 256
 
 
 class OpenclCompiler:
@@ -114,50 +100,14 @@ class OpenclCompiler:
         self, source: str, launch: Launch, index: int
     ) -> Callable[[Sequence[Any], Sequence[Any]], cl.Event]:
         """Return what queues the kernel with this launch's sizes, and returns its event."""
+        template = self.template(source, launch, index)
+        queue, size = template.queue, template.at((), launch.grid)
+        return lambda buffers, values: queue(buffers, values, size)
+
+    def template(self, source: str, launch: Launch, index: int) -> LaunchTemplate:
+        """Return the launches of a kernel for many sizes: what is a symbol in ``launch`` comes later."""
         unit = self.runtime.unit(index)
-        name = launch.kernel.name
-        handle = self.loaded.handle(unit, source, name)
-        first = len(launch.kernel.buffers)
-        fixed: list[tuple[int, bytes]] = []
-        late: list[tuple[int, Callable[[Any], bytes]]] = []
-        for at, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True), first):
-            if isinstance(value, RuntimeArg):
-                late.append((at, partial(_pack, _FORMAT[param.dtype])))
-            else:
-                fixed.append((at, _pack(_FORMAT[param.dtype], value)))
-        grid, group = sizes(launch, unit.largest_group)
-        lock, load, tick = handle.lock, self.loaded.load, self.loaded.tick
-        enqueue, queue = cl.enqueue_nd_range_kernel, unit.queue
-
-        def run(buffers: Sequence[Any], values: Sequence[Any]) -> cl.Event:
-            # A kernel object holds its arguments until they are queued: one thread at a time.
-            to = queue()
-            bit = to.bit
-            with lock:
-                kernel = handle.kernel or load(handle)
-                handle.used = tick()
-                set_arg = kernel.set_arg
-                # The public method tries each type of argument in turn, which takes 10 us for bytes.
-                set_bytes = getattr(kernel, "_set_arg_buf", set_arg)
-                for at, block in enumerate(buffers):
-                    if block is None:
-                        set_arg(at, None)
-                        continue
-                    set_arg(at, block.memory)
-                    if block.users != bit:
-                        block.used_by(bit)
-                if handle.holds is not fixed:
-                    for at, data in fixed:
-                        set_bytes(at, data)
-                    handle.holds = fixed
-                for (at, pack), value in zip(late, values, strict=True):
-                    set_bytes(at, pack(value))
-                try:
-                    return enqueue(to, kernel, grid, group)
-                except cl.Error as error:
-                    raise DeviceError(f"{unit.name}: {name} could not be queued: {error}") from error
-
-        return run
+        return LaunchTemplate(self.loaded, self.loaded.handle(unit, source, launch.kernel.name), launch)
 
     def player(self, script: Script) -> Replay | None:
         """Return what runs a program for ``mode="reduce-overhead"``, if all of it is launches."""
@@ -180,10 +130,10 @@ class OpenclCompiler:
         late: list[tuple[int, Callable[[Any], bytes]]] = []
         for at, (param, value) in enumerate(zip(launch.kernel.params, launch.values, strict=True), first):
             if isinstance(value, RuntimeArg):
-                late.append((at, partial(_pack, _FORMAT[param.dtype])))
+                late.append((at, partial(packed, FORMAT[param.dtype])))
             else:
-                kernel.set_arg(at, _pack(_FORMAT[param.dtype], value))
-        return kernel, *sizes(launch, unit.largest_group), late
+                kernel.set_arg(at, packed(FORMAT[param.dtype], value))
+        return kernel, *workgroups(launch, launch.grid, unit.largest_group), late
 
     def build(self, sources: Sequence[str], index: int) -> None:
         """Compile what is not on disk yet, side by side, so that ``prepare`` finds it there."""
@@ -269,42 +219,3 @@ def _built(program: cl.Program, unit: Unit) -> cl.Program:
         no_cache: Any = False
         built: cl.Program = program.build(unit.options, devices=[unit.device], cache_dir=no_cache)
         return built
-
-
-def _pack(form: struct.Struct, value: Any) -> bytes:
-    """Return an argument's bytes. A float beyond float32 becomes infinite, as in a conversion."""
-    if isinstance(value, complex):
-        part = struct.Struct(form.format[-1])
-        return _pack(part, value.real) + _pack(part, value.imag)
-    try:
-        return form.pack(value)
-    except OverflowError:
-        return form.pack(math.copysign(math.inf, value))
-
-
-def sizes(launch: Launch, largest: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the global and the local size of a launch; the first is a multiple of the second.
-
-    Groups hold whole rows where these fit, as vector units are filled from neighbours, and are few enough to
-    keep all cores busy. Tasks share axis 0. ``largest``: the most work-items that a group may have.
-    """
-    grid = launch.grid or (1,)
-    if launch.group:
-        return grid, (launch.group, *(1,) * (len(grid) - 1))
-    if launch.kernel.task or not launch.grid:
-        if launch.kernel.task and launch.grid:
-            grid = (min(grid[0], max(1, _SOLO // prod(grid[1:]))), *grid[1:])
-        return grid, (1,) * len(grid)
-    room = min(largest, launch.most or max(prod(grid) // _GROUPS, 16))
-    if launch.tiled and min(grid[:2]) >= 16 and room >= 256:
-        group = [16, min(room // 16, grid[1])]
-        room //= prod(group)
-    else:
-        group = []
-        for n in grid[:2]:
-            pieces = -(-n // max(room, 1))
-            group.append(-(-n // pieces))
-            room //= group[-1]
-    if len(grid) > 2:
-        group.append(max(min(room, grid[2]), 1))
-    return tuple(-(-n // g) * g for n, g in zip(grid, group, strict=True)), tuple(group)

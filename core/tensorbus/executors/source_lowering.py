@@ -7,6 +7,7 @@ its inputs have, and kept for when they come again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ..backend_interface.compilation import (
@@ -21,13 +22,14 @@ from ..backend_interface.graph import Graph
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..kernels.from_dialect import Compiler, pack
-from ..lowering.ir.layout import Layout, packed
+from ..lowering.ir.layout import Layout, Shape, packed
 from ..lowering.program.program import Program, sized
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE
 from ..tracing.plan_env import PlanEnv
 from ..tracing.sym_int import is_open, substitution
 from .legalize import LegalizeContext, is_generated, legalize
 from .library_call import has_kernel
+from .program_template import ProgramTemplate
 from .source_program import BoundProgram, lowered
 
 MAX_KNOWN_PROGRAMS: Final = 64
@@ -160,22 +162,34 @@ class DialectExecutable:
 
 
 class SymbolicDialectProgram:
-    """A program that was lowered once, on lengths that are symbols; its kernels take them as parameters."""
+    """A program that was lowered once, on lengths that are symbols; its kernels take them as parameters.
+
+    A compiler with ``template(source, launch, index) -> LaunchTemplate`` has the launches of all sizes in
+    one; without it they are prepared for each. With a true ``replays_sizes`` what plays programs as a whole
+    does so for sizes that come again.
+    """
 
     def __init__(
         self, lowering: DialectLowering, graph: Graph, order: CompileRequest, library: frozenset[str],
         env: PlanEnv,
     ) -> None:  # fmt: skip
-        self._lowering, self._graph, self._order = lowering, graph, order
+        self.lowering, self.order, self._graph = lowering, order, graph
         self._device = Device(lowering.device_type, order.index)
+        compiler = lowering.compiler
         self._layouts = [
             None if "scalar" in node.attrs else packed(k, node.spec.shape)
             for k, node in enumerate(graph.inputs)
         ]
-        self._lowered = lowered(lowering.compiler, graph, order, self._layouts, library)
+        self._lowered = lowered(compiler, graph, order, self._layouts, library)
         self._has_open = [x is not None and is_open((x.shape, x.strides)) for x in self._layouts]
         self._substitute = substitution(env.symbols, self._closed)
         self._holds = env.holds()
+        self._replays_sizes = getattr(compiler, "replays_sizes", False)
+        self._template: ProgramTemplate | None = None
+        if hasattr(compiler, "template"):
+            self._template = ProgramTemplate(
+                compiler, self._device, graph, order, self._layouts, self._lowered, [*env.symbols]
+            )
 
     def _closed(self, close: Callable[[Any], Any]) -> tuple[Program, Sequence[Layout | None]]:
         """Return the program and the layouts of its inputs with the lengths that ``close`` gives."""
@@ -189,37 +203,61 @@ class SymbolicDialectProgram:
         """Return the executable for these sizes; None where the program does not hold for them."""
         if not self._holds(**sizes):
             return None
+        if self._template is None:
+            bound, strides = self._bound(sizes, first_play=2)
+            return SizedDialectExecutable(self, sizes, bound.run, strides) if bound.places_results else None
+        size = self._template.at(sizes)
+        if size is None:
+            return None
+        again = partial(self._replayed, dict(sizes)) if self._replays_sizes else None
+        return SizedDialectExecutable(self, sizes, partial(self._template.run, size), size.strides, again)
+
+    def _bound(
+        self, sizes: Mapping[str, int], first_play: int
+    ) -> tuple[BoundProgram, Sequence[Shape | None]]:  # fmt: skip
+        """Return the program with launches prepared for these sizes, and the strides of its inputs."""
         program, layouts = self._closed(self._substitute(sizes))
         code = program, self._lowered[1]
         bound = BoundProgram(
-            self._lowering.compiler, self._device, self._graph, self._order, layouts, code, first_play=2
+            self.lowering.compiler, self._device, self._graph, self.order, layouts, code, first_play
         )  # fmt: skip
-        if not bound.places_results:
-            return None
-        return SizedDialectExecutable(self._lowering, self._order, bound, layouts, dict(sizes))
+        return bound, [None if x is None else x.strides for x in layouts]
+
+    def _replayed(self, sizes: Mapping[str, int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """Return what runs the program for sizes that come again."""
+        return self._bound(sizes, first_play=1)[0].run
 
 
 class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):
-    """A program for one set of sizes, called with values of the device: it packs those that are not."""
+    """A program for one set of sizes, called with values of the device: it packs those that are not.
+
+    From the second run on it is run by what ``again`` returns, where there is such a thing.
+    """
 
     def __init__(
-        self, lowering: DialectLowering, order: CompileRequest, bound: BoundProgram,
-        layouts: Sequence[Layout | None], sizes: dict[str, int],
+        self, plan: SymbolicDialectProgram, sizes: Mapping[str, int],
+        run: Callable[[Sequence[Any]], Sequence[Any]], strides: Sequence[Shape | None],
+        again: Callable[[], Callable[[Sequence[Any]], Sequence[Any]]] | None = None,
     ) -> None:  # fmt: skip
-        self._lowering, self._order, self._bound, self._sizes = lowering, order, bound, sizes
-        self._strides = [None if x is None else x.strides for x in layouts]
+        self._plan, self._sizes, self._run, self._again = plan, dict(sizes), run, again
+        self._arrays = [k for k, x in enumerate(strides) if x is not None]
+        self._strides = [x for x in strides if x is not None]
+        self._has_run = False
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue the program. A bad index is reported when somebody waits for it, as eagerly."""
-        for value, strides in zip(values, self._strides, strict=True):
-            if strides is not None and (value.offset or value.strides != strides):
-                compiler, index = self._lowering.compiler, self._order.index
-                values = [pack(compiler, v, index) if type(v) is StridedArray else v for v in values]
-                break
-        return self._bound.run(values)
+        arrays = self._arrays
+        if [values[k].strides for k in arrays] != self._strides or any(values[k].offset for k in arrays):
+            compiler, index = self._plan.lowering.compiler, self._plan.order.index
+            values = [pack(compiler, v, index) if type(v) is StridedArray else v for v in values]
+        if self._again is not None:
+            if self._has_run:
+                self._run, self._again = self._again(), None
+            self._has_run = True
+        return self._run(values)
 
     def compile_whole(self) -> DialectExecutable:
         """Return the program compiled for these sizes alone."""
-        whole = self._lowering.compile(at_sizes(self._order, self._sizes))
+        whole = self._plan.lowering.compile(at_sizes(self._plan.order, self._sizes))
         assert isinstance(whole, DialectExecutable)
         return whole

@@ -16,7 +16,7 @@ from ..dtypes.definition import float32
 from ..errors import DeviceError
 from ..kernels.from_dialect import Compiler, common_buffer, pack
 from ..lowering.codegen.render import render
-from ..lowering.ir.builder import RuntimeArg, fit
+from ..lowering.ir.builder import Launch, RuntimeArg, fit
 from ..lowering.ir.kernel_task import KernelLaunch, LibraryCall
 from ..lowering.ir.layout import Layout
 from ..lowering.ir.verify import verify
@@ -34,7 +34,7 @@ _CALL_HOOKS: Final = {
     "row_stride": "apart", "axis_orders": "orders", "side_output": "leaves", "prefers_generated": "generates",
 }  # fmt: skip
 """What a compiler may say of library calls, see ``Library``, each with its former name."""
-_HELD: Final = (3, 3)
+HELD: Final = (3, 3)
 """References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 
 
@@ -58,6 +58,31 @@ def lowered(
     if build is not None:
         build(list(sources.values()), order.index)
     return program, sources
+
+
+def with_readers(
+    launch: Launch, compiler: Compiler, graph: Graph, most: int = 0
+) -> tuple[Launch, list[Callable[[Sequence[Any]], Any]]]:
+    """Return a launch with the device's numbers of errors, and what reads the parameters that come late."""
+    values: list[Any] = []
+    late: list[Callable[[Sequence[Any]], Any]] = []
+    for value in launch.values:
+        if isinstance(value, RuntimeArg) and value.what == "code":
+            value = compiler.error_code(value.op)
+        elif isinstance(value, RuntimeArg):
+            late.append(_reader(value, graph))
+        values.append(value)
+    return replace(launch, values=tuple(values), most=most), late
+
+
+def _reader(late: RuntimeArg, graph: Graph) -> Callable[[Sequence[Any]], Any]:
+    operand, plus = late.operand, late.plus
+    if late.what == "offset":
+        return lambda values: values[operand].offset + plus
+    dtype = graph.inputs[operand].spec.dtype
+    if dtype.kind == "float":
+        return lambda values: float(values[operand].real)
+    return lambda values: fit(values[operand], dtype)
 
 
 class BoundProgram:
@@ -225,7 +250,7 @@ class BoundProgram:
         held, is_own, index = sys.getrefcount, self.compiler.is_own, self.index  # type: ignore[attr-defined]
         for slot, place in self._over:
             buffer = buffers[place]
-            if held(values[place]) == _HELD[0] and held(buffer) == _HELD[1] + 1 and is_own(buffer, index):
+            if held(values[place]) == HELD[0] and held(buffer) == HELD[1] + 1 and is_own(buffer, index):
                 buffers[slot] = buffer
         for slot in self._ahead:
             if buffers[slot] is None:
@@ -250,16 +275,8 @@ class BoundProgram:
         """Return what launches a kernel, making the buffers in ``new`` first."""
         most = self._chosen.get(f"most@{self._names[-1]}", self._chosen.get("most", 0))
         launch, slots, kernel = step.launch, step.slots, step.launch.kernel
-        values: list[Any] = []
-        late: list[Callable[[Sequence[Any]], Any]] = []
-        for value in launch.values:
-            if isinstance(value, RuntimeArg) and value.what == "code":
-                value = self.compiler.error_code(value.op)
-            elif isinstance(value, RuntimeArg):
-                late.append(self._reader(value))
-            values.append(value)
+        launch, late = with_readers(launch, self.compiler, self._graph, most)
         source = self._sources[id(kernel)]
-        launch = replace(launch, values=tuple(values), most=most)
         run = self.compiler.prepare(source, launch, self.index)
         allocate, compiler, index = self._allocate, self.compiler, self.index
 
@@ -283,15 +300,6 @@ class BoundProgram:
             )
         )  # fmt: skip
         return shared if min(slots, default=0) < 0 else plain
-
-    def _reader(self, late: RuntimeArg) -> Callable[[Sequence[Any]], Any]:
-        operand, plus = late.operand, late.plus
-        if late.what == "offset":
-            return lambda values: values[operand].offset + plus
-        dtype = self._graph.inputs[operand].spec.dtype
-        if dtype.kind == "float":
-            return lambda values: float(values[operand].real)
-        return lambda values: fit(values[operand], dtype)
 
     def _call(self, call: LibraryCall) -> Queue:
         """Return what runs an eager kernel, whose results are then the buffers of its slots.

@@ -80,7 +80,9 @@ class Compiler(Protocol):
     # Where its target has ``counts`` it has ``counts(index)``: the buffer of so many int32, all of them 0, in
     # which what is queued now counts its groups; nothing that may run beside it counts in the same one.
     # It may have ``is_own(buffer, index) -> bool``: whether what is queued next may write over a buffer that
-    # nobody else refers to. Without it changes in place make new values.
+    # nobody else refers to. Without it changes in place make new values. It may have ``template(source,
+    # launch, index)``, a launch for many sizes, see ``executors.program_template``: without it each size is
+    # prepared.
 
 
 def from_dialect(compiler: Compiler, fused: Iterable[str] = ()) -> KernelTable:
