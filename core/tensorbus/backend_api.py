@@ -57,6 +57,12 @@ from .backend_interface.protocols import KernelTable as KernelTable
 from .backend_interface.protocols import MemoryStats as MemoryStats
 from .backend_interface.protocols import Runtime as Runtime
 from .backend_interface.spec import Spec as Spec
+from .backend_interface.store_arguments import store_amount as store_amount
+from .backend_interface.store_arguments import store_key as store_key
+from .backend_interface.store_arguments import store_keys as store_keys
+from .backend_interface.store_arguments import store_seconds as store_seconds
+from .backend_interface.store_arguments import store_sum as store_sum
+from .backend_interface.store_arguments import store_value as store_value
 from .backend_interface.strided_array import StridedArray as StridedArray
 from .dtypes.definition import DType as DType
 from .errors import DeviceError as DeviceError

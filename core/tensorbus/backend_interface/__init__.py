@@ -3,5 +3,5 @@
 Core asks a runtime, a kernel and a lowering for nothing else; ``StridedArray`` is the value of devices
 without an array library. In order: ``spec``, ``protocols``, ``graph``, ``compilation``, ``capabilities``,
 ``strided_array``, ``handle_counter``, ``foreign_finalizer``, ``communication``,
-``launching``.
+``store_arguments``, ``launching``.
 """

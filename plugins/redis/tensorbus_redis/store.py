@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import redis
+from tensorbus.backend_api import store_amount, store_key, store_keys, store_seconds, store_sum, store_value
 from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
 
 T = TypeVar("T")
@@ -64,33 +65,35 @@ class RedisStore:
 
     def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Put ``value`` under ``key``; for ``ttl`` seconds where they are given."""
-        if ttl is not None and ttl <= 0:
+        name, data = self._keys + store_key(key), store_value(value)
+        seconds = None if ttl is None else store_seconds(ttl, 0)
+        if seconds is not None and seconds <= 0:
             self.delete_key(key)
             return
-        milliseconds = None if ttl is None else max(round(ttl * 1000), 1)
-        self._do(lambda: self._client.set(self._keys + key, bytes(value), px=milliseconds))
+        milliseconds = None if seconds is None else max(round(seconds * 1000), 1)
+        self._do(lambda: self._client.set(name, data, px=milliseconds))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
-        limit = self._limit(timeout)
-        value = self._until(lambda: self._do(lambda: self._client.get(self._keys + key)), limit)
+        limit, name = self._limit(timeout), self._keys + store_key(key)
+        value = self._until(lambda: self._do(lambda: self._client.get(name)), limit)
         if value is None:
             raise DistributedTimeoutError(f"store {self.url}: nobody set {key!r} within {limit:g} seconds.")
         return bytes(value)
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum, of 64 bits."""
+        name, amount = self._keys + store_key(key), store_amount(amount)
         try:
-            return int(self._do(lambda: self._client.incrby(self._keys + key, amount)))
+            return int(self._do(lambda: self._client.incrby(name, amount)))
         except redis.ResponseError as error:
-            value = self._do(lambda: self._client.get(self._keys + key))
-            raise DistributedError(
-                f"store {self.url}: add: {key!r} holds {value!r}, which is no number: {error}."
-            ) from None
+            value = self._do(lambda: self._client.get(name))
+            store_sum(key, value, amount)  # which says what the matter is
+            raise DistributedError(f"store {self.url}: add: {key!r} holds {value!r}: {error}.") from None
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
-        limit = self._limit(timeout)
+        limit, keys = self._limit(timeout), store_keys(keys)
         if self._until(lambda: self.check(keys) or None, limit) is None:
             values = self.multi_get(keys)
             missing = [repr(key) for key, value in zip(keys, values, strict=True) if value is None]
@@ -101,44 +104,48 @@ class RedisStore:
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        names = [self._keys + key for key in {*keys}]
+        names = [self._keys + key for key in {*store_keys(keys)}]
         return not names or int(self._do(lambda: self._client.exists(*names))) == len(names)
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
-        pair = [bytes(expected), bytes(value)]
-        return bytes(self._do(lambda: self._swap(keys=[self._keys + key], args=pair)))
+        name, pair = self._keys + store_key(key), [store_value(expected), store_value(value)]
+        return bytes(self._do(lambda: self._swap(keys=[name], args=pair)))
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
-        return bool(self._do(lambda: self._client.delete(self._keys + key)))
+        name = self._keys + store_key(key)
+        return bool(self._do(lambda: self._client.delete(name)))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return several values as they are now, None where there is none: one request."""
-        names = [self._keys + key for key in keys]
+        names = [self._keys + key for key in store_keys(keys)]
         return list(self._do(lambda: self._client.mget(names))) if names else []
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
         """Put several values: one request."""
         if len(keys) != len(values):
             raise ArgumentError(f"multi_set: {len(keys)} keys and {len(values)} values.")
-        pairs = {self._keys + key: bytes(value) for key, value in zip(keys, values, strict=True)}
+        pairs = {
+            self._keys + key: store_value(value) for key, value in zip(store_keys(keys), values, strict=True)
+        }
         if pairs:
             self._do(lambda: self._client.mset(pairs))
 
     def list_keys(self, prefix: str = "") -> list[str]:
         """Return the keys that begin with ``prefix``, in order."""
-        pattern = re.sub(r"([*?\[\]\\^])", r"\\\1", self._keys + prefix) + "*"
+        pattern = re.sub(r"([*?\[\]\\^])", r"\\\1", self._keys + store_key(prefix)) + "*"
         names = self._do(lambda: {*self._client.scan_iter(pattern, count=1000)})
         return sorted(name.decode().removeprefix(self._keys) for name in names)
 
     def queue_push(self, key: str, value: bytes) -> int:
         """Put a value at the end of the queue ``key``; return how many it holds."""
-        return int(self._do(lambda: self._client.rpush(self._queues + key, bytes(value))))
+        name, data = self._queues + store_key(key), store_value(value)
+        return int(self._do(lambda: self._client.rpush(name, data)))
 
     def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
-        limit, name = self._limit(timeout), self._queues + key
+        limit, name = self._limit(timeout), self._queues + store_key(key)
         end = time.monotonic() + limit
         value = self._do(lambda: self._client.lpop(name))
         while value is None and (left := end - time.monotonic()) > 0:
@@ -156,7 +163,7 @@ class RedisStore:
         self._client.close()
 
     def _limit(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else float(timeout)
+        return store_seconds(timeout, self._timeout)
 
     def _until(self, look: Callable[[], Any], limit: float) -> Any:
         """Return what ``look`` returns once that is not None; None after ``limit`` seconds."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import ref
 
+from tensorbus.backend_api import store_amount, store_key, store_keys, store_seconds, store_value
 from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
 
 from .frames import CHALLENGE, DIGEST, LENGTH, MAX_FRAME, packed, proof, read, secret, unpacked
@@ -21,6 +22,10 @@ from .server import Server
 _DEFAULT_TIMEOUT: Final = 300.0
 _GRACE: Final = 30.0
 """Seconds beyond a request's own limit after which the server counts as gone."""
+
+
+_PATIENCE: Final = 5.0
+"""Seconds that a server which has answered before, and is gone, gets to come back."""
 
 
 class Factory:
@@ -66,67 +71,70 @@ class TcpStore:
     ) -> None:
         self._address, self._timeout, self._server = (host, port), timeout, server
         self._local = threading.local()
+        self._is_known = False
+        """Whether the server has answered once: then it is not waited for as one that still has to start."""
         self.url = f"tcp://{host}:{port}"
         self.check([])  # the server is there, and takes the secret
+        self._is_known = True
 
     def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Put ``value`` under ``key``; for ``ttl`` seconds where they are given."""
-        self._ask("set", key, bytes(value), ttl)
+        self._ask("set", store_key(key), store_value(value), None if ttl is None else store_seconds(ttl, 0))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
         limit = self._limit(timeout)
-        value = self._ask("get", key, limit, wait=limit)
+        value = self._ask("get", store_key(key), limit, wait=limit)
         if value is None:
             raise DistributedTimeoutError(f"store {self.url}: nobody set {key!r} within {limit:g} seconds.")
         return bytes(value)
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
-        return int(self._ask("add", key, amount))
+        return int(self._ask("add", store_key(key), store_amount(amount)))
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
         limit = self._limit(timeout)
-        missing = self._ask("wait", list(keys), limit, wait=limit)
+        missing = self._ask("wait", store_keys(keys), limit, wait=limit)
         if missing:
             names = ", ".join(map(repr, missing))
             raise DistributedTimeoutError(f"store {self.url}: nobody set {names} within {limit:g} seconds.")
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        return bool(self._ask("check", list(keys)))
+        return bool(self._ask("check", store_keys(keys)))
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
-        return bytes(self._ask("compare_set", key, bytes(expected), bytes(value)))
+        return bytes(self._ask("compare_set", store_key(key), store_value(expected), store_value(value)))
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
-        return bool(self._ask("delete_key", key))
+        return bool(self._ask("delete_key", store_key(key)))
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes | None]:
         """Return several values as they are now, None where there is none: one request."""
-        return list(self._ask("multi_get", list(keys)))
+        return list(self._ask("multi_get", store_keys(keys)))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
         """Put several values: one request."""
         if len(keys) != len(values):
             raise ArgumentError(f"multi_set: {len(keys)} keys and {len(values)} values.")
-        self._ask("multi_set", list(keys), [bytes(value) for value in values])
+        self._ask("multi_set", store_keys(keys), [store_value(value) for value in values])
 
     def list_keys(self, prefix: str = "") -> list[str]:
         """Return the keys that begin with ``prefix``, in order."""
-        return list(self._ask("list_keys", prefix))
+        return list(self._ask("list_keys", store_key(prefix)))
 
     def queue_push(self, key: str, value: bytes) -> int:
         """Put a value at the end of the queue ``key``; return how many it holds."""
-        return int(self._ask("queue_push", key, bytes(value)))
+        return int(self._ask("queue_push", store_key(key), store_value(value)))
 
     def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
         limit = self._limit(timeout)
-        value = self._ask("queue_pop", key, limit, wait=limit)
+        value = self._ask("queue_pop", store_key(key), limit, wait=limit)
         if value is None:
             raise DistributedTimeoutError(
                 f"store {self.url}: queue {key!r} stayed empty for {limit:g} seconds."
@@ -140,7 +148,7 @@ class TcpStore:
             self._server.close()
 
     def _limit(self, timeout: float | None) -> float:
-        return self._timeout if timeout is None else float(timeout)
+        return store_seconds(timeout, self._timeout)
 
     def _ask(self, *request: Any, wait: float = 0.0) -> Any:
         try:
@@ -149,7 +157,7 @@ class TcpStore:
             raise ArgumentError(f"store {self.url}: {request[0]}: {error}.") from None
         try:
             connection = self._connection()
-            connection.settimeout(wait + _GRACE)
+            connection.settimeout(min(wait + _GRACE, threading.TIMEOUT_MAX))
             connection.sendall(frame)
             (length,) = LENGTH.unpack(read(connection, LENGTH.size))
             if length > MAX_FRAME:
@@ -175,7 +183,8 @@ class TcpStore:
 
     def _connect(self) -> socket.socket:
         """Connect, waiting for a server that is not there yet, and prove to know the secret."""
-        end, pause = time.monotonic() + self._timeout, 0.01
+        patience = min(self._timeout, _PATIENCE) if self._is_known else self._timeout
+        end, pause = time.monotonic() + patience, 0.01
         while True:
             try:
                 connection = socket.create_connection(self._address, timeout=_GRACE)

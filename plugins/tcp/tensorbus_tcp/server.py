@@ -205,6 +205,8 @@ class _Client(asyncio.Protocol):
                 self._wait([f"queue {key}"], lambda: table.queue_take(key), timeout)
             else:
                 raise ValueError(f"no operation is called {operation!r}")
+        except DistributedError as error:
+            self._write([False, str(error).removesuffix(".")])
         except Exception as error:  # told to the client
             self._write([False, f"{type(error).__name__}: {error}"])
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tensorbus.backend_api import store_sum
+
 
 class Table:
     """Keys, queues and waiters. Only the server's loop touches it, so each step is one for all clients."""
@@ -36,12 +38,9 @@ class Table:
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under a key."""
-        current = self.look(key)
-        try:
-            total = int(current or b"0") + amount
-        except ValueError:
-            raise ValueError(f"add: {key!r} holds {current!r}, which is no number") from None
-        self.set(key, str(total).encode())
+        total = store_sum(key, self.look(key), amount)
+        self._values[key] = str(total).encode()  # for the time that is left, if any
+        self._wake(key)
         return total
 
     def check(self, keys: Sequence[str]) -> bool:

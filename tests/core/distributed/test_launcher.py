@@ -101,7 +101,7 @@ def test_all_are_started_again(tmp_path: Path) -> None:
     code, _, err = run(FAILS.format(how="sys.exit(3)"), 2, tmp_path, max_restarts=2)
     assert code == 0
     assert "Starting all again (1 of 2 restarts)." in err
-    assert "2 of 2" not in err
+    assert "2 of 2" not in err, err
 
 
 LOSES = """
@@ -147,28 +147,62 @@ def test_a_script_that_is_not_there_is_named() -> None:
     assert (answer.exit_code, "no script 'nowhere/train.py'" in answer.output) == (2, True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
-def test_a_signal_ends_all(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "script.py").write_text(
-        "import os, sys, time; open(sys.argv[1] + os.environ['RANK'], 'w').write(str(os.getpid()));"
-        "time.sleep(600)"
-    )
+WAITS = """
+import os, signal, sys, time
+if sys.argv[2] == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(sys.argv[1] + os.environ["RANK"], "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+ENDS = {
+    "Ctrl-C": (["SIGINT"], "", 1), "a second Ctrl-C": (["SIGINT"] * 2, "stubborn", 1),
+    "its end": (["SIGTERM"], "", 143), "a second one": (["SIGTERM"] * 2, "stubborn", 143),
+    "the terminal's end": (["SIGHUP"], "", 129), "being killed": (["SIGKILL"], "", -9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if "Ctrl-C" in name else pytest.mark.full) for name in ENDS]
+)
+def test_no_rank_outlives_what_has_started_it(tmp_path: Path, name: str) -> None:
+    signals, habit, expected = ENDS[name]
+    if "SIGKILL" in signals and sys.platform != "linux":
+        pytest.skip("only Linux tells a process of its parent's end")
+    (tmp_path / "script.py").write_text(WAITS)
     start = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from tensorbus.distributed.launch import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
     )
     program = subprocess.Popen(
-        [sys.executable, "-c", start, str(tmp_path / "script.py"), f"{tmp_path}/"], stderr=subprocess.DEVNULL
+        [sys.executable, "-c", start, str(tmp_path / "script.py"), f"{tmp_path}/", habit],
+        stderr=subprocess.DEVNULL,
     )
     files = [tmp_path / "0", tmp_path / "1"]
     while not all(file.exists() and file.read_text() for file in files):
         assert program.poll() is None
         time.sleep(0.01)
-    program.send_signal(number)
-    assert program.wait(60) != 0
+    for number in signals:
+        program.send_signal(signal.Signals[number])
+        time.sleep(0.5 * (len(signals) - 1))  # the first one asks the ranks to end, and waits for them
+    assert program.wait(60) in (expected, -signal.SIGINT)
     for file in files:
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(file.read_text()), 0)
+        while is_running(int(file.read_text())):
+            time.sleep(0.01)
+
+
+def is_running(number: int) -> bool:
+    """Return whether a process runs: one that has ended may wait for whoever inherits it."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{number}/status")
+    return not (status.exists() and "State:\tZ" in status.read_text())
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    with pytest.raises(ArgumentError, match="no program 'no-such-program'"):
+        launcher.run(["no-such-program"], 2)
 
 
 @pytest.mark.parametrize("options", [{"size": 0}, {"size": 1, "max_restarts": -1}])

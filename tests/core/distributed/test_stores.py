@@ -2,67 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tensorbus import distributed as dist
 
-
-def redis_server(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a Redis server; return it and its URL."""
-    pytest.importorskip("tensorbus_redis", reason="tensorbus-redis is not installed")
-    program = shutil.which("redis-server")
-    if program is None:
-        pytest.skip("redis-server is not installed: apt install redis-server")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--requirepass", "a secret"]
-    server = subprocess.Popen([program, *options, "--dir", str(folder)], stdout=subprocess.DEVNULL)
-    return server, f"redis://:a%20secret@127.0.0.1:{port}/0"
-
-
-KINDS: dict[str, Callable[[Path], Any]] = {
-    "memory": lambda folder: dist.MemoryStore(),
-    "file": lambda folder: dist.open_store(f"file://{folder}/ranks"),
-    "prefix": lambda folder: dist.PrefixStore("run7/", dist.MemoryStore()),
-    "tcp": lambda folder: dist.open_store("tcp://127.0.0.1:0", serve=True),
-}
-
-
-@contextmanager
-def opened(kind: str, folder: Path) -> Iterator[Any]:
-    """Give a store of a kind."""
-    if kind == "redis":
-        server, url = redis_server(folder)
-        try:
-            yield dist.open_store(f"{url}?prefix=it's+[a-z]*", timeout=30)
-        finally:
-            server.kill()
-            server.wait()
-        return
-    store = KINDS[kind](folder)
-    yield store
-    if kind == "tcp":
-        store.close()
+from store_kinds import KINDS, opened, redis_server
 
 
 @pytest.fixture(params=[*KINDS, "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    with opened(request.param, tmp_path) as store:
+    with opened(request.param, tmp_path) as (store, _):
         yield store
 
 
 @pytest.fixture(params=["tcp", "redis", "prefix"])
 def server_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     part = request.param == "prefix"
-    with opened("tcp" if part else request.param, tmp_path) as store:
+    with opened("tcp" if part else request.param, tmp_path) as (store, _):
         yield dist.PrefixStore("run7/", store) if part else store
 
 

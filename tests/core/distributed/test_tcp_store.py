@@ -128,12 +128,15 @@ def test_a_frame_that_is_too_long_is_refused_before_it_is_sent(store: Any) -> No
     assert not store.check(["k"])
 
 
-def test_a_server_that_is_gone_is_named(store: Any) -> None:
+def test_a_server_that_is_gone_is_named(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     other = client(store)
     url = store.url
     store.close()
     with pytest.raises(dist.DistributedError, match=f"{url}: the rank that serves it is gone"):
         other.check(["a"])
+    monkeypatch.setattr("tensorbus_tcp.client._PATIENCE", 0.05)
+    with pytest.raises(dist.DistributedError, match=f"{url}: the rank that serves it is gone"):
+        other.check(["a"])  # and nobody waits long for it to come back
     with pytest.raises(dist.DistributedError, match="cannot be reached"):
         dist.open_store(url, timeout=0.05)
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ..process_group.watch import watch
-from ..process_group.world import DEFAULT_TIMEOUT, World, set_process_world
+from ..process_group.world import DEFAULT_TIMEOUT, World, set_process_world, times_joined
 from ..stores.memory_store import MemoryStore
 from ..stores.prefix_store import PrefixStore
 from ..stores.urls import default_store_url, open_store
@@ -61,6 +61,41 @@ def _store_url(environment: Mapping[str, str]) -> str:
     return url
 
 
+_open: Final[dict[tuple[int, str], Store]] = {}
+"""Stores by process and URL: after another ``init`` the ranks meet where rank 0 serves still."""
+
+
+def _opened(url: str, serve: bool, timeout: float) -> Store:
+    here = os.getpid(), url
+    if here not in _open:
+        _open[here] = open_store(url, serve=serve, timeout=timeout)
+    return _open[here]
+
+
+def _joined(store: Store, rank: int, size: int) -> Store:
+    """Return the part of a store that this program has for itself, of which ``rank`` is one.
+
+    A process that is a rank for a second time meets the others apart from the first. Raises
+    ``DistributedError`` where the rank is there already: keys that another program left would be taken for
+    those of this one.
+    """
+    if isinstance(store, MemoryStore):
+        raise ArgumentError(
+            f"distributed: rank {rank} of {size} would meet the others at memory://, which no other process"
+            f" sees. It is for run_ranks(function, {size}); processes meet at tcp://host:port or"
+            f" file:///a/path."
+        )
+    if (times := times_joined()) > 0:
+        store = PrefixStore(f"init {times}/", store)
+    if store.add(f"joined/{rank}", 1) != 1:
+        raise DistributedError(
+            f"distributed: rank {rank} of {size} has joined at this store already: an earlier program has"
+            f" left its keys there, or another one runs that meets there too. Each program needs a store of"
+            f" its own: a new file for file://, another ?prefix= for redis://, another port for tcp://."
+        )
+    return store
+
+
 def init(
     *, rank: int | None = None, world_size: int | None = None, store: Store | str | None = None,
     timeout: float = DEFAULT_TIMEOUT, prefer: str | None = None,
@@ -105,10 +140,12 @@ def init(
         )
     else:
         serve = "TENSORBUS_STORE_SERVED" not in os.environ
-        opened = open_store(where, serve=serve and number == 0, timeout=timeout)
+        opened = _opened(where, serve and number == 0, timeout)
         attempt = os.environ.get("TENSORBUS_RESTART", "0")
         if attempt != "0":  # what ranks wrote before they were started again is in nobody's way
             opened = PrefixStore(f"restart {attempt}/", opened)
+    if size > 1 and not getattr(opened, "alone", False):
+        opened = _joined(opened, number, size)
     world = World(number, size, opened, timeout=timeout, local_rank=launched_as.local_rank, prefer=prefer)
     world.is_served = isinstance(where, str) and serve
     set_process_world(world)

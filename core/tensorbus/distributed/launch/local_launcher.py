@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -15,6 +17,7 @@ from typing import IO, Final
 
 from ... import plugins
 from ...backend_interface.launching import LaunchRequest, Show
+from ...errors import ArgumentError
 from ..stores.urls import open_store
 
 _GRACE: Final = 5.0
@@ -85,8 +88,8 @@ class LocalRanks:
                 "PYTHONUNBUFFERED": "1", **store, **request.environment,
             }  # fmt: skip
             process = subprocess.Popen(
-                request.command, env=environment, text=True, errors="replace", stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                _following(request.command), env=environment, text=True, errors="replace",
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
             self._ranks.append(_Rank(number, process, show))
 
@@ -104,19 +107,48 @@ class LocalRanks:
         self._patience = max(self._patience - (time.monotonic() - start), 0)
 
     def end(self) -> None:
-        """End the ranks that still run: asked first, then not."""
+        """End the ranks that still run: asked first, then not; at another Ctrl-C at once not."""
         with self._resources:
+            try:
+                self._ask_to_end()
+            finally:
+                for rank in self._ranks:
+                    if rank.process.poll() is None:
+                        rank.process.kill()
+                        rank.process.wait()
             for rank in self._ranks:
-                if rank.process.poll() is None:
-                    rank.process.terminate()
-            end = time.monotonic() + _GRACE
-            for rank in self._ranks:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    rank.process.wait(max(end - time.monotonic(), 0.01))
-                if rank.process.poll() is None:
-                    rank.process.kill()
-                    rank.process.wait()
                 self._drain(rank)
+
+    def _ask_to_end(self) -> None:
+        for rank in self._ranks:
+            if rank.process.poll() is None:
+                rank.process.terminate()
+        end = time.monotonic() + _GRACE
+        for rank in self._ranks:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                rank.process.wait(max(end - time.monotonic(), 0.01))
+
+
+_FOLLOW: Final = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)
+if os.getppid() == int(sys.argv[1]):
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+"""Asks Linux to end this process by SIGTERM when the one that started it is gone, and runs a command."""
+
+
+def _following(command: Sequence[str]) -> Sequence[str]:
+    """Return the command of a rank that does not outlive this process, however this one ends.
+
+    Elsewhere than on Linux one outlives what kills this process without asking.
+    """
+    if sys.platform != "linux":
+        return command
+    program = shutil.which(command[0])
+    if program is None:
+        raise ArgumentError(f"run: there is no program {command[0]!r} to start ranks with.")
+    return [sys.executable, "-I", "-S", "-c", _FOLLOW, str(os.getpid()), program, *command[1:]]
 
 
 @contextlib.contextmanager
@@ -136,4 +168,4 @@ def _served_store(secret: str) -> Iterator[str]:
             yield served.url  # type: ignore[attr-defined]
     else:
         with tempfile.TemporaryDirectory(prefix="tensorbus-run-") as folder:
-            yield f"file://{Path(folder) / 'store'}"
+            yield (Path(folder) / "store").absolute().as_uri()

@@ -62,7 +62,7 @@ def supervise(
         raise ArgumentError(f"run: max-restarts must be >= 0, got {max_restarts}.")
     out, err = out or sys.stdout, err or sys.stderr
     failed = None
-    with _interrupted_by(signal.SIGTERM), contextlib.closing(launcher):
+    with _interrupted_by("SIGTERM", "SIGHUP"), contextlib.closing(launcher):
         for attempt in range(max_restarts + 1):
             variables = {**request.environment, "TENSORBUS_RESTART": str(attempt)}
             failed = _run_once(launcher, replace(request, environment=variables), out, err)
@@ -129,8 +129,8 @@ def _cause(ranks: Ranks, tails: Sequence[deque[str]]) -> int:
 
 
 @contextlib.contextmanager
-def _interrupted_by(number: signal.Signals) -> Iterator[None]:
-    """Let a signal end the block as an exit does, so that no rank outlives it."""
+def _interrupted_by(*names: str) -> Iterator[None]:
+    """Let signals, where the platform has them, end the block as an exit does: no rank outlives it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -138,11 +138,14 @@ def _interrupted_by(number: signal.Signals) -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(number, leave)
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    before = {number: signal.signal(number, leave) for number in heeded}
     try:
         yield
     finally:
-        signal.signal(number, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _ending(code: int) -> str:

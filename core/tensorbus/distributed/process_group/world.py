@@ -103,6 +103,8 @@ _process: list[World] = []
 """The world of the process: empty or one."""
 _again: list[str] = []
 """The token of its next world, if it had one: plans and programs know the ranks by the names of groups."""
+_times: list[int] = [0]
+"""How often the process was a rank of several."""
 
 
 def current() -> World:
@@ -135,7 +137,13 @@ def set_process_world(world: World) -> None:
         )
     world.token = _again.pop() if _again else ""
     _again.append(f"@{next(_numbers)}")
+    _times[0] += world.size > 1
     _process.append(world)
+
+
+def times_joined() -> int:
+    """Return how often this process was a rank of several, and has left."""
+    return _times[0]
 
 
 def shutdown() -> None:

@@ -9,6 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
+from ...backend_interface.store_arguments import (
+    store_amount,
+    store_key,
+    store_keys,
+    store_seconds,
+    store_sum,
+    store_value,
+)
 from ...errors import DistributedError, DistributedTimeoutError
 
 T = TypeVar("T")
@@ -34,21 +42,20 @@ class FileStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Put ``value`` under ``key``."""
+        key, value = store_key(key), store_value(value)
         self._do(lambda db: _put(db, key, value))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
-        self.wait([key], timeout)
-        value = self._do(lambda db: _look(db, key))
-        if value is None:
-            raise DistributedError(f"store {self.path}: {key!r} was deleted while it was read.")
-        return value
+        key = store_key(key)
+        return self._until(lambda: self._do(lambda db: _look(db, key)), lambda: [key], timeout)
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
+        key, amount = store_key(key), store_amount(amount)
 
         def add(db: sqlite3.Connection) -> int:
-            total = int(_look(db, key) or b"0") + amount
+            total = store_sum(key, _look(db, key), amount)
             _put(db, key, str(total).encode())
             return total
 
@@ -56,37 +63,59 @@ class FileStore:
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
-        limit = _DEFAULT_TIMEOUT if timeout is None else timeout
-        end, (pause, longest) = time.monotonic() + limit, _POLLS
-        while missing := [key for key in keys if not self.check([key])]:
-            left = end - time.monotonic()
-            if left <= 0:
-                names = ", ".join(map(repr, missing))
-                raise DistributedTimeoutError(
-                    f"store {self.path}: nobody set {names} within {limit:g} seconds."
-                )
-            time.sleep(min(pause, left))
-            pause = min(pause * 2, longest)
+        names = store_keys(keys)
+        self._until(
+            lambda: self.check(names) or None,
+            lambda: [key for key in names if not self.check([key])] or names,
+            timeout,
+        )
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        return self._do(lambda db: all(_look(db, key) is not None for key in keys))
+        names = store_keys(keys)
+        return self._do(lambda db: all(_look(db, key) is not None for key in names))
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
+        key, expected, value = store_key(key), store_value(expected), store_value(value)
 
         def compare(db: sqlite3.Connection) -> bytes:
             current = _look(db, key) or b""
             if current == expected:
                 _put(db, key, value)
-                return bytes(value)
+                return value
             return current
 
         return self._do(compare)
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
+        key = store_key(key)
         return self._do(lambda db: db.execute("DELETE FROM pairs WHERE key = ?", (key,)).rowcount > 0)
+
+    def close(self, reason: str = "") -> None:
+        """Leave; the file stays, for the ranks that still use it."""
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is not None and self._local.process == os.getpid():
+            db.close()
+        self._local.db = None
+
+    def _until(
+        self, look: Callable[[], T | None], missing: Callable[[], list[str]], timeout: float | None
+    ) -> T:
+        """Return what ``look`` returns once that is not None. Raises ``DistributedTimeoutError``."""
+        limit = store_seconds(timeout, _DEFAULT_TIMEOUT)
+        end, (pause, longest) = time.monotonic() + limit, _POLLS
+        while (result := look()) is None:
+            left = end - time.monotonic()
+            if left <= 0:
+                names = ", ".join(map(repr, missing()))
+                raise DistributedTimeoutError(
+                    f"store {self.path}: nobody set {names} within {limit:g} seconds."
+                )
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, longest)
+        return result
 
     def _do(self, step: Callable[[sqlite3.Connection], T]) -> T:
         """Do one step for all ranks: a transaction that holds the file's lock."""
@@ -116,4 +145,4 @@ def _look(db: sqlite3.Connection, key: str) -> bytes | None:
 
 
 def _put(db: sqlite3.Connection, key: str, value: bytes) -> None:
-    db.execute("INSERT OR REPLACE INTO pairs VALUES (?, ?)", (key, bytes(value)))
+    db.execute("INSERT OR REPLACE INTO pairs VALUES (?, ?)", (key, value))

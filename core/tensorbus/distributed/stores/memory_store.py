@@ -6,6 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ...backend_interface.store_arguments import (
+    store_amount,
+    store_key,
+    store_keys,
+    store_seconds,
+    store_sum,
+    store_value,
+)
 from ...errors import DistributedError, DistributedTimeoutError
 
 _DEFAULT_TIMEOUT = 300.0
@@ -34,55 +42,62 @@ class MemoryStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Put ``value`` under ``key``."""
+        key, value = store_key(key), store_value(value)
         with self._changed:
-            self._values[key] = bytes(value)
+            self._values[key] = value
             self._changed.notify_all()
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
+        key = store_key(key)
         with self._changed:
             self._wait(lambda: key in self._values, lambda: [key], timeout)
             return self._values[key]
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
+        key, amount = store_key(key), store_amount(amount)
         with self._changed:
-            total = int(self._values.get(key, b"0")) + amount
+            total = store_sum(key, self._values.get(key), amount)
             self._values[key] = str(total).encode()
             self._changed.notify_all()
             return total
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
+        names = store_keys(keys)
 
         def missing() -> list[str]:
-            return [key for key in keys if key not in self._values]
+            return [key for key in names if key not in self._values]
 
         with self._changed:
             self._wait(lambda: not missing(), missing, timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
+        names = store_keys(keys)
         with self._changed:
-            return all(key in self._values for key in keys)
+            return all(key in self._values for key in names)
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
+        key, expected, value = store_key(key), store_value(expected), store_value(value)
         with self._changed:
             if self._values.get(key, b"") == expected:
-                self._values[key] = bytes(value)
+                self._values[key] = value
                 self._changed.notify_all()
             return self._values.get(key, b"")
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
+        key = store_key(key)
         with self._changed:
             return self._values.pop(key, None) is not None
 
     def _wait(
         self, ready: Callable[[], bool], missing: Callable[[], list[str]], timeout: float | None
     ) -> None:
-        limit = _DEFAULT_TIMEOUT if timeout is None else timeout
+        limit = store_seconds(timeout, _DEFAULT_TIMEOUT)
         end = time.monotonic() + limit
         while not ready():
             if self._ended:
@@ -94,4 +109,4 @@ class MemoryStore:
                 raise DistributedTimeoutError(
                     f"store: nobody set {', '.join(map(repr, missing()))} within {limit:g} seconds."
                 )
-            self._changed.wait(left)
+            self._changed.wait(min(left, threading.TIMEOUT_MAX))

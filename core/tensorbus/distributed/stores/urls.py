@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ... import plugins
 from ...backend_interface.communication import Store
@@ -15,7 +15,14 @@ from ..process_group.world import DEFAULT_TIMEOUT
 def _file(url: str) -> Store:
     from .file_store import FileStore
 
-    return FileStore(urlsplit(url).path)
+    parts = urlsplit(url)
+    path = unquote(parts.path)
+    if parts.netloc not in ("", "localhost") or path in ("", "/") or parts.query or parts.fragment:
+        raise ArgumentError(
+            f"distributed: a store's URL is file:///a/path/of/a/file, with three slashes, got {url!r};"
+            f" pathlib.Path(...).absolute().as_uri() spells one."
+        )
+    return FileStore(path)
 
 
 def _memory(url: str) -> Store:

@@ -1,0 +1,89 @@
+"""Arguments of stores: what all kinds of them take, and refuse by the same errors.
+
+A key is text that UTF-8 can encode, a value is bytes, a limit is a number of seconds, a sum has 64 bits. A
+store that let anything else through would keep on one kind what it loses on another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ..errors import ArgumentError, DistributedError
+
+LONGEST: Final = 1e8
+"""Seconds, three years: what clocks and sockets of all platforms can wait, and so what "for ever" is."""
+_BITS: Final = 63
+
+
+def store_key(key: Any) -> str:
+    """Return a key. Raises ``ArgumentError`` for what is no text, or none that can be encoded."""
+    if not isinstance(key, str):
+        raise ArgumentError(f"store: a key is a str, got {key!r} of {type(key).__name__}.")
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"store: a key is text that UTF-8 can encode, got {key!r}: {error}.") from None
+    return key
+
+
+def store_keys(keys: Sequence[Any]) -> list[str]:
+    """Return several keys. One text alone is refused, whose letters would be keys.
+
+    >>> store_keys(("a", "b"))
+    ['a', 'b']
+    """
+    if isinstance(keys, str | bytes):
+        raise ArgumentError(f"store: several keys are a list of str, got {keys!r}; write [{keys!r}].")
+    return [store_key(key) for key in keys]
+
+
+def store_value(value: Any) -> bytes:
+    """Return a copy of a value. Raises ``ArgumentError`` for what holds no bytes.
+
+    >>> store_value(bytearray(b"ab"))
+    b'ab'
+    """
+    if isinstance(value, str):
+        raise ArgumentError(f"store: a value is bytes, got {value!r} of str; write {value!r}.encode().")
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise ArgumentError(f"store: a value is bytes, got {value!r} of {type(value).__name__}.")
+    return bytes(value)
+
+
+def store_seconds(seconds: Any, default: float) -> float:
+    """Return a limit: at most ``LONGEST``, where infinity was asked for; None is the default."""
+    if seconds is None:
+        return default
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
+        raise ArgumentError(f"store: a limit is a number of seconds, got {seconds!r}.")
+    return float(min(seconds, LONGEST))
+
+
+def store_amount(amount: Any) -> int:
+    """Return what is added. Raises ``ArgumentError`` for what is no integer of 64 bits."""
+    if isinstance(amount, bool) or not isinstance(amount, int) or not _fits(amount):
+        raise ArgumentError(f"store: add: an amount is an integer of 64 bits, got {amount!r}.")
+    return amount
+
+
+def store_sum(key: str, current: bytes | None, amount: int) -> int:
+    """Return the sum of what a key holds and an amount.
+
+    Raises ``DistributedError`` where the key holds no number, or the sum has more than 64 bits.
+
+    >>> store_sum("ranks", b"2", 3)
+    5
+    """
+    text = b"0" if current is None else current
+    if not text.removeprefix(b"-").isdigit():
+        raise DistributedError(f"add: {key!r} holds {text[:80]!r}, which is no number.")
+    total = int(text) + amount
+    if not _fits(total):
+        raise DistributedError(f"add: {key!r} holds {text[:80]!r}, and with {amount} has more than 64 bits.")
+    return total
+
+
+def _fits(number: int) -> bool:
+    return -(1 << _BITS) <= number < 1 << _BITS
