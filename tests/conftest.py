@@ -50,6 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(CpuSecondsPlugin(Path(path)), "cpu_seconds")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Let each test draw the same random numbers, whichever tests its process has run before."""
+    if (tensorbus := sys.modules.get("tensorbus")) is not None:
+        tensorbus.manual_seed(0)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
     """Look for examples in docstrings of the packages only: in those of the tests that takes seconds."""

@@ -179,15 +179,15 @@ def test_gradients_inside_and_outside() -> None:
     compiled, outside = tb.compile(inside, dynamic=True), tb.compile(model, dynamic=True)
     for n in SIZES:
         x = tb.uniform((n, 3), generator=tb.Generator(n))
-        wanted = inside(x).item()
+        wanted = inside(x).item()  # what its gradients add up is about 1 and may cancel
         grads = [p.grad.reshape((-1,)).tolist() for p in model.parameters()]
         assert_alike(compiled(x).item(), wanted, ROUNDINGS)
         for p, g in zip(model.parameters(), grads, strict=True):
-            assert_alike(p.grad.reshape((-1,)).tolist(), g, ROUNDINGS)
+            assert_alike(p.grad.reshape((-1,)).tolist(), g, ROUNDINGS, size=1.0)
         model.zero_grad()
         (outside(x) ** 2).mean().backward()
         for p, g in zip(model.parameters(), grads, strict=True):
-            assert_alike(p.grad.reshape((-1,)).tolist(), g, ROUNDINGS)
+            assert_alike(p.grad.reshape((-1,)).tolist(), g, ROUNDINGS, size=1.0)
     assert len(outside.replays) == 1
     assert outside.recompiles == []
 

@@ -204,8 +204,11 @@ def _box(item: Any, length: int) -> tuple[int, int, int]:
 
 
 def _cut(x: Tensor, key: Key) -> Tensor:
-    whole = key.size == x.shape and all(s == 1 for s in key.step)
-    return x if whole else table.dynamic_slice(x, key.start, key.size, key.step)
+    return x if _is_whole(key, x.shape) else table.dynamic_slice(x, key.start, key.size, key.step)
+
+
+def _is_whole(key: Key, shape: Shape) -> bool:
+    return key.size == shape and all(s == 1 for s in key.step)
 
 
 class Selection(NamedTuple):
@@ -256,7 +259,7 @@ def _select(key: Key, shape: Shape, where_from: Shape) -> Selection:
 
 _UNKNOWN: Final = object()
 _ENDS: Final = frozenset({int, type(None)})
-_cuts: dict[Any, tuple[Key, Shape]] = {}
+_cuts: dict[Any, tuple[Key, Shape, bool]] = {}
 """Boxes of basic keys by shape: programs index with the same few keys again and again."""
 
 
@@ -276,11 +279,14 @@ def _plain(item: Any) -> Any:
     return str(item) if item is None or item is Ellipsis else _UNKNOWN
 
 
-def basic(x: Tensor, item: Any) -> tuple[Key, Shape] | None:
-    """Return what a basic key of numbers that are known cuts out, and its shape; None for any other key."""
+def basic(x: Tensor, item: Any) -> tuple[Key, Shape, bool] | None:
+    """Return what a basic key of numbers that are known cuts out, its shape, and whether that is all of ``x``.
+
+    None for any other key.
+    """
     if active_modes and is_open(x.shape):
         return None
-    memo = (x.shape, _plain(item))
+    memo = (x.shape, item if type(item) is int else _plain(item))
     if memo[1] is _UNKNOWN:
         return None
     entry = _cuts.get(memo)
@@ -288,7 +294,7 @@ def basic(x: Tensor, item: Any) -> tuple[Key, Shape] | None:
         key = _of_numbers(x.shape, item) or parse(x, item)
         if len(_cuts) >= 4096:
             _cuts.clear()
-        entry = _cuts[memo] = (key, _shape(key))
+        entry = _cuts[memo] = (key, _shape(key), _is_whole(key, x.shape))
     return entry
 
 
@@ -333,11 +339,11 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     # What is open is equal to other lengths on a condition: no key of a memo.
     known = basic(x, item)
     if known is not None:
-        key, shape = known
-        box = _cut(x, key)
-        if not active_modes and box is not x and shape == key.size:  # of open lengths that is a condition
+        key, shape, whole = known
+        box = x if whole else table.dynamic_slice(x, key.start, key.size, key.step)
+        if not active_modes and not whole and shape == key.size:  # of open lengths that is a condition
             return box
-        return reshape(box, shape)
+        return reshape.function(box, shape)
     if _indexes_rows(x, item):
         return gather(x, from_front(item, x.shape[0]))
     if _masks_rows(x, item):  # its axes are one here, so that nobody takes places apart
@@ -372,7 +378,7 @@ def assignment(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     known = basic(x, item)
     if known is None:
         return _by_tensor(x, item, value)
-    key, target = known
+    key, target, _ = known
     source = _spread(x, value, target)
     source = source if target == key.size else reshape(source, key.size)
     return InPlaceCall("slice_update", (x, source), {"start": key.start, "step": key.step})
