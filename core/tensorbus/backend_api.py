@@ -78,6 +78,7 @@ from .errors import UnsupportedDtypeError as UnsupportedDtypeError
 from .errors import UnsupportedOpError as UnsupportedOpError
 from .errors import ValuesError as ValuesError
 from .interchange.transfer import device_address as device_address
+from .interchange.transfer import device_contiguous as device_contiguous
 from .interchange.transfer import device_empty as device_empty
 from .interchange.transfer import from_bytes as from_bytes
 from .interchange.transfer import from_memory as from_memory

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_api import SupportsAddresses, SupportsLateErrors, device_address, device_empty
+from tensorbus.backend_api import (
+    SupportsAddresses,
+    SupportsLateErrors,
+    device_address,
+    device_contiguous,
+    device_empty,
+)
 from tensorbus_cuda import device as cuda
 
 cupy = pytest.importorskip("cupy")
@@ -24,10 +30,12 @@ def test_addresses_are_those_of_the_elements() -> None:
     assert new.shape == (3, 4)
     assert device_address(new) not in (0, None, device_address(x))
     strided = x.mT
-    address = device_address(strided)
-    if address is not None:  # it was packed
-        assert cupy.from_dlpack(strided).flags.c_contiguous
-    assert device_address(strided.clone()) is not None
+    packed = device_contiguous(strided)
+    assert device_address(strided) is None
+    assert device_address(packed) == cupy.from_dlpack(packed).data.ptr
+    assert cupy.from_dlpack(packed).flags.c_contiguous
+    assert packed.tolist() == strided.tolist()
+    assert device_contiguous(x) is x
 
 
 def test_an_error_comes_where_a_value_is_read_once() -> None:

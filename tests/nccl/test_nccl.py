@@ -123,6 +123,7 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     for module in (cupy, cupy.cuda, nccl):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr("tensorbus_nccl.communicator.device_address", _address)
+    monkeypatch.setattr("tensorbus_nccl.communicator.device_contiguous", _contiguous)
     empty = lambda shape, dtype, device: tb.empty(tuple(shape), dtype=dtype, device=device)  # noqa: E731
     monkeypatch.setattr("tensorbus_nccl.communicator.device_empty", empty)
     from tensorbus_nccl.communicator import Factory
@@ -136,6 +137,10 @@ def _address(x: tb.Tensor) -> int | None:
         return 0
     array = np.from_dlpack(x)
     return array.ctypes.data if array.flags.c_contiguous else None
+
+
+def _contiguous(x: tb.Tensor) -> tb.Tensor:
+    return x if _address(x) is not None else tb.asarray(np.ascontiguousarray(x.numpy()))
 
 
 def _into(shape: tuple[int, ...], prepare: Any) -> Any:

@@ -320,6 +320,10 @@ class CudaRuntime:
             buffer.used_by(own)
         return int(buffer.ptr) + value.offset * value.dtype.itemsize
 
+    def contiguous(self, value: StridedArray, index: int) -> StridedArray:
+        """Return ``value``, or a copy of it whose elements lie in C order."""
+        return pack(self.compiler, value, index)
+
     def forget_use(self, value: StridedArray, index: int) -> None:
         """Forget that the current stream works with a value, which is held until that is done."""
         if value.size:

@@ -75,6 +75,10 @@ class SupportsAddresses(Protocol):
         """
         ...
 
+    def contiguous(self, value: Any, index: int) -> Any:
+        """Return ``value``, or a copy of it whose elements lie in C order, one behind the other."""
+        ...
+
     def forget_use(self, value: Any, index: int) -> None:
         """Forget that the current stream works with a value, whose memory would wait for it before reuse.
 

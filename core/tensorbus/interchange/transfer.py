@@ -86,11 +86,21 @@ def from_memory(data: memoryview, shape: Shape, dtype: DType, where: Device) -> 
 def device_address(x: Tensor) -> int | None:
     """Return where the elements of ``x`` begin in its device's memory, for work in the current stream.
 
-    0 where there are none, and None where they do not lie in C order: then ``x.clone()`` has them so.
+    0 where there are none, and None where they do not lie in C order: ``device_contiguous(x)`` has them so.
     Raises ``DeviceError`` for a device whose memory has no addresses.
     """
     place = x.device
     return _addresses(place).address(materialize(x), place.index)
+
+
+def device_contiguous(x: Tensor) -> Tensor:
+    """Return ``x``, or a copy without history whose elements lie in C order in its device's memory.
+
+    Raises ``DeviceError`` for a device whose memory has no addresses, and ``OutOfMemoryError``.
+    """
+    value = materialize(x)
+    contiguous = _addresses(x.device).contiguous(value, x.device.index)
+    return x if contiguous is value else wrap(contiguous, x._vtype)
 
 
 def device_empty(shape: Shape, dtype: DType, where: Device) -> Tensor:

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Final
 
 import tensorbus as tb
-from tensorbus.backend_api import DType, Rendezvous, combined, device_address, device_empty
+from tensorbus.backend_api import DType, Rendezvous, combined, device_address, device_contiguous, device_empty
 from tensorbus.errors import DistributedError
 
 from .session import Session
@@ -363,13 +363,8 @@ def _new(like: tb.Tensor, shape: Shape) -> tuple[tb.Tensor, int]:
 
 def _packed(x: tb.Tensor) -> tuple[tb.Tensor, int]:
     """Return a tensor with its elements in C order, and where they begin; 0 where it has none."""
-    address = device_address(x)
-    if address is None:
-        x = x.clone()
-        address = device_address(x)
-    if address is None:
-        raise DistributedError(f"a copy of {_spec(x)} on {x.device} does not lie in C order.")
-    return x, address
+    x = device_contiguous(x)
+    return x, device_address(x) or 0
 
 
 def _spec(x: tb.Tensor) -> str:

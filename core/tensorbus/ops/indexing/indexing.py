@@ -280,7 +280,7 @@ def _plain(item: Any) -> Any:
 
 
 def basic(x: Tensor, item: Any) -> tuple[Key, Shape, bool] | None:
-    """Return what a basic key of numbers that are known cuts out, its shape, and whether that is all of ``x``.
+    """Return what a basic key of known numbers cuts out, its shape, and whether that is all of ``x``.
 
     None for any other key.
     """
