@@ -1,33 +1,36 @@
 """Loops as people run them on a card: a step that reads its loss, text that grows, a convolutional network.
 
 ``python -m benchmarks.card_loops`` measures on the card; with ``--device cpu --small`` it runs small ones of
-the same kinds anywhere, and ``--only`` some of the kinds. Each call is printed when it is warm, each row when
-it has been measured, and all of them once more in the table; of one that fails it says why. Peers are
-PyTorch's eager mode and ``torch.compile`` where PyTorch is installed.
-Milliseconds of a call that is waited for: medians of calls in turn.
+the same kinds anywhere, and ``--only`` some of the kinds. Each row is measured in a process of its own that
+ends after ``--limit`` seconds, so that one that hangs costs what was still missing of it, and says where it
+stood. Each call is printed when it is warm, each row when it has been measured, and all of them once more in
+a table in Markdown; of one that fails it says why. Peers are PyTorch's eager mode and ``torch.compile``,
+where PyTorch is installed: what compiles for long comes last. Milliseconds of a call that is waited for:
+medians of calls in turn.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
+import faulthandler
 import importlib.util
+import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any, Final
 
 import tensorbus as tb
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks import eager_models, generation
+from benchmarks import eager_models, generation, isolated
 from benchmarks.compiled.models import Library, gpt
 
 Call = Callable[[], object]
 WAYS: Final = ("PyTorch", "torch.compile", "tensorbus eager", "tensorbus")
+TOGETHER: Final = 4
+"""Calls of one way that are measured one after the other, before the next way's."""
 READ: Final = 1.3
 """How many times as long as the step that reads nothing one that reads its loss may take."""
 EAGER: Final = 1.2
@@ -69,19 +72,27 @@ SMALL: Final = Sizes(
 )  # fmt: skip
 
 
+Build = Callable[[str, Sizes, Any], Row]
+"""Makes a case for a device, in these sizes, beside PyTorch or ``None``."""
+
+
+def cases(sizes: Sizes, kinds: Collection[str]) -> dict[str, Build]:
+    """Return what makes each case of these kinds, by a key."""
+    by_kind: dict[str, dict[str, Build]] = {
+        "language": {
+            "language step": partial(_language_step, reads=False),
+            "language step that reads": partial(_language_step, reads=True),
+        },
+        "text": {"text": _text},
+        "images": {
+            f"images, {name}": partial(_images, name=name, dtype=dtype)
+            for name, dtype in sizes.dtypes.items()
+        },
+    }  # fmt: skip
+    return {key: build for kind in kinds for key, build in by_kind[kind].items()}
+
+
 KINDS: Final = ("language", "text", "images")
-
-
-def rows(device: str, sizes: Sizes, kinds: Collection[str] = KINDS) -> Iterator[Row]:
-    """Yield every case of these kinds; each is measured before the next is made."""
-    torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") is not None else None
-    if "language" in kinds:
-        yield from _language_steps(device, sizes, torch)
-    if "text" in kinds:
-        yield _text(device, sizes, torch)
-    if "images" in kinds:
-        for name, dtype in sizes.dtypes.items():
-            yield _images(device, sizes, torch, name, dtype)
 
 
 def _library(of: Any) -> Library:
@@ -100,21 +111,21 @@ def _placed(of: Any, device: str) -> Any:
 def _ways(make: Callable[[Any], Call], device: str, torch: Any) -> dict[str, Call]:
     """Return the calls of both libraries, eager and compiled."""
     calls: dict[str, Call] = {}
-    for of, eager, compiled in ((tb, "tensorbus eager", "tensorbus"), (torch, "PyTorch", "torch.compile")):
-        if of is None:
-            continue
-        for way in (eager, compiled):
+    for way, of in (
+        ("tensorbus", tb), ("PyTorch", torch), ("tensorbus eager", tb), ("torch.compile", torch)
+    ):  # fmt: skip
+        if of is not None:
             of.manual_seed(0)
             with _placed(of, device):
                 call = make(of)
-            calls[way] = of.compile(call) if way is compiled else call
+            calls[way] = of.compile(call) if way in ("tensorbus", "torch.compile") else call
     return calls
 
 
-def _language_steps(device: str, sizes: Sizes, torch: Any) -> Iterator[Row]:
+def _language_step(device: str, sizes: Sizes, torch: Any, reads: bool) -> Row:
     shape = (sizes.batch, sizes.length)
 
-    def step_of(of: Any, reads: bool) -> Call:
+    def step_of(of: Any) -> Call:
         model = gpt(
             _library(of), sizes.layers, sizes.width, sizes.heads, sizes.length, sizes.vocabulary
         ).to(of.bfloat16)  # fmt: skip
@@ -133,12 +144,10 @@ def _language_steps(device: str, sizes: Sizes, torch: Any) -> Iterator[Row]:
         return step
 
     name = f"GPT, {sizes.layers} layers of {sizes.width}, {sizes.batch}x{sizes.length}, bf16, AdamW"
-    for reads, text, asked in (
-        (False, "loss not read", f"eager at most {EAGER} times PyTorch's"),
-        (True, "loss.item() returned", f"compiled at most {READ} times the row above"),
-    ):
-        calls = _ways(partial(step_of, reads=reads), device, torch)
-        yield Row(name=f"{name}, {text}", calls=calls, targets=asked)
+    said, asked = "loss not read", f"eager at most {EAGER} times PyTorch's"
+    if reads:
+        said, asked = "loss.item() returned", f"compiled at most {READ} times the row above"
+    return Row(name=f"{name}, {said}", calls=_ways(step_of, device, torch), targets=asked)
 
 
 def _text(device: str, sizes: Sizes, torch: Any) -> Row:
@@ -160,12 +169,12 @@ def _text(device: str, sizes: Sizes, torch: Any) -> Row:
 
         return generate
 
-    calls: dict[str, Call] = {
-        "tensorbus eager": generate_of(tb, lambda model: model), "tensorbus": generate_of(tb, tb.compile),
-        "tensorbus dynamic=True": generate_of(tb, lambda model: tb.compile(model, dynamic=True)),
-    }  # fmt: skip
+    calls: dict[str, Call] = {"tensorbus eager": generate_of(tb, lambda model: model)}
     if torch is not None:
         calls["PyTorch"] = generate_of(torch, lambda model: model)
+    calls["tensorbus"] = generate_of(tb, tb.compile)
+    calls["tensorbus dynamic=True"] = generate_of(tb, lambda model: tb.compile(model, dynamic=True))
+    if torch is not None:
         calls["torch.compile"] = generate_of(torch, lambda model: torch.compile(model, dynamic=True))
     return Row(
         name=f"{sizes.tokens} tokens, growing lengths, {layers} layers of {width}", calls=calls,
@@ -212,75 +221,93 @@ def _at_precision(call: Call, precision: str, torch: Any) -> Call:
     return run
 
 
-def waited_for(device: str) -> Callable[[], None]:
-    """Return what waits for the device, by both libraries."""
-    torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") is not None else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Waits for the device, and has both libraries give up the memory that they keep for later."""
 
-    def wait() -> None:
-        tb.Device(device).synchronize()
-        if torch is not None and device.startswith("cuda"):
-            torch.cuda.synchronize()
+    device: str
+    torch: Any
 
-    return wait
+    def wait(self) -> None:
+        tb.Device(self.device).synchronize()
+        if self.torch is not None and self.device.startswith("cuda"):
+            self.torch.cuda.synchronize()
+
+    def empty_caches(self) -> None:
+        tb.empty_cache(self.device)
+        if self.torch is not None and self.device.startswith("cuda"):
+            self.torch.cuda.empty_cache()
+
+    def milliseconds(self, call: Call) -> float:
+        start = time.perf_counter()
+        call()
+        self.wait()
+        return 1e3 * (time.perf_counter() - start)
 
 
-def milliseconds(
-    row: Row, wait: Callable[[], None], repeats: int, seconds: float, show: Callable[[str], None]
-) -> dict[str, float | str]:
-    """Return the median milliseconds of each call, in turn, or why it fails.
+def measure(row: Row, device: Waiting, rounds: int, seconds: float) -> None:
+    """Report the milliseconds of each call, or why it fails.
 
-    ``show`` is told how each begins: somebody who ends the run keeps what is known by then.
+    Each is known once it is warm, by the last calls of its warm-up; those that a limit leaves time for are
+    measured in turns after that, of a few calls each. One that fails at first is not called again.
     """
+    isolated.report({"what": row.name, "asked": row.targets})
     times: dict[str, list[float]] = {}
-    figures: dict[str, float | str] = {}
     for way, call in row.calls.items():
         try:
-            first = _milliseconds(call, wait)
-            last = [_milliseconds(call, wait) for _ in range(row.warm_up)]
+            device.empty_caches()
+            first = device.milliseconds(call)
+            last = [device.milliseconds(call) for _ in range(row.warm_up)]
         except Exception as error:
-            figures[way] = f"failed: {type(error).__name__}: {str(error)[:200]}"
-            show(f"{row.name}: {way} {figures[way]}")
+            isolated.report({way: f"failed: {type(error).__name__}: {str(error)[:200]}"})
         else:
             times[way] = []
             tail = median(last[len(last) // 2 :])
-            show(f"{row.name}: {way}, first call {first:.0f}, at the end of the warm-up {tail:.3f}")
+            _show(f"{row.name}: {way}, first call {first:.0f}, at the end of the warm-up {tail:.3f}")
+            isolated.report({way: round(tail, 3)})
     end = time.perf_counter() + seconds
-    for k in range(repeats):
+    for k in range(rounds):
         for way, spent in times.items():
-            spent.append(_milliseconds(row.calls[way], wait))
+            device.empty_caches()
+            device.milliseconds(row.calls[way])
+            spent += [device.milliseconds(row.calls[way]) for _ in range(TOGETHER)]
         if k >= 2 and time.perf_counter() > end:
             break
-    return figures | {way: median(spent) for way, spent in times.items()}
-
-
-def _milliseconds(call: Call, wait: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    call()
-    wait()
-    return 1e3 * (time.perf_counter() - start)
+    isolated.report({way: round(median(spent), 3) for way, spent in times.items()})
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Measure and print the table; with ``--row`` measure one row, in a process that another one started."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.card_loops", description=__doc__)
     parser.add_argument("--device", default="cuda", help="where the models lie")
     parser.add_argument("--small", action="store_true", help="small models of the same kinds")
     parser.add_argument("--only", choices=KINDS, action="append", help="measure this kind; may be repeated")
-    parser.add_argument("--seconds", type=float, default=10, help="of measuring a row, after its warm-up")
+    parser.add_argument("--seconds", type=float, default=5, help="of measuring a row, after its warm-up")
+    parser.add_argument("--limit", type=float, default=80, help="seconds after which a row ends")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes = SMALL if options.small else Sizes()
-    wait = waited_for(options.device)
-    table = Table(title=f"loops on {options.device}, ms")
-    ways = (*WAYS, "tensorbus dynamic=True")
-    for column in ("what", *ways, "asked"):
-        table.add_column(column, justify="right" if column in ways else "left")
-    with contextlib.suppress(KeyboardInterrupt):
-        for row in rows(options.device, sizes, options.only or KINDS):
-            figures = milliseconds(row, wait, repeats=20, seconds=options.seconds, show=_show)
-            cells = {way: x if isinstance(x, str) else f"{x:.3f}" for way, x in figures.items()}
-            _show(f"{row.name}: " + ", ".join(f"{way} {cell}" for way, cell in cells.items()))
-            table.add_row(row.name, *[cells.get(way, "")[:24] for way in ways], row.targets)
-    Console().print(table)
+    builders = cases(sizes, options.only or KINDS)
+    if options.row is not None:
+        faulthandler.dump_traceback_later(max(options.limit - 5, 1), file=sys.stdout)
+        torch: Any = None
+        if importlib.util.find_spec("torch") is not None:
+            torch = importlib.import_module("torch")
+        row = builders[options.row](options.device, sizes, torch)
+        device = Waiting(device=options.device, torch=torch)
+        measure(row, device, rounds=5, seconds=options.seconds)
+        return
+    columns = ("what", *WAYS, "tensorbus dynamic=True", "asked", "stopped")
+    table = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for key in builders:
+        figures = isolated.measured(
+            "benchmarks.card_loops", *sys.argv[1:], "--row", key, limit=60 * options.limit,
+            wall=options.limit, show=_show, environment={},
+        )  # fmt: skip
+        _show(f"{key}: " + ", ".join(f"{what} {x}" for what, x in figures.items()))
+        cells = [str(figures.get(column, "")).splitlines() for column in columns]
+        table.append(f"| {' | '.join(cell[0][:80] if cell else '' for cell in cells)} |")
+    _show("\n".join(table))
 
 
 def _show(line: str) -> None:

@@ -7,53 +7,45 @@ are those of ``eager_models``. The peer is ``torch.compile`` with an empty cache
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, Final
+
+from benchmarks import isolated
 
 MODELS: Final = ("residual_net", "shuffle_net", "mobile_net")
 BATCH: Final = 32
 COLD, WARM = 6.0, 1.5
 """Seconds that the first two steps may take on two cores, without and with an earlier process's programs."""
-PATIENCE: Final = 900
+LIMIT: Final = 300.0
 
 
-def rows(show: Callable[[str], object] = lambda what: None) -> list[dict[str, Any]]:
-    """Return a row for each model; ``show`` is told what is being measured."""
-    table = []
+def rows() -> Iterator[dict[str, Any]]:
+    """Yield a row for each model."""
     for model in MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            show(f"{model}, cold")
-            cold = _first_steps("tensorbus", model, folder)
-            show(f"{model}, warm")
-            warm = _first_steps("tensorbus", model, folder)
-        row: dict[str, Any] = {
-            "model": model, "cold s": cold["wall"], "cold cpu s": cold["cpu"], "at most": COLD,
-            "met": cold["wall"] <= COLD, "warm s": warm["wall"], "warm cpu s": warm["cpu"],
-            "warm at most": WARM, "warm met": warm["wall"] <= WARM,
-        }  # fmt: skip
+            cold, warm = (_first_steps("tensorbus", model, folder) for _ in range(2))
+        row: dict[str, Any] = {"model": model}
+        for name, found, most in (("cold", cold, COLD), ("warm", warm, WARM)):
+            row |= {f"{name} s": found["wall"], f"{name} cpu s": found["cpu"], f"{name} at most": most}
+            row[f"{name} met"] = isinstance(found["wall"], float) and found["wall"] <= most
         if importlib.util.find_spec("torch") is not None:
             with tempfile.TemporaryDirectory() as folder:
-                show(f"{model}, torch.compile, cold")
                 peer = _first_steps("torch", model, folder)
             row |= {"torch.compile cold s": peer["wall"], "torch.compile cold cpu s": peer["cpu"]}
-        table.append(row)
-    return table
+        yield row
 
 
-def _first_steps(library: str, model: str, folder: str) -> dict[str, float]:
-    environment = {**os.environ, "TENSORBUS_CACHE_DIR": folder, "TORCHINDUCTOR_CACHE_DIR": folder}
-    command = [sys.executable, "-m", "benchmarks.cold", library, model]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE
-    )  # fmt: skip
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+def _first_steps(library: str, model: str, folder: str) -> dict[str, Any]:
+    environment = {
+        **dict.fromkeys(isolated.ONE_THREAD, "2"),
+        **dict.fromkeys(("TENSORBUS_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"), folder),
+    }
+    figures = isolated.measured("benchmarks.cold", library, model, limit=LIMIT, environment=environment)
+    return figures if "wall" in figures else dict.fromkeys(("wall", "cpu"), figures.get("stopped"))
 
 
 def first_steps(library: str, model: str) -> dict[str, float]:
@@ -82,4 +74,4 @@ def _processor_seconds() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(first_steps(*sys.argv[1:])))
+    isolated.report(first_steps(*sys.argv[1:]))

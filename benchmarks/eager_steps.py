@@ -1,28 +1,29 @@
 """Eager training steps beside PyTorch's eager steps: the same models, one thread, steps in turn.
 
-PyTorch and tensorbus run in one process, so that what else the machine does hits both: the ratio is that of
-medians. Rows are missing what is missing here: without PyTorch there is no ratio.
+PyTorch and tensorbus run in one process for each model, so that what else the machine does hits both: the
+ratio is that of medians of milliseconds of the processor. Without PyTorch there is no ratio.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from time import process_time
 from typing import Any
 
 import numpy as np
 import tensorbus as tb
 
-from benchmarks import eager_models
+from benchmarks import eager_models, isolated
 from benchmarks.measure import peer_torch
 
 TARGET = 1.2
 """How many times as long as PyTorch's a step may take."""
 STEPS, SECONDS = 30, 15.0
 """At most so many steps, and seconds, of each model."""
+LIMIT = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,36 +98,49 @@ def measure(steps: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
         for _ in range(3):
             step()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    end = time.perf_counter() + SECONDS
+    end = process_time() + SECONDS
     for _ in range(STEPS):
         for name, step in steps.items():
-            start = time.perf_counter()
+            start = process_time()
             step()
-            times[name].append((time.perf_counter() - start) * 1e3)
-        if time.perf_counter() > end:
+            times[name].append((process_time() - start) * 1e3)
+        if process_time() > end:
             break
     return times
 
 
 def run() -> list[dict[str, Any]]:
     """Measure every model."""
-    os.environ.setdefault("TENSORBUS_NUM_THREADS", "1")
-    torch = peer_torch(1)
-    rows = []
-    for name, case in CASES.items():
-        with tb.device("cpu"):
-            steps = {"tensorbus": step_of(tb, case, tb.asarray)}
-            if torch is not None:
-                steps["torch"] = step_of(torch, case, torch.from_numpy)
-            times = measure(steps)
-        row: dict[str, Any] = {"model": name}
-        for peer, value in times.items():
-            low, mid, high = np.percentile(value, (10, 50, 90))
-            row[f"{peer} ms"] = round(float(mid), 2)
-            row[f"{peer} 10 to 90 %"] = f"{low:.2f} to {high:.2f}"
+    return [*rows()]
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    """Yield a row for each model."""
+    for name in CASES:
+        figures = isolated.measured("benchmarks.eager_steps", name, limit=LIMIT)
+        yield {"model": name, **figures}
+
+
+def measure_case(name: str) -> None:
+    """Report the figures of a model."""
+    tb.set_num_threads(1)
+    torch, case = peer_torch(1), CASES[name]
+    with tb.device("cpu"):
+        steps = {"tensorbus": step_of(tb, case, tb.asarray)}
         if torch is not None:
-            ratio = statistics.median(times["tensorbus"]) / statistics.median(times["torch"])
-            row["ratio"] = round(ratio, 2)
-            row[f"at most {TARGET}"] = ratio <= TARGET
-        rows.append(row)
-    return rows
+            steps["torch"] = step_of(torch, case, torch.from_numpy)
+        times = measure(steps)
+    row: dict[str, Any] = {}
+    for peer, found in times.items():
+        low, mid, high = np.percentile(found, (10, 50, 90))
+        row[f"{peer} ms"] = round(float(mid), 2)
+        row[f"{peer} 10 to 90 %"] = f"{low:.2f} to {high:.2f}"
+    if torch is not None:
+        ratio = statistics.median(times["tensorbus"]) / statistics.median(times["torch"])
+        row["ratio"] = round(ratio, 2)
+        row[f"at most {TARGET}"] = ratio <= TARGET
+    isolated.report(row)
+
+
+if __name__ == "__main__":
+    measure_case(*sys.argv[1:])

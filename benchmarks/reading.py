@@ -1,23 +1,33 @@
 """Training loops that read numbers: a step with each kind of read beside the same step without.
 
-Peers are PyTorch's eager mode and ``torch.compile``, where it is installed, in the same run, on one thread
-like tensorbus. Milliseconds a call in steady state, in turns so that drift hits all alike. Further rows: a
-function ``library -> {name: call}`` in ``ROWS``.
+Peers are PyTorch's eager mode and ``torch.compile``, where it is installed, in the same process, on one
+thread like tensorbus. Milliseconds of the processor for a call in steady state, medians of calls in turns, so
+that drift and what else the machine does hit all alike. Further rows: a function ``library -> {name: call}``
+in ``ROWS``, whose first call reads nothing.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
-import time
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from statistics import median
-from typing import Any
+from time import process_time
+from typing import Any, Final
+
+from benchmarks import isolated
 
 Calls = dict[str, Callable[[], Any]]
 TARGET = 1.3
 """How many times as long as the step without reads a step with reads may take."""
-WARM_UP, ROUNDS = 8, 15
+WARM_UP, LONGEST_WARM_UP = 64, 2.0
+"""Calls before those that are measured (``tb.compile`` compares some with Python), or seconds of them."""
+ROUNDS, LIMIT = 15, 300.0
+OURS: Final = "tensorbus compiled"
+WITHOUT: Final = "no reads"
 
 
 def reads(lib: Any) -> Calls:
@@ -96,15 +106,15 @@ def generative_adversarial(lib: Any) -> Calls:
         loss_real = criterion(output, real)
         loss_real.backward()
         mean_real = output.mean().item() if read else output.mean()
-        result = generator(noise)
-        output = critic(result.detach()).reshape(-1)
+        made = generator(noise)
+        output = critic(made.detach()).reshape(-1)
         loss_fake = criterion(output, fake)
         loss_fake.backward()
         mean_fake = output.mean().item() if read else output.mean()
         loss_critic = loss_real + loss_fake
         of_critic.step()
         of_generator.zero_grad()
-        output = critic(result).reshape(-1)
+        output = critic(made).reshape(-1)
         loss_generator = criterion(output, real)
         loss_generator.backward()
         mean_made = output.mean().item() if read else output.mean()
@@ -132,8 +142,8 @@ def graph_convolutions(lib: Any) -> Calls:
     def convolve(layer: Any, x: Any, masked: bool) -> Any:
         start, end = source, target
         if masked:
-            mask = source != target
-            start, end = source[mask], target[mask]
+            kept = source != target
+            start, end = source[kept], target[kept]
         degree = lib.zeros(nodes).index_add(0, end, lib.ones(end.shape[0])) + 1
         scale = degree**-0.5
         messages = layer(x) * scale.reshape(-1, 1)
@@ -151,51 +161,70 @@ def graph_convolutions(lib: Any) -> Calls:
 ROWS: tuple[Callable[[Any], Calls], ...] = (reads, generative_adversarial, graph_convolutions)
 
 
-def rows() -> list[dict[str, Any]]:
-    """Return a row for each step: milliseconds by peer, and the ratio to the step without reads."""
-    libraries = {name: _library(name) for name in ("tensorbus", "torch")}
-    table: list[dict[str, Any]] = []
-    for make in ROWS:
-        ways: dict[tuple[str, str], Callable[[], Any]] = {}
-        for name, lib in libraries.items():
-            if lib is None:
-                continue
-            lib.set_num_threads(1)
-            for mode in ("eager", "compiled"):
-                lib.manual_seed(0)
-                for step, call in make(lib).items():
-                    ways[step, f"{name} {mode}"] = lib.compile(call) if mode == "compiled" else call
-        times = _milliseconds(ways)
-        steps = list(dict.fromkeys(step for step, _ in ways))
-        for step in steps:
-            row: dict[str, Any] = {"step": step}
-            row |= {peer: round(ms, 3) for (of, peer), ms in times.items() if of == step}
-            without = times[steps[0], "tensorbus compiled"]
-            row["beside no reads"] = round(times[step, "tensorbus compiled"] / without, 2)
-            table.append({**row, "target": TARGET})
-    return table
+def rows() -> Iterator[dict[str, Any]]:
+    """Yield a row for each step: milliseconds by peer, and the ratio to the step without reads."""
+    with tempfile.TemporaryDirectory() as folder:
+        for make in ROWS:
+            for step in make(importlib.import_module("tensorbus")):
+                figures = isolated.measured(
+                    "benchmarks.reading", make.__name__, step, limit=LIMIT,
+                    environment={**isolated.ONE_THREAD, "TORCHINDUCTOR_CACHE_DIR": folder},
+                )  # fmt: skip
+                yield {"step": step, **figures}
 
 
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
+def measure(group: str, step: str) -> None:
+    """Report the figures of a step: those of tensorbus, then once more in turns with those of PyTorch."""
+    make = next(make for make in ROWS if make.__name__ == group)
+    ours, peer = importlib.import_module("tensorbus"), None
+    if importlib.util.find_spec("torch") is not None:
+        peer = importlib.import_module("torch")
+    ways = {WITHOUT: ours.compile(_step(make, ours, None)), OURS: ours.compile(_step(make, ours, step))}
+    ways["tensorbus eager"] = _step(make, ours, step)
+    _report(ways)
+    if peer is not None:
+        ways["torch eager"] = _step(make, peer, step)
+        _report(ways)
+        ways["torch compiled"] = peer.compile(_step(make, peer, step))
+        _report(ways)
 
 
-def _milliseconds(ways: dict[tuple[str, str], Callable[[], Any]]) -> dict[tuple[str, str], float]:
+def _report(ways: Calls) -> None:
+    times = _milliseconds(ways)
+    ratio = times[OURS] / times[WITHOUT]
+    figures = {way: round(ms, 3) for way, ms in times.items()}
+    isolated.report({**figures, "beside no reads": round(ratio, 2), "asked": TARGET, "met": ratio <= TARGET})
+
+
+def _step(make: Callable[[Any], Calls], of: Any, step: str | None) -> Callable[[], Any]:
+    of.set_num_threads(1)
+    of.manual_seed(0)
+    calls = make(of)
+    return calls[step] if step is not None else next(iter(calls.values()))
+
+
+def _milliseconds(ways: Calls) -> dict[str, float]:
     counts = {}
-    for key, call in ways.items():
-        for _ in range(WARM_UP):
+    for way, call in ways.items():
+        end = process_time() + LONGEST_WARM_UP
+        for k in range(WARM_UP):
             call()
-        began = time.perf_counter()
-        call()
-        counts[key] = max(int(0.02 / max(time.perf_counter() - began, 1e-7)), 1)
-    results: dict[tuple[str, str], list[float]] = {key: [] for key in ways}
+            if k >= 8 and process_time() > end:
+                break
+        counts[way] = max(int(0.02 / max(_seconds(call, 1), 1e-7)), 1)
+    times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(ROUNDS):
-        for key, call in ways.items():
-            began = time.perf_counter()
-            for _ in range(counts[key]):
-                call()
-            results[key].append((time.perf_counter() - began) / counts[key])
-    return {key: median(times) * 1e3 for key, times in results.items()}
+        for way, call in ways.items():
+            times[way].append(_seconds(call, counts[way]))
+    return {way: median(spent) * 1e3 for way, spent in times.items()}
+
+
+def _seconds(call: Callable[[], Any], count: int) -> float:
+    start = process_time()
+    for _ in range(count):
+        call()
+    return (process_time() - start) / count
+
+
+if __name__ == "__main__":
+    measure(*sys.argv[1:])
