@@ -1,9 +1,12 @@
 """Compiled calls beside Python's over the whole corpus of programs, and the models of the tables.
 
 Each program of ``tests/programs`` is built twice; its calls are made over and over, in turns of Python and of
-``tb.compile``, once the compiled one is steady: what is captured is captured, and compared with Python
+``tb.compile``, once the compiled one has settled: what is captured is captured, and compared with Python
 where ``tb.compile`` does that. A round is all calls of a program, with the arguments of the first time,
-whether they raise or not; figures are microseconds of a call, of the processor, on one thread.
+whether they raise or not; figures are microseconds of a call, of the processor, on one thread. ``python -m
+benchmarks.corpus NAME ...`` measures the programs whose names contain one of these.
+
+A process measures some of the programs, and one that hangs ends it: it is left out, and the next one goes on.
 """
 
 from __future__ import annotations
@@ -21,12 +24,13 @@ from time import process_time
 from typing import Any
 
 import tensorbus as tb
+from tensorbus.compiler.replay import eager_comparison
 
-from benchmarks import eager_steps, reading
+from benchmarks import eager_steps, isolated, reading
 
 TARGET = 1.05
 """How many times as long as Python's a compiled call may take."""
-LONG_CALL_US = 200.0
+LEAST = 200.0
 """Microseconds of a call of Python's from which on the target holds."""
 SETTLING_ROUNDS, SETTLING_SECONDS = 64, 2.0
 """Rounds after which what is captured again and again is compared with Python, if calls are short."""
@@ -35,6 +39,8 @@ SETTLING_ROUNDS_OF_LONG_CALLS = 24
 ROUNDS, SECONDS = 11, 0.6
 """At most so many rounds of each way, and seconds of both."""
 WORST = 10
+TOGETHER, LIMIT, WALL = 40, 60.0, 1800.0
+"""Programs of one process; seconds of the processor that each may take, and of the wall that all may."""
 PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
 
 Round = Callable[[], object]
@@ -43,28 +49,35 @@ Step = tuple[tuple[Any, ...], dict[str, Any]]
 
 def run(progress: Any) -> dict[str, list[dict[str, Any]]]:
     """Return the distribution, and the programs that lose most."""
-    tb.set_num_threads(1)
-    cases = {**_programs(), **_models()}
-    task = progress.add_task("corpus", total=len(cases))
+    names = [*_programs(), *_models()]
+    task = progress.add_task("corpus", total=len(names))
     rows: list[dict[str, Any]] = []
-    without = 0
-    for name, make in cases.items():
-        progress.update(task, description=name)
-        row = measure(make)
-        if row is None:
-            without += 1
-        else:
-            rows.append({"program": name, **row})
-        progress.advance(task)
+    stopped: list[dict[str, Any]] = []
+    left = names
+    while left:
+        figures = isolated.measured(
+            "benchmarks.corpus", "--exactly", *left[:TOGETHER], limit=LIMIT, wall=WALL,
+            show=lambda line: progress.update(task, description=line),
+        )  # fmt: skip
+        why = figures.pop("stopped", None)
+        rows += [{"program": name, **row} for name, row in figures.items() if row is not None]
+        count = len(figures)
+        if why is not None:
+            stopped.append({"program": left[count], "why": why})
+            count += 1
+        left = left[count:]
+        progress.advance(task, count)
     progress.remove_task(task)
-    long = [row for row in rows if row["eager us"] > LONG_CALL_US]
+    without = len(names) - len(rows) - len(stopped)
+    long = [row for row in rows if row["eager us"] > LEAST]
     return {
-        f"compiled over eager ({without} programs of {len(cases)} are left out)": [
+        f"compiled over eager ({without} programs of {len(names)} are left out)": [
             _distribution("all", rows),
-            _distribution(f"over {LONG_CALL_US:g} us", long),
+            _distribution(f"over {LEAST:g} us", long),
         ],
-        f"the worst {WORST} over {LONG_CALL_US:g} us": sorted(long, key=lambda row: -row["ratio"])[:WORST],
+        f"the worst {WORST} over {LEAST:g} us": sorted(long, key=lambda row: -row["ratio"])[:WORST],
         f"the worst {WORST} of all": sorted(rows, key=lambda row: -row["ratio"])[:WORST],
+        "stopped": stopped,
     }
 
 
@@ -155,7 +168,7 @@ def _programs() -> dict[str, Callable[[bool], Round | None]]:
 def _maker(program: Any, running: Any) -> Callable[[bool], Round | None]:
     def make(is_compiled: bool) -> Round | None:
         tb.manual_seed(20)
-        function, calls, _ = program.instance()
+        function, calls, _ = program.made()
         way = tb.compile(function) if is_compiled else function
         steps: list[Step] = []
 
@@ -207,3 +220,18 @@ def _quietly() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+def main() -> None:
+    """Report the figures of programs by their names, each as soon as it is measured."""
+    tb.set_num_threads(1)
+    eager_comparison.clock = process_time  # as here: on a busy machine the wall would decide at random
+    exactly, names = sys.argv[1:2] == ["--exactly"], sys.argv[1:]
+    for name, make in {**_programs(), **_models()}.items():
+        if name in names if exactly else any(part in name for part in names):
+            print(name, flush=True)
+            isolated.report({name: measure(make)})
+
+
+if __name__ == "__main__":
+    main()

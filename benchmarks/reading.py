@@ -25,7 +25,7 @@ TARGET = 1.3
 """How many times as long as the step without reads a step with reads may take."""
 WARM_UP, LONGEST_WARM_UP = 64, 2.0
 """Calls before those that are measured (``tb.compile`` compares some with Python), or seconds of them."""
-ROUNDS, LIMIT = 15, 300.0
+ROUNDS, LIMIT = 15, 150.0
 OURS: Final = "tensorbus compiled"
 WITHOUT: Final = "no reads"
 
