@@ -248,8 +248,10 @@ class CompiledFunction(Generic[P, R]):
         if self._note_sites is not None or self._unrolls:
             return self._function(*args, **kwargs)
         if self._tracing is None and self._is_compared():
-            devices = {x.device for x in (*args, *kwargs.values()) if exact_isinstance(x, Tensor)}
-            self._tracing = EagerComparison([*devices, device()], True, self._note_tracing_loss)
+            devices = [
+                *{device(), *(x.device for x in (*args, *kwargs.values()) if exact_isinstance(x, Tensor))}
+            ]
+            self._tracing = EagerComparison(devices, True, self._note_tracing_loss, arguments_vary=True)
         if self._tracing is None:
             return self._run(args, kwargs)
         return self._tracing.run(lambda: self._run(args, kwargs), lambda: self._function(*args, **kwargs))
@@ -259,8 +261,8 @@ class CompiledFunction(Generic[P, R]):
 
     def _note_tracing_loss(self, eager_wins: bool) -> None:
         if eager_wins and self._tracing is not None:
-            costliest = costliest_line((), BreakSites(), code_of(self._function))
-            self._note_loss(self._tracing, str(self.breaks[0]) if self.breaks else costliest)
+            line = costliest_line((), BreakSites(), code_of(self._function))
+            self._note_loss(self._tracing, str(self.breaks[0]) if self.breaks else line)
 
     def _note_loss(self, comparison: EagerComparison, line: str) -> None:
         """Say once that Python is faster, where that matters."""

@@ -11,6 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.compiler import CompiledFunction, SlowerThanEagerWarning
 from tensorbus.compiler.replay import eager_comparison
+from tensorbus.compiler.replay.cache_entry import GUARD_MISS, CacheEntry
 from tensorbus.compiler.replay.eager_comparison import PAIRS
 from tensorbus.devices.device import Device
 
@@ -130,6 +131,26 @@ def test_another_guard_set_is_measured_for_itself(monkeypatch: pytest.MonkeyPatc
     assert verdicts == [None, None, True]
 
 
+def test_calls_of_another_guard_set_are_told_by_generated_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock(monkeypatch, lambda is_eager: 1 * MS)
+    step = tb.compile(lambda x: x + 1, compare_eager=True, dynamic=False)
+    x, other = tb.ones((2,)), tb.ones((3,))
+    asked = []
+    first_failing_guard = CacheEntry.first_failing_guard
+
+    def counted(entry: CacheEntry, *call: Any) -> Any:
+        asked.append(call)
+        return first_failing_guard(entry, *call)
+
+    monkeypatch.setattr(CacheEntry, "first_failing_guard", counted)
+    for turn in range(12):  # turns of the program and of Python, before and after the warm-up
+        step(x)
+        (entry,) = step.replays
+        asked.clear()
+        assert entry.run((other,), {}) is GUARD_MISS, turn
+        assert not asked, turn
+
+
 @pytest.mark.parametrize(("back", "wins"), [(1 * MS, True), (9 * MS, False)])
 def test_backward_counts_with_the_call_before(
     monkeypatch: pytest.MonkeyPatch, back: float, wins: bool
@@ -195,6 +216,25 @@ def test_what_python_runs_on_a_tracer_is_compared_too(monkeypatch: pytest.Monkey
             assert step(tb.ones((2,))).tolist() == [2.0, 2.0]
     assert len(caught) == 1
     assert "us in Python: Python runs it" in str(tb.compile.explain(step)(tb.ones((2,))))
+
+
+EVERY_THIRD = {*range(0, 1000, 3)}
+
+
+@pytest.mark.parametrize("shorter", [{3}, {6}, {3, 8, 14}, {14}, EVERY_THIRD])
+def test_calls_that_have_less_to_do_do_not_decide(monkeypatch: pytest.MonkeyPatch, shorter: set[int]) -> None:
+    calls = iter(range(1000))
+
+    def seconds(is_eager: bool) -> float:
+        return (1 * MS if is_eager else 2 * MS) * (0.2 if next(calls) in shorter else 1)
+
+    clock(monkeypatch, seconds)
+    namespace: dict[str, Any] = {}
+    exec("def step(x):\n    return x + 1 if x.sum() > 0 else x - 1", namespace)  # without a source to divide
+    step = tb.compile(namespace["step"], compare_eager=True)
+    x = tb.ones((2,))
+    with pytest.warns(SlowerThanEagerWarning):
+        assert [step(x).tolist() for _ in range(80)] == [[2.0, 2.0]] * 80
 
 
 def test_nothing_is_captured_in_the_turn_of_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,13 @@ class CacheEntry:
 
         comparison = self.comparison = EagerComparison(devices, self.has_history, decide)
         after_eager = False
+        left: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
+
+        def is_of_this_entry(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+            """Return whether all guards hold; calls of others are told by the generated code of the first."""
+            nonlocal left
+            left = left or self._left_to_python()
+            return left(args, kwargs) is FALL_BACK and self.first_failing_guard(args, kwargs) is None
 
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             nonlocal after_eager
@@ -64,7 +71,7 @@ class CacheEntry:
             if is_eager is None:
                 return self.run(args, kwargs) if self.run is not run else replay(args, kwargs)
             if is_eager:
-                if self.first_failing_guard(args, kwargs) is None:
+                if is_of_this_entry(args, kwargs):
                     after_eager = True
                     return FALL_BACK
                 comparison.abandon()

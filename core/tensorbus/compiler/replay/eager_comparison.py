@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import fmean, median
 from threading import get_ident
 from typing import Any, Final, TypeVar
 
@@ -57,17 +57,20 @@ class EagerComparison:
     """The turns of one cache entry: ``eager_wins`` once it is known, None before.
 
     ``devices`` are waited for around the measured calls. ``has_history``: results may be differentiated.
-    ``decided`` is called with the decision.
+    ``decided`` is called with the decision. ``arguments_vary``: no guards say what calls have in common, so a
+    few may have less to do than others.
     """
 
     __slots__ = (
-        "__weakref__", "_calls", "_decided", "_devices", "_is_eager", "_lock", "_passes", "_seconds",
-        "_spent", "_started", "_thread", "_turn", "_watch", "_with_backward", "eager_wins",
+        "__weakref__", "_arguments_vary", "_calls", "_decided", "_devices", "_is_eager", "_lock", "_passes",
+        "_seconds", "_spent", "_started", "_thread", "_turn", "_watch", "_with_backward", "eager_wins",
     )  # fmt: skip
 
     def __init__(
-        self, devices: Sequence[Device], has_history: bool, decided: Callable[[bool], object]
-    ) -> None:
+        self, devices: Sequence[Device], has_history: bool, decided: Callable[[bool], object],
+        arguments_vary: bool = False,
+    ) -> None:  # fmt: skip
+        self._arguments_vary = arguments_vary
         self._devices, self._with_backward, self._decided = tuple(devices), has_history, decided
         self.eager_wins: bool | None = None
         self._seconds: tuple[list[float], list[float]] = ([], [])
@@ -227,17 +230,26 @@ class EagerComparison:
             return
         ratios = [(e + DETOUR) / max(c, 1e-9) for c, e in zip(compiled, eager, strict=True)]
         count = PAIRS if min(compiled) > SHORT_CALL_SECONDS else PAIRS_OF_SHORT_CALLS
-        is_clear = python > CLEAR * min(compiled)
+        is_clear = python > CLEAR * (max if self._arguments_vary else min)(compiled)
         if is_clear or (len(ratios) >= FEW_PAIRS and min(ratios) > 1.0 and python > min(compiled)):
             self._decide(False)
         elif len(ratios) >= count:
-            least = (min(eager) + DETOUR) / max(min(compiled), 1e-9)
-            self._decide(max(median(ratios), least) < WORTHWHILE)
+            middle = median(ratios) if not self._arguments_vary else median(eager) / median(compiled)
+            undisturbed = (_undisturbed(eager) + DETOUR) / max(_undisturbed(compiled), 1e-9)
+            self._decide(max(middle, undisturbed) < WORTHWHILE)
 
     def _decide(self, eager_wins: bool) -> None:
         self.eager_wins = eager_wins
         decided, self._decided = self._decided, _nothing
         decided(eager_wins)
+
+
+def _undisturbed(seconds: list[float]) -> float:
+    """Return what a call takes that waits for nothing: the mean of the shorter half of them.
+
+    It is not the least: where arguments differ from call to call, one may have much less to do than others.
+    """
+    return fmean(sorted(seconds)[: (len(seconds) + 1) // 2])
 
 
 def _nothing(_: bool) -> None:
