@@ -144,10 +144,10 @@ def _language_step(device: str, sizes: Sizes, torch: Any, reads: bool) -> Row:
         return step
 
     name = f"GPT, {sizes.layers} layers of {sizes.width}, {sizes.batch}x{sizes.length}, bf16, AdamW"
-    said, asked = "loss not read", f"eager at most {EAGER} times PyTorch's"
+    text, asked = "loss not read", f"eager at most {EAGER} times PyTorch's"
     if reads:
-        said, asked = "loss.item() returned", f"compiled at most {READ} times the row above"
-    return Row(name=f"{name}, {said}", calls=_ways(step_of, device, torch), targets=asked)
+        text, asked = "loss.item() returned", f"compiled at most {READ} times the row above"
+    return Row(name=f"{name}, {text}", calls=_ways(step_of, device, torch), targets=asked)
 
 
 def _text(device: str, sizes: Sizes, torch: Any) -> Row:

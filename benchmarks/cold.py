@@ -29,9 +29,9 @@ def rows() -> Iterator[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             cold, warm = (_first_steps("tensorbus", model, folder) for _ in range(2))
         row: dict[str, Any] = {"model": model}
-        for name, found, most in (("cold", cold, COLD), ("warm", warm, WARM)):
-            row |= {f"{name} s": found["wall"], f"{name} cpu s": found["cpu"], f"{name} at most": most}
-            row[f"{name} met"] = isinstance(found["wall"], float) and found["wall"] <= most
+        for name, seconds, most in (("cold", cold, COLD), ("warm", warm, WARM)):
+            row |= {f"{name} s": seconds["wall"], f"{name} cpu s": seconds["cpu"], f"{name} at most": most}
+            row[f"{name} met"] = isinstance(seconds["wall"], float) and seconds["wall"] <= most
         if importlib.util.find_spec("torch") is not None:
             with tempfile.TemporaryDirectory() as folder:
                 peer = _first_steps("torch", model, folder)

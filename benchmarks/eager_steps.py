@@ -131,8 +131,8 @@ def measure_case(name: str) -> None:
             steps["torch"] = step_of(torch, case, torch.from_numpy)
         times = measure(steps)
     row: dict[str, Any] = {}
-    for peer, found in times.items():
-        low, mid, high = np.percentile(found, (10, 50, 90))
+    for peer, value in times.items():
+        low, mid, high = np.percentile(value, (10, 50, 90))
         row[f"{peer} ms"] = round(float(mid), 2)
         row[f"{peer} 10 to 90 %"] = f"{low:.2f} to {high:.2f}"
     if torch is not None:

@@ -106,15 +106,15 @@ def generative_adversarial(lib: Any) -> Calls:
         loss_real = criterion(output, real)
         loss_real.backward()
         mean_real = output.mean().item() if read else output.mean()
-        made = generator(noise)
-        output = critic(made.detach()).reshape(-1)
+        result = generator(noise)
+        output = critic(result.detach()).reshape(-1)
         loss_fake = criterion(output, fake)
         loss_fake.backward()
         mean_fake = output.mean().item() if read else output.mean()
         loss_critic = loss_real + loss_fake
         of_critic.step()
         of_generator.zero_grad()
-        output = critic(made).reshape(-1)
+        output = critic(result).reshape(-1)
         loss_generator = criterion(output, real)
         loss_generator.backward()
         mean_made = output.mean().item() if read else output.mean()
@@ -142,8 +142,8 @@ def graph_convolutions(lib: Any) -> Calls:
     def convolve(layer: Any, x: Any, masked: bool) -> Any:
         start, end = source, target
         if masked:
-            kept = source != target
-            start, end = source[kept], target[kept]
+            mask = source != target
+            start, end = source[mask], target[mask]
         degree = lib.zeros(nodes).index_add(0, end, lib.ones(end.shape[0])) + 1
         scale = degree**-0.5
         messages = layer(x) * scale.reshape(-1, 1)
