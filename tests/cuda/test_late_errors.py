@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -65,7 +66,7 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit.pinned = SimpleNamespace(let_go=lambda: None)  # type: ignore[assignment]
     unit._reported, unit._errors = words, SimpleNamespace()  # type: ignore[assignment]
     unit._running = unit._unread = False
-    unit.late = []
+    unit.late, unit.looks, unit.interruptible = [], [], None
     unit.error_block()
     return unit
 
@@ -249,3 +250,73 @@ def test_a_kernel_that_fails_is_named_and_the_gpu_is_lost(body: str, number: int
     assert all("lost to this process, since work failed before" in line for line in later), done.stdout
     assert lines[-1] == "cpu: [2.0, 2.0] 1.0"
     assert "tensorbus" not in done.stderr, done.stderr  # what CuPy cannot free at the end is its own
+
+
+class _Looks:
+    """Somebody who looks behind each wait."""
+
+    count = 0
+
+    def look(self) -> None:
+        self.count += 1
+
+
+def _runtime_of(unit: Any) -> Any:
+    runtime = object.__new__(cuda.CudaRuntime)
+    runtime.units, runtime.reports = [unit], Reports()
+    return runtime
+
+
+def test_errors_of_others_end_a_wait_that_would_not_end(cupy_or_names: None) -> None:
+    """Each is raised once, also where nobody waited when it came; what fails by itself is raised as it is."""
+    ended, begun = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        begun.set()
+        ended.wait(60)
+
+    unit = _unit(_Words(), stuck)
+    runtime = _runtime_of(unit)
+    looked = _Looks()
+    runtime.make_waits_interruptible(looked.look, 0)
+
+    def fail() -> None:
+        begun.wait(60)
+        for word in ("first", "second"):
+            runtime.raise_later(DeviceError(f"the {word} group failed"), 0)
+        runtime.interrupt_waits(0)
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    for word in ("first", "second"):
+        with pytest.raises(DeviceError, match=f"the {word} group failed"):
+            runtime.synchronize(0)
+    failing.join()
+    ended.set()
+    runtime.synchronize(0)
+    told = DeviceError("told already")
+    runtime.raise_later(told, 0)
+    runtime.interrupt_waits(0)
+    runtime.not_later(told, 0)
+    runtime.synchronize(0)
+    assert not unit.interruptible.interrupted
+    assert looked.count == 2  # behind waits that came to their end
+    del looked
+    runtime.synchronize(0)
+
+    def broken() -> None:
+        raise KeyError("of the call itself")
+
+    with pytest.raises(KeyError, match="of the call itself"):
+        unit.until(broken)
+
+
+def test_a_copy_that_nobody_waits_for_keeps_its_few_bytes(cupy_or_names: None) -> None:
+    unit = _unit(_Words(), lambda: None)
+    unit._local, unit._given_up = threading.local(), []
+    unit.pinned = SimpleNamespace(allocate=bytearray)
+    first = unit.room()
+    assert unit.room() is first
+    unit.give_up_room()
+    assert unit._given_up == [first]
+    assert unit.room() is not first

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import cache
 from math import prod
 from typing import Any, Final
+from weakref import WeakMethod
 
 from tensorbus.backend_api import (
     DeviceProperties,
@@ -23,6 +24,7 @@ from tensorbus.backend_api import (
     pack,
 )
 
+from .interruptible_wait import InterruptibleWait
 from .unit import STAGING_BYTES, Unit
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -154,12 +156,19 @@ class CudaRuntime:
         host, few = np.frombuffer(data, np.uint8), data.nbytes <= _MAX_COPIED_BYTES
         if few:  # what is not pinned has been read when the call returns: nobody waits for earlier work
             host = host.copy()
-        with unit.current():
-            block.memory.copy_from_host_async(host.ctypes.data, data.nbytes, unit.stream())
-            if few:
-                block.queued = True
-            else:
-                unit.stream().synchronize()  # others' memory, pinned perhaps, may change or go from now on
+        stream = unit.stream()
+
+        def copy() -> None:
+            with unit.current():
+                block.memory.copy_from_host_async(host.ctypes.data, data.nbytes, stream)
+                if not few:  # others' memory, pinned perhaps, may change or go from now on
+                    stream.synchronize()
+
+        if few:
+            copy()
+            block.queued = True
+        else:
+            unit.until(copy)
         return StridedArray.contiguous(block, shape, dtype)
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
@@ -174,9 +183,14 @@ class CudaRuntime:
         packed = pack(self.compiler, value, index)
         host = bytearray(value.nbytes)
         at = ctypes.addressof(ctypes.c_char.from_buffer(host))
-        with unit.current():
-            packed.buffer.memory.copy_to_host_async(at, value.nbytes, unit.stream())
-            unit.stream().synchronize()
+        stream = unit.stream()
+
+        def copy() -> None:
+            with unit.current():
+                packed.buffer.memory.copy_to_host_async(at, value.nbytes, stream)
+                stream.synchronize()
+
+        unit.until(copy)
         unit.check(self.reports)
         return memoryview(host)
 
@@ -186,7 +200,11 @@ class CudaRuntime:
         packed, room = pack(self.compiler, value, unit.index), unit.room()
         with unit.current():
             packed.buffer.memory.copy_to_host_async(ctypes.addressof(room), value.nbytes, unit.stream())
-        unit.wait()
+        try:
+            unit.wait()
+        except BaseException:
+            unit.give_up_room()
+            raise
         unit.check(self.reports)
         return memoryview(bytearray(ctypes.string_at(room, value.nbytes)))
 
@@ -260,8 +278,7 @@ class CudaRuntime:
     def synchronize_stream(self, stream: Any, index: int) -> None:
         """Wait for the work in ``stream``."""
         unit = self.units[index]
-        with unit.current():
-            (stream or unit.stream()).synchronize()
+        unit.wait_for(stream or unit.stream())
         unit.check(self.reports)
 
     def record_event(self, stream: Any, index: int) -> Any:
@@ -278,8 +295,7 @@ class CudaRuntime:
 
     def synchronize_event(self, event: Any, index: int) -> None:
         """Block until ``event`` has been reached."""
-        with self.units[index].current():
-            event.synchronize()
+        self.units[index].wait_for(event)
 
     def event_done(self, event: Any, index: int) -> bool:
         """Return whether ``event`` has been reached. Raises ``DeviceError`` where work failed."""
@@ -308,6 +324,19 @@ class CudaRuntime:
         """Do not raise ``error`` any more."""
         with suppress(ValueError):
             self.units[index].late.remove(error)
+
+    def make_waits_interruptible(self, look: Callable[[], None], index: int) -> None:
+        """Let ``interrupt_waits`` end the host's waits from now on: a thread of its own makes them."""
+        unit = self.units[index]
+        unit.looks = [*(known for known in unit.looks if known() is not None), WeakMethod(look)]
+        if unit.interruptible is None:
+            unit.interruptible = InterruptibleWait()
+
+    def interrupt_waits(self, index: int) -> None:
+        """End what waits on the host: it raises what is to be raised later."""
+        waits = self.units[index].interruptible
+        if waits is not None:
+            waits.interrupt()
 
     def address(self, value: StridedArray, index: int) -> int | None:
         """Return the address of the first element; its memory waits for the current stream before reuse."""

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakMethod
 
 from tensorbus.backend_api import DeviceError, Reports, StridedArray
 
 from .async_errors import Failures, Watch
 from .dialect import dialect
+from .interruptible_wait import InterruptibleWait
 
 if TYPE_CHECKING:
     from .gemm.cublaslt import Library
@@ -75,6 +77,12 @@ class Unit:
         """The stream of the last kernel that counts its groups, and where it does."""
         self.late: list[Exception] = []
         """What is raised at the next looks: of a collective, say, that did not end."""
+        self.interruptible: InterruptibleWait | None = None
+        """What waits of the host are made by, once others may have to end them."""
+        self.looks: list[WeakMethod[Callable[[], None]]] = []
+        """What is called behind each wait of the host: it may put something into ``late``."""
+        self._given_up: list[Any] = []
+        """Pinned memory that copies may still write to which nobody waits for any more."""
         self._running = self._unread = False
         """Whether a kernel that may report has been queued since all were waited for, and before that."""
 
@@ -96,6 +104,33 @@ class Unit:
             (self.default if stream is None else stream).use()
         return replaced
 
+    def until(self, wait: Callable[[], object]) -> None:
+        """Make a call that waits for the GPU; what is to be raised later ends it, once others say so."""
+        waits = self.interruptible
+        if waits is None:
+            wait()
+            return
+        while not waits.run(wait):
+            waits.interrupted = False
+            if self.late:
+                waits.interrupted = True  # for the others that are to be raised
+                self.raise_late()
+
+    def wait_for(self, marker: Any) -> None:
+        """Wait for a stream or an event."""
+
+        def wait() -> None:
+            with self.current():
+                marker.synchronize()
+
+        self.until(wait)
+
+    def raise_late(self) -> None:
+        """Raise what was to be raised later, if there is anything."""
+        if self.late:
+            late = self.late.pop(0)
+            raise type(late)(str(late))
+
     def wait(self) -> None:
         """Wait for the work in every stream. Raises ``DeviceError`` where some of it failed."""
         import cupy
@@ -103,7 +138,7 @@ class Unit:
         running, self._running = self._running, False
         self._unread = self._unread or running
         try:
-            self._device.synchronize()
+            self.until(self._device.synchronize)
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise self.failed("waiting for it", error) from error
         self.failures.done()
@@ -204,9 +239,11 @@ class Unit:
         Kernels that still run may report later: it is looked again when they have been waited for. What was
         to be raised later comes first.
         """
-        if self.late:
-            late = self.late.pop(0)
-            raise type(late)(str(late))
+        for known in self.looks:
+            look = known()
+            if look is not None:
+                look()
+        self.raise_late()
         if not (self._running or self._unread) or self._errors is None:
             return
         self._unread = False
@@ -225,3 +262,8 @@ class Unit:
         if room is None:
             room = self._local.room = _Staging.from_buffer(self.pinned.allocate(ctypes.sizeof(_Staging)))
         return room
+
+    def give_up_room(self) -> None:
+        """Leave this thread's few bytes to a copy that nobody waits for any more, and which may still come."""
+        self._given_up.append(self._local.room)
+        self._local.room = None

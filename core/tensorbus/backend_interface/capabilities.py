@@ -65,6 +65,22 @@ class SupportsLateErrors(Protocol):
 
 
 @runtime_checkable
+class SupportsInterruptibleWaits(Protocol):
+    """Optional: a device with late errors whose work may never be done, where an error ends the host's waits."""
+
+    def make_waits_interruptible(self, look: Callable[[], None], index: int) -> None:
+        """Wait for the device from now on such that ``interrupt_waits`` can end it.
+
+        Behind each wait ``look`` is called, a method whose object is not kept alive: it may ``raise_later``.
+        """
+        ...
+
+    def interrupt_waits(self, index: int) -> None:
+        """End what waits on the host for the device: it raises what is to be raised later."""
+        ...
+
+
+@runtime_checkable
 class SupportsAddresses(Protocol):
     """Optional: a device whose memory has addresses that libraries take."""
 

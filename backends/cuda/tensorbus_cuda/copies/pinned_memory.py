@@ -73,8 +73,7 @@ class Pinned:
             self._hold(event, (data, value))
 
         def wait() -> None:
-            with unit.current():
-                event.synchronize()
+            unit.wait_for(event)
             unit.check(reports)
 
         return data, wait

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
 
-from ...backend_interface.capabilities import SupportsLateErrors
+from ...backend_interface.capabilities import SupportsInterruptibleWaits, SupportsLateErrors
 from ...backend_interface.communication import Rendezvous
 from ...devices.device import Device
 from ...devices.stream import Event
@@ -61,6 +61,8 @@ class Connection:
         self._aborted = threading.Event()
         self._late: list[Device] = []
         """Devices that raise ``failure`` where a value is read."""
+        self._waited_for: set[Device] = set()
+        """Devices that were given work: the host may wait for them."""
         self._lock = threading.Lock()
 
     def start(self, record: Record, terms: str) -> None:
@@ -152,6 +154,16 @@ class Connection:
                 error = DistributedError(f"the ranks ask for different things: {text}.")
         self.fail(error)
 
+    def interrupt(self, record: Record, error: BaseException) -> None:
+        """Fail by Ctrl-C in a call that a device may have been given: it would keep later work waiting there.
+
+        The program is told by ``error``, and by no value that it reads.
+        """
+        if self.queues:
+            self.fail(DistributedError(f"{record}: {type(error).__name__} came to it on this rank."))
+            with suppress(DistributedError):
+                self.check()
+
     def leave(self, record: Record, device: Device | None) -> None:
         """Note that a call has returned; where it only queued its work, an event marks the end of that."""
         with self._lock:
@@ -161,6 +173,10 @@ class Connection:
                 event.record()
                 record.is_queued = True
                 self.queued.append((record, event))
+                if device not in self._waited_for:
+                    self._waited_for.add(device)
+                    if isinstance(device.runtime, SupportsInterruptibleWaits):
+                        device.runtime.make_waits_interruptible(self.look, device.index)
                 return
         record.ended = time.monotonic()
 
@@ -238,6 +254,9 @@ class Connection:
         # after by the thread that calls this.
         threading.Thread(target=self._abort, args=(error, reason or str(error)), daemon=True).start()
         self._aborted.wait(_PATIENCE)
+        for device in late:  # if the abort does not end the device's work, what waits for that ends here
+            if isinstance(device.runtime, SupportsInterruptibleWaits):
+                device.runtime.interrupt_waits(device.index)
 
     def release(self) -> None:
         """Give back what devices have recorded: a library may wait for the end of that in its own."""
@@ -255,18 +274,21 @@ class Connection:
         finally:
             self._aborted.set()
 
+    def look(self) -> None:
+        """Fail where the communicator tells of a problem."""
+        problem = getattr(self.communicator, "problem", None)
+        text = problem() if problem is not None and self.failure is None else ""
+        if text:
+            self.fail(DistributedError(f"group {self.meeting.name!r}: {self.name} failed: {text}."))
+
     def overdue(self, now: float) -> None:
         """Fail where the device has worked too long on a call, or the communicator tells of a problem."""
         try:
             self.drain()
         except DeviceError as error:  # raised as well where the device's values are read
             self._forget(error)
+        self.look()
         if self.failure is not None:
-            return
-        problem = getattr(self.communicator, "problem", None)
-        text = problem() if problem is not None else ""
-        if text:
-            self.fail(DistributedError(f"group {self.meeting.name!r}: {self.name} failed: {text}."))
             return
         late = [record for record, _ in list(self.queued)[:1]]
         if self.queues:

@@ -259,6 +259,8 @@ class ProcessGroup(KnownByIdentity):
         except BaseException as error:
             if type(error) is DistributedError:
                 connection.differ(record, error)
+            elif not isinstance(error, Exception):
+                connection.interrupt(record, error)
             connection.stop(record, connection.failure or error)
             if isinstance(error, DistributedError):
                 connection.check()

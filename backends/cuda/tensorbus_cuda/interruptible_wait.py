@@ -1,0 +1,79 @@
+"""Waits of the host for a GPU that others can end.
+
+CUDA has no way to end a call that waits. Where work may never be done, as a collective whose other rank does
+not come, a thread of its own makes that call, and whoever waits is woken by what comes first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class _Job:
+    """A call that waits: ``woken`` once it has returned, or has been given up."""
+
+    __slots__ = ("call", "error", "is_done", "woken")
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.call = call
+        self.error: BaseException | None = None
+        self.is_done = False
+        self.woken = threading.Event()
+
+
+class InterruptibleWait:
+    """Makes calls that wait, in threads that are kept. Safe in many threads."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._waiting: set[_Job] = set()
+        self._idle = 0
+        self.interrupted = False
+        """Whether no wait begins, since ``interrupt`` came; whoever has raised all that was due says False."""
+        self._lock = threading.Lock()
+
+    def run(self, call: Callable[[], object]) -> bool:
+        """Make a call; return True once it has returned, False where ``interrupt`` came first.
+
+        A call that was given up, also by Ctrl-C, goes on in its thread. Raises what the call raises.
+        """
+        job = _Job(call)
+        with self._lock:
+            if self.interrupted:
+                return False
+            self._waiting.add(job)
+            if self._idle:
+                self._idle -= 1
+            else:
+                threading.Thread(target=self._work, name="tensorbus-cuda-wait", daemon=True).start()
+        self._jobs.put(job)
+        try:
+            job.woken.wait()
+        finally:
+            with self._lock:
+                self._waiting.discard(job)
+        if job.error is not None:
+            raise job.error
+        return job.is_done
+
+    def interrupt(self) -> None:
+        """End all waits."""
+        with self._lock:
+            self.interrupted = True
+            for job in self._waiting:
+                job.woken.set()
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job.call()
+            except BaseException as error:  # raised where somebody waits
+                job.error = error
+            job.is_done = True
+            with self._lock:
+                self._idle += 1
+            job.woken.set()
+            del job

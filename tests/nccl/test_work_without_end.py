@@ -1,0 +1,224 @@
+"""Ranks whose work on a GPU never ends, whoever ends the library's part: by stand-ins for the GPU and for NCCL.
+
+What the library is given is done once all ranks have brought as much; else it waits on the GPU for ever. The
+waits of the host are those of the cuda device.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus.backend_api import Reports, hookimpl
+from tensorbus.distributed.process_group import connection
+from tensorbus.distributed.process_group.group import get_group
+from tensorbus_threads.communicator import Factory
+
+pytest.importorskip("tensorbus_nccl", reason="tensorbus-nccl is not installed")
+cuda = pytest.importorskip("tensorbus_cuda.device", reason="tensorbus-cuda is not installed")
+RANKS = 2
+
+
+class _Card:
+    """A GPU: it does nothing more once it waits for what does not come."""
+
+    def __init__(self, index: int) -> None:
+        self.queued: list[threading.Event] = []
+        unit = self.unit = object.__new__(cuda.Unit)
+        unit.index, unit.name = index, f"card:{index}"
+        unit._device, unit._context = SimpleNamespace(synchronize=self.synchronize), nullcontext()
+        unit.failures = SimpleNamespace(done=lambda: None)
+        unit.pinned = SimpleNamespace(let_go=lambda: None)
+        unit._running, unit._unread, unit._errors = False, False, None
+        unit.late, unit.looks, unit.interruptible = [], [], None
+
+    def synchronize(self) -> None:
+        for done in list(self.queued):
+            done.wait()
+
+
+class _Library:
+    """One rank's end: a call returns at once. ``abort`` returns as well, and the GPU waits on, unless it ``ends``."""
+
+    queues = True
+    ends = False
+
+    def __init__(self, rendezvous: Any, cards: list[_Card]) -> None:
+        self.meeting, self.inner = rendezvous, Factory().connect(rendezvous)
+        self.queued = cards[rendezvous.rank].queued
+        self.calls = 0
+        self.given: list[threading.Event] = []
+
+    def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
+        done, store, rank = threading.Event(), self.meeting.store, self.meeting.rank
+        self.queued.append(done)
+        self.given.append(done)
+        self.calls += 1
+        keys = [f"{self.meeting.name}/brought/{self.calls}/{other}" for other in range(RANKS)]
+        store.set(keys[rank], str(x.size).encode())
+
+        def work() -> None:
+            sizes = [int(store.get(key, 60.0)) for key in keys]
+            if x.size == min(sizes):  # nothing is missing
+                done.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        return x * RANKS
+
+    def barrier(self) -> None:
+        self.all_reduce(tb.ones((1,), device=f"refdev:{self.meeting.rank}"), "sum")
+
+    def abort(self, reason: str) -> None:
+        self.inner.abort(reason)
+        for done in self.given if self.ends else ():
+            done.set()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class _Plugin:
+    """Connects threads so."""
+
+    priority = 0
+
+    def __init__(self, cards: list[_Card]) -> None:
+        self.cards = cards
+
+    @hookimpl
+    def tensorbus_communicator(self, name: str) -> Any:
+        return self
+
+    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
+        return Factory().verdict(device_type, rendezvous)
+
+    def connect(self, rendezvous: Any) -> Any:
+        return _Library(rendezvous, self.cards)
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
+    cards = [_Card(index) for index in range(RANKS)]
+    if importlib.util.find_spec("cupy") is None:
+        cupy: Any = ModuleType("cupy")
+        cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(CUDARuntimeError=OSError))
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+    runtime: Any = tb.Device("refdev").runtime
+
+    class _Runtime(type(runtime)):  # type: ignore[misc]
+        units = [card.unit for card in cards]
+        for name in ("raise_later", "not_later", "make_waits_interruptible", "interrupt_waits"):
+            locals()[name] = getattr(cuda.CudaRuntime, name)
+
+        def synchronize(self, index: int) -> None:
+            self.units[index].wait()
+            self.units[index].check(Reports())
+
+        def host_view(self, value: Any, index: int) -> Any:
+            self.synchronize(index)
+            return super().host_view(value, index)
+
+        def create_stream(self, index: int) -> Any:
+            return object()
+
+        def use_stream(self, stream: Any, index: int) -> Any:
+            return None
+
+        def synchronize_stream(self, stream: Any, index: int) -> None:
+            self.synchronize(index)
+
+        def record_event(self, stream: Any, index: int) -> Any:
+            return list(cards[index].queued)
+
+        def wait_event(self, event: Any, stream: Any, index: int) -> None:
+            pass
+
+        def synchronize_event(self, event: Any, index: int) -> None:
+            self.synchronize(index)
+
+        def event_done(self, event: Any, index: int) -> bool:
+            return all(done.is_set() for done in event)
+
+        def elapsed_time(self, start: Any, end: Any, index: int) -> float:
+            raise NotImplementedError
+
+    monkeypatch.setattr(runtime, "__class__", _Runtime)
+    dist.register_communicator("without end", _Plugin(cards))
+    yield cards
+    dist.unregister_communicator("without end")
+    for card in cards:
+        for done in card.queued:
+            done.set()
+
+
+def test_a_mismatch_ends_a_read_of_what_never_comes(cards: list[_Card]) -> None:
+    """The rank that brought more waits where it reads the sum, on the host, until it is told of the mismatch."""
+
+    def rank() -> list[str]:
+        here, errors = dist.get_rank(), []
+        x = tb.ones((2, 500)[here], device=f"refdev:{here}")
+        try:
+            total = dist.functional.all_reduce(x)
+            assert total.tolist() == [RANKS] * 2
+            dist.barrier()
+        except dist.DistributedError as error:
+            errors.append(str(error))
+        try:
+            get_group().run("all_reduce", [x], lambda c: c.all_reduce(x, "sum"))
+        except dist.DistributedError as error:
+            errors.append(str(error))
+        return errors
+
+    for first, later in dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0):
+        for text in (first, later):
+            assert "the ranks ask for different things" in text
+            assert "float32[2]" in text
+            assert "float32[500]" in text
+    assert not all(done.is_set() for done in cards[1].queued)
+
+
+def test_an_interrupt_ends_its_group_and_another_goes_on(
+    cards: list[_Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was given to the GPU would keep the other group's work waiting behind it."""
+    monkeypatch.setattr(_Library, "ends", True)
+    waits = connection.reach
+
+    def interrupted(*arguments: Any) -> bool:
+        if dist.get_rank() == 0 and not entered:
+            entered.append(True)
+            raise KeyboardInterrupt
+        return waits(*arguments)
+
+    entered: list[bool] = []
+
+    def rank() -> list[Any]:
+        here = dist.get_rank()
+        x = tb.ones((2,), device=f"refdev:{here}")
+        first, other = dist.new_group([0, 1]), dist.new_group([0, 1])
+        assert first is not None
+        for group in (first, other):
+            group.run("all_reduce", [x], lambda c: c.all_reduce(x, "sum")).tolist()
+        told = ""
+        if here == 0:
+            monkeypatch.setattr(connection, "reach", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                first.run("barrier", [x], lambda c: c.barrier())
+            with pytest.raises(dist.DistributedError) as caught:
+                first.run("barrier", [x], lambda c: c.barrier())
+            told = str(caught.value)
+        return [told, dist.functional.all_reduce(x, group=other).tolist()]
+
+    (told, total), (none, same) = dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0)
+    assert "barrier, call 2 of group" in told.replace("barrier on refdev:0", "barrier")
+    assert "KeyboardInterrupt came to it on this rank" in told
+    assert not none
+    assert total == same == [2.0, 2.0]
