@@ -38,7 +38,10 @@ Shape = tuple[Sequence[int], Sequence[int]]
 def run(
     program: Program, dialect: Dialect, inputs: Sequence[Any], shape: Callable[[Launch], Shape]
 ) -> list[Any]:
-    """Return the results of a program without calls; bfloat16 and float8 come and go as their bits."""
+    """Return the results of a program without calls; bfloat16 and float8 come and go as their bits.
+
+    What may be written over an input is: the inputs here are copies.
+    """
     kernels = list(program.kernels())
     library = _compiled(kernels, dialect)
     entries = {id(kernel): getattr(library, f"tb_{k}") for k, kernel in enumerate(kernels)}
@@ -47,6 +50,7 @@ def run(
     held |= {k: _Held(x) for k, x in enumerate(inputs)}
     for slot, (count, dtype) in program.sizes.items():
         held[slot] = _Held(np.full(count * dtype.itemsize, 0xA5, np.uint8))
+    held |= {program.outputs[out].slot: held[place] for out, place in program.replaceable.items()}
     for step in chain.from_iterable(map(steps_of, program.steps)):
         launch = step.launch
         values = [v.plus if isinstance(v, RuntimeArg) else v for v in launch.values]

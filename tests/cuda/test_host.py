@@ -81,6 +81,29 @@ def test_rows(shape: tuple[int, int], language: Dialect) -> None:
     np.testing.assert_array_equal(total, np.nansum(x, 1))
 
 
+@pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("shape", [(2048, 96), (64, 8), (32, 2000)], ids=str)
+@pytest.mark.parametrize("maps", [False, True], ids=["", "beside a map"])
+def test_updates_behind_sums_of_columns_are_written_over_what_they_read(
+    shape: tuple[int, int], language: Dialect, maps: bool
+) -> None:
+    """So does the step of a bias: other rows have read the old ones before, and what is updated stays put."""
+    from tensorbus_cuda.graphs.launch import sizes
+
+    def update(p: Any, m: Any, g: Any) -> tuple[Any, ...]:
+        map_of_all = g * p
+        average = m * 0.5 + (map_of_all if maps else g).sum(axis=0)
+        return (p - average, average, *([map_of_all] if maps else []))
+
+    p, m = (RNG.integers(-9, 9, shape[1:]).astype("f4") for _ in range(2))
+    g = RNG.integers(-9, 9, shape).astype("f4")
+    specs = [spec(*x.shape) for x in (p, m, g)]
+    _, program = program_of(record(update, *specs), language.target, replaces={0: 0, 1: 1})
+    assert program.replaceable == {0: 0, 1: 1}
+    for made, right in zip(run(program, language, [p, m, g], sizes), update(p, m, g), strict=True):
+        np.testing.assert_array_equal(made, right)
+
+
 @pytest.mark.parametrize("shape", [(70, 1000), *LONG], ids=str)
 def test_running_results_of_rows(shape: tuple[int, int]) -> None:
     x, many = RNG.normal(size=shape), RNG.integers(-9, 9, shape).astype("i4")

@@ -321,9 +321,11 @@ class _WorkgroupColumns(MultiReduction):
                 self.end(b, inliner, (*outer, column), lengths, state)
 
         outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
+        # The end of a column comes behind all that is read for it, and reads the column's own elements.
+        same = aligned_slots(fused) | aligned_slots(fused, full=False)
         if cut.count == 1:
             launch = groups.launch(take, finish)
-            self.steps.add(launch, {**slots, **self.outs()}, aligned_slots(fused))
+            self.steps.add(launch, {**slots, **self.outs()}, same)
             return
         parts = self.temporaries(cut.count)
         joins = beside * -(-domain[-1] // cut.columns) <= target.workgroup_counters
@@ -345,7 +347,6 @@ class _WorkgroupColumns(MultiReduction):
 
         if joins:
             launch = groups.launch(take, keep, (part, finish))
-            same = aligned_slots(fused) if self.full else frozenset()
             self.steps.add(launch, {**slots, **parts, **self.outs()}, same)
             return
         launch = groups.launch(take, keep)
