@@ -83,7 +83,8 @@ class Communicator(Protocol[T]):
     One that works on devices with streams may have ``queues = True``: its methods, ``barrier`` too, give
     their work to the stream that is current on the tensors' device, and return without waiting for it. Core
     then waits where somebody has to, and calls ``abort`` at the end of a call's time. Such a one may have a
-    method ``problem()``, asked from time to time, which returns what its library tells has failed, or "".
+    method ``problem()``, asked from time to time and whenever the host has waited for the device, which
+    returns what has failed, as its library tells or as it sees itself, or "".
 
     Any may have ``prepare(device)``, called by all ranks before the first call with the device of its
     tensors: what connecting takes there is not counted as waiting.

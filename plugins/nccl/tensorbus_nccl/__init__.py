@@ -1,4 +1,4 @@
 """Connects ranks that are processes with an NVIDIA GPU each, by NCCL.
 
-In order: ``session``, ``communicator``, ``extension``.
+In order: ``session``, ``arrivals``, ``communicator``, ``extension``.
 """

@@ -13,6 +13,7 @@ import tensorbus as tb
 from tensorbus.backend_api import DType, Rendezvous, combined, device_address, device_contiguous, device_empty
 from tensorbus.errors import DistributedError
 
+from .arrivals import HEAD, Arrivals, head_of
 from .session import Session
 
 _NUMBERS: Final = {
@@ -22,7 +23,8 @@ _NUMBERS: Final = {
 }  # fmt: skip
 """What NCCL calls dtypes."""
 _REDUCTIONS: Final = {"sum": "SUM", "product": "PROD", "min": "MIN", "max": "MAX"}
-_HEAD: Final = 64
+_HEADS: Final = 256
+"""How many heads of messages are kept."""
 Shape = tuple[int, ...]
 Queue = Callable[[], None]
 
@@ -63,6 +65,9 @@ class Communicator:
         self._meeting, self._rank, self._size = rendezvous, rendezvous.rank, rendezvous.size
         self._session: Session | None = None
         self._ended = ""
+        self._arrivals = Arrivals()
+        self._heads: dict[str, tuple[tb.Tensor, int]] = {}
+        """By what they say: what goes in front of messages, and where it lies."""
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Let NCCL combine; or each rank a part, of what NCCL does not have."""
@@ -266,29 +271,32 @@ class Communicator:
     def send(self, x: tb.Tensor, to: int) -> None:
         """Send what it is, then its bytes."""
         session, (own, source) = self._on(x), _packed(x)
-        text = f"{_spec(x)} {x.nbytes}".encode().ljust(_HEAD)
-        head, begin = _packed(tb.tensor(list(text), dtype="uint8", device=x.device))
-        number = session.number("UINT8")
-        session.run("send", lambda comm, stream: comm.send(begin, head.nbytes, number, to, stream))
+        spec = _spec(x)
+        head = self._heads.get(spec)
+        if head is None:
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
+            head = self._heads[spec] = _packed(tb.tensor(list(head_of(spec)), dtype="uint8", device=x.device))
+        begin, number = head[1], session.number("UINT8")
+        session.run("send", lambda comm, stream: comm.send(begin, HEAD, number, to, stream))
         if own.size:
             session.run("send", lambda comm, stream: comm.send(source, own.nbytes, number, to, stream))
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
-        """Wait for what it is, then for its bytes; what is of another shape is taken as well, and refused."""
+        """Take what it is, then its bytes. The host waits for neither.
+
+        A message of another shape or dtype ends the group, before the host reads a value behind it.
+        """
         session = self._on(like)
         number = session.number("UINT8")
 
         def take(size: int, target: int) -> None:
             session.run("recv", lambda comm, stream: comm.recv(target, size, number, source, stream))
 
-        head, begin = _new(tb.empty((0,), dtype="uint8", device=like.device), (_HEAD,))
-        take(_HEAD, begin)
-        spec, _, length = bytes(head.tolist()).decode().strip().rpartition(" ")
-        if spec != _spec(like):
-            if int(length):
-                other, target = _new(head, (int(length),))
-                take(other.nbytes, target)
-            raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {spec}.")
+        head = device_empty((HEAD,), tb.uint8, like.device)
+        begin = device_address(head) or 0
+        take(HEAD, begin)
+        self._arrivals.expect(*session.to_host(begin, HEAD), _spec(like), head)
         result, target = _new(like, like.shape)
         if result.size:
             take(result.nbytes, target)
@@ -305,8 +313,10 @@ class Communicator:
         self.all_reduce(device_empty((1,), tb.int32, tb.Device("cuda", index)), "sum")
 
     def problem(self) -> str:
-        """Return what NCCL tells has failed meanwhile, "" for nothing."""
-        return "" if self._session is None else self._session.problem()
+        """Return what NCCL tells has failed meanwhile, or which message was another one; "" for nothing."""
+        if self._session is None or self._ended:
+            return ""
+        return self._arrivals.problem() or self._session.problem()
 
     def abort(self, reason: str) -> None:
         """End what waits, on the GPU too."""

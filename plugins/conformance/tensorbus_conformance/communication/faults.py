@@ -144,8 +144,7 @@ def late(setting: Setting, report: Report) -> None:
     x = _ones(setting, 2)
     if dist.get_rank() != last:
         _attempt(report, "timeout: all_reduce", lambda: _all_reduce(group, x))
-        receive = lambda: messages.run("recv", [x], lambda c: c.receive(x, last), needs=[last])  # noqa: E731
-        _attempt(report, "timeout: receive", receive)
+        _attempt(report, "timeout: receive", lambda: _receive(messages, x, last))
         _attempt(report, "timeout: the first collective of a group", lambda: _world_of_late(setting))
     everybody(setting, "gave up")
     everybody(setting, "new group")
@@ -154,6 +153,11 @@ def late(setting: Setting, report: Report) -> None:
         report.findings.append(
             Finding(check="faults", call="a group after a timeout", problem=f"it is {total}")
         )
+
+
+def _receive(group: Any, like: tb.Tensor, source: int) -> Any:
+    received = group.run("recv", [like], lambda c: c.receive(like, source), needs=[source])
+    return received.tolist()
 
 
 def _world_of_late(setting: Setting) -> None:

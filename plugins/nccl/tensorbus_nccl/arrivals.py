@@ -1,0 +1,49 @@
+"""What senders say of their messages: it is looked at once it is there, so that the host waits for none."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+HEAD: Final = 64
+"""The bytes in front of a message, which say what it is."""
+
+
+def head_of(spec: str) -> bytes:
+    """Return the bytes that say what a message is."""
+    return spec.encode().ljust(HEAD)
+
+
+class _Arrival(NamedTuple):
+    """A head on its way to the host: it is at ``memory`` once ``event`` is done. ``held`` is kept until then."""
+
+    event: Any
+    memory: Any
+    wanted: str
+    held: Any
+
+
+class Arrivals:
+    """The heads of messages that were asked for. Safe in many threads."""
+
+    def __init__(self) -> None:
+        self._due: deque[_Arrival] = deque()
+        self._lock = threading.Lock()
+        self._problem = ""
+
+    def expect(self, event: Any, memory: Any, wanted: str, held: Any) -> None:
+        """Look, once ``event`` is done, whether what was sent is what was ``wanted``."""
+        with self._lock:
+            self._due.append(_Arrival(event, memory, wanted, held))
+
+    def problem(self) -> str:
+        """Return what is wrong with the first message that was another one than was asked for; "" for nothing."""
+        with self._lock:
+            while not self._problem and self._due and self._due[0].event.done:
+                arrival = self._due.popleft()
+                sent = ctypes.string_at(arrival.memory.ptr, HEAD).decode(errors="replace").strip()
+                if sent != arrival.wanted:
+                    self._problem = f"recv: {arrival.wanted} was asked for, but what was sent is {sent}"
+        return self._problem
