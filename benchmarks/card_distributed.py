@@ -29,6 +29,9 @@ Step = Callable[[], object]
 TARGETS: Final = {"replicate": 1.15, "fully_shard": 1.15, "tensor parallel": 0.75}
 """Multiples of the time of one card that are aimed at."""
 WARM: Final = 5
+"""Steps of a round before what counts, as many rounds as it takes until two take about as long."""
+ROUNDS: Final = 8
+ALIKE: Final = 1.05
 
 
 class Way(NamedTuple):
@@ -220,9 +223,18 @@ def join_torch_ranks(chosen: argparse.Namespace) -> None:
 
 
 def median(step: Step, count: int) -> float:
-    """Return the median milliseconds of a step, of the slowest rank."""
-    for _ in range(WARM):
-        step()
+    """Return the median milliseconds of a step, of the slowest rank, once they are steady."""
+    before = 0.0
+    for _ in range(ROUNDS):
+        now = timed(step, WARM)
+        if now <= before * ALIKE and before <= now * ALIKE:
+            break
+        before = now
+    return timed(step, count)
+
+
+def timed(step: Step, count: int) -> float:
+    """Return the median milliseconds of so many steps, of the slowest rank: the same number on each."""
     dist.barrier()
     times = []
     for _ in range(count):
