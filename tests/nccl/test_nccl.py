@@ -57,7 +57,9 @@ class _Nccl:
             grouped.append((name, *values))
         elif name == "send":
             source, count, kind, to, _ = values
-            self.messages.setdefault((self.rank, to), queue.SimpleQueue()).put(_at(source, count, kind).copy())
+            self.messages.setdefault((self.rank, to), queue.SimpleQueue()).put(
+                _at(source, count, kind).copy()
+            )
         elif name == "recv":
             target, count, kind, source, _ = values
             sent = self.messages.setdefault((source, self.rank), queue.SimpleQueue()).get(timeout=20)

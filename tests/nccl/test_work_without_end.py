@@ -1,6 +1,6 @@
-"""Ranks whose work on a GPU never ends, whoever ends the library's part: by stand-ins for the GPU and for NCCL.
+"""Ranks whose work on a GPU does not end with the library's part, by stand-ins for the GPU and for NCCL.
 
-What the library is given is done once all ranks have brought as much; else it waits on the GPU for ever. The
+What the library is given is done once all ranks have given as much; else it waits on the GPU for ever. The
 waits of the host are those of the cuda device.
 """
 
@@ -46,7 +46,7 @@ class _Card:
 
 
 class _Library:
-    """One rank's end: a call returns at once. ``abort`` returns as well, and the GPU waits on, unless it ``ends``."""
+    """One rank's end: calls return at once. ``abort`` does, too: the GPU waits on, unless it ``ends``."""
 
     queues = True
     ends = False
@@ -62,7 +62,7 @@ class _Library:
         self.queued.append(done)
         self.given.append(done)
         self.calls += 1
-        keys = [f"{self.meeting.name}/brought/{self.calls}/{other}" for other in range(RANKS)]
+        keys = [f"{self.meeting.name}/given/{self.calls}/{other}" for other in range(RANKS)]
         store.set(keys[rank], str(x.size).encode())
 
         def work() -> None:
@@ -160,7 +160,7 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
 
 
 def test_a_mismatch_ends_a_read_of_what_never_comes(cards: list[_Card]) -> None:
-    """The rank that brought more waits where it reads the sum, on the host, until it is told of the mismatch."""
+    """The rank with the larger operand waits on the host, where it reads the sum, until it is told why."""
 
     def rank() -> list[str]:
         here, errors = dist.get_rank(), []

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 
-class _Job:
+class _Waiting:
     """A call that waits: ``woken`` once it has returned, or has been given up."""
 
     __slots__ = ("call", "error", "is_done", "woken")
@@ -27,11 +27,11 @@ class InterruptibleWait:
     """Makes calls that wait, in threads that are kept. Safe in many threads."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._waiting: set[_Job] = set()
+        self._calls: SimpleQueue[_Waiting] = SimpleQueue()
+        self._waiting: set[_Waiting] = set()
         self._idle = 0
         self.interrupted = False
-        """Whether no wait begins, since ``interrupt`` came; whoever has raised all that was due says False."""
+        """Whether no wait begins since ``interrupt``, until whoever has raised all that was due says False."""
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], object]) -> bool:
@@ -39,41 +39,41 @@ class InterruptibleWait:
 
         A call that was given up, also by Ctrl-C, goes on in its thread. Raises what the call raises.
         """
-        job = _Job(call)
+        waiting = _Waiting(call)
         with self._lock:
             if self.interrupted:
                 return False
-            self._waiting.add(job)
+            self._waiting.add(waiting)
             if self._idle:
                 self._idle -= 1
             else:
                 threading.Thread(target=self._work, name="tensorbus-cuda-wait", daemon=True).start()
-        self._jobs.put(job)
+        self._calls.put(waiting)
         try:
-            job.woken.wait()
+            waiting.woken.wait()
         finally:
             with self._lock:
-                self._waiting.discard(job)
-        if job.error is not None:
-            raise job.error
-        return job.is_done
+                self._waiting.discard(waiting)
+        if waiting.error is not None:
+            raise waiting.error
+        return waiting.is_done
 
     def interrupt(self) -> None:
         """End all waits."""
         with self._lock:
             self.interrupted = True
-            for job in self._waiting:
-                job.woken.set()
+            for waiting in self._waiting:
+                waiting.woken.set()
 
     def _work(self) -> None:
         while True:
-            job = self._jobs.get()
+            waiting = self._calls.get()
             try:
-                job.call()
+                waiting.call()
             except BaseException as error:  # raised where somebody waits
-                job.error = error
-            job.is_done = True
+                waiting.error = error
+            waiting.is_done = True
             with self._lock:
                 self._idle += 1
-            job.woken.set()
-            del job
+            waiting.woken.set()
+            del waiting

@@ -264,6 +264,6 @@ class Unit:
         return room
 
     def give_up_room(self) -> None:
-        """Leave this thread's few bytes to a copy that nobody waits for any more, and which may still come."""
+        """Leave this thread's few bytes to a copy that nobody waits for, and which may still come."""
         self._given_up.append(self._local.room)
         self._local.room = None

@@ -66,7 +66,7 @@ class SupportsLateErrors(Protocol):
 
 @runtime_checkable
 class SupportsInterruptibleWaits(Protocol):
-    """Optional: a device with late errors whose work may never be done, where an error ends the host's waits."""
+    """Optional: a device of ``SupportsLateErrors`` where an error ends waits for what is never done."""
 
     def make_waits_interruptible(self, look: Callable[[], None], index: int) -> None:
         """Wait for the device from now on such that ``interrupt_waits`` can end it.

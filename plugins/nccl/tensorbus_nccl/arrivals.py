@@ -17,7 +17,7 @@ def head_of(spec: str) -> bytes:
 
 
 class _Arrival(NamedTuple):
-    """A head on its way to the host: it is at ``memory`` once ``event`` is done. ``held`` is kept until then."""
+    """A head on its way: it is at ``memory``, of the host, once ``event`` is done. ``held`` is kept so long."""
 
     event: Any
     memory: Any
@@ -39,7 +39,7 @@ class Arrivals:
             self._due.append(_Arrival(event, memory, wanted, held))
 
     def problem(self) -> str:
-        """Return what is wrong with the first message that was another one than was asked for; "" for nothing."""
+        """Return what was sent where something else was asked for, of the first such; "" for nothing."""
         with self._lock:
             while not self._problem and self._due and self._due[0].event.done:
                 arrival = self._due.popleft()
