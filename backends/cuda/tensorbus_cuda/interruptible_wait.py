@@ -31,7 +31,7 @@ class InterruptibleWait:
         self._waiting: set[_Waiting] = set()
         self._idle = 0
         self.interrupted = False
-        """Whether no wait begins since ``interrupt``, until whoever has raised all that was due says False."""
+        """Whether no wait begins since ``interrupt``, until whoever has raised what was due says False."""
         self._lock = threading.Lock()
 
     def run(self, call: Callable[[], object]) -> bool:

@@ -17,7 +17,7 @@ def head_of(spec: str) -> bytes:
 
 
 class _Arrival(NamedTuple):
-    """A head on its way: it is at ``memory``, of the host, once ``event`` is done. ``held`` is kept so long."""
+    """A head on its way: it is at ``memory``, of the host, once ``event`` is done; ``held`` lives so long."""
 
     event: Any
     memory: Any
