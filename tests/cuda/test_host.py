@@ -100,8 +100,8 @@ def test_updates_behind_sums_of_columns_are_written_over_what_they_read(
     specs = [spec(*x.shape) for x in (p, m, g)]
     _, program = program_of(record(update, *specs), language.target, replaces={0: 0, 1: 1})
     assert program.replaceable == {0: 0, 1: 1}
-    for made, right in zip(run(program, language, [p, m, g], sizes), update(p, m, g), strict=True):
-        np.testing.assert_array_equal(made, right)
+    for result, expected in zip(run(program, language, [p, m, g], sizes), update(p, m, g), strict=True):
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("shape", [(70, 1000), *LONG], ids=str)

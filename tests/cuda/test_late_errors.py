@@ -294,10 +294,10 @@ def test_errors_of_others_end_a_wait_that_would_not_end(cupy_or_names: None) -> 
     failing.join()
     ended.set()
     runtime.synchronize(0)
-    told = DeviceError("told already")
-    runtime.raise_later(told, 0)
+    error = DeviceError("known already")
+    runtime.raise_later(error, 0)
     runtime.interrupt_waits(0)
-    runtime.not_later(told, 0)
+    runtime.not_later(error, 0)
     runtime.synchronize(0)
     assert not unit.interruptible.interrupted
     assert looked.count == 2  # behind waits that came to their end

@@ -55,12 +55,12 @@ class _Library:
         self.meeting, self.inner = rendezvous, Factory().connect(rendezvous)
         self.queued = cards[rendezvous.rank].queued
         self.calls = 0
-        self.given: list[threading.Event] = []
+        self.events: list[threading.Event] = []
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         done, store, rank = threading.Event(), self.meeting.store, self.meeting.rank
         self.queued.append(done)
-        self.given.append(done)
+        self.events.append(done)
         self.calls += 1
         keys = [f"{self.meeting.name}/given/{self.calls}/{other}" for other in range(RANKS)]
         store.set(keys[rank], str(x.size).encode())
@@ -78,7 +78,7 @@ class _Library:
 
     def abort(self, reason: str) -> None:
         self.inner.abort(reason)
-        for done in self.given if self.ends else ():
+        for done in self.events if self.ends else ():
             done.set()
 
     def close(self) -> None:
@@ -207,18 +207,18 @@ def test_an_interrupt_ends_its_group_and_another_goes_on(
         assert first is not None
         for group in (first, other):
             group.run("all_reduce", [x], lambda c: c.all_reduce(x, "sum")).tolist()
-        told = ""
+        message = ""
         if here == 0:
             monkeypatch.setattr(connection, "reach", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 first.run("barrier", [x], lambda c: c.barrier())
             with pytest.raises(dist.DistributedError) as caught:
                 first.run("barrier", [x], lambda c: c.barrier())
-            told = str(caught.value)
-        return [told, dist.functional.all_reduce(x, group=other).tolist()]
+            message = str(caught.value)
+        return [message, dist.functional.all_reduce(x, group=other).tolist()]
 
-    (told, total), (none, same) = dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0)
-    assert "barrier, call 2 of group" in told.replace("barrier on refdev:0", "barrier")
-    assert "KeyboardInterrupt came to it on this rank" in told
+    (message, total), (none, same) = dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0)
+    assert "barrier, call 2 of group" in message.replace("barrier on refdev:0", "barrier")
+    assert "KeyboardInterrupt came to it on this rank" in message
     assert not none
     assert total == same == [2.0, 2.0]
