@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -54,3 +55,14 @@ def test_a_program(tmp_path: Path, fails: bool) -> None:
         assert "ValueError: mine\nrank 1 ended by this error" in done.stderr
     else:
         assert done.stdout.count("[6.0, 6.0, 6.0, 6.0, 6.0] mpi") == 3
+
+
+def test_an_mpiexec_of_another_mpi_is_told() -> None:
+    alone = {key: value for key, value in os.environ.items() if "PMI" not in key}
+    done = subprocess.run(
+        [sys.executable, "-c", "from tensorbus import distributed as dist; dist.init(timeout=60)"],
+        env={**alone, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "OMPI_COMM_WORLD_SIZE=4, and mpi4py sees 1 processes: mpiexec is of another MPI" in done.stderr

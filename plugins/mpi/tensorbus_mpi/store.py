@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import tensorbus as tb
 from tensorbus.backend_api import Store
-from tensorbus.errors import DistributedTimeoutError
+from tensorbus.errors import DistributedError, DistributedTimeoutError
 
 from .program import is_started_by_mpi, mpi
 from .requests import wait
@@ -35,6 +35,7 @@ class Factory:
         """
         module = mpi()
         world = module.COMM_WORLD
+        _check_size(world.Get_size(), os.environ)
         where, served, host = bytearray(_LENGTH), None, _host(module)
         if world.Get_rank() == 0:
             os.environ.setdefault(_SECRET, secrets.token_hex(16))
@@ -51,6 +52,17 @@ class Factory:
             return served
         address, os.environ[_SECRET] = where.rstrip(b"\0").decode().split(" ")
         return tb.distributed.open_store(address, timeout=timeout)
+
+
+def _check_size(size: int, environment: Mapping[str, str]) -> None:
+    """Refuse an MPI that sees other processes than what has started them says there are."""
+    for name in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE"):
+        if environment.get(name, str(size)) != str(size):
+            raise DistributedError(
+                f"store mpi://: {name}={environment[name]}, and mpi4py sees {size} processes: mpiexec is"
+                f" of another MPI than mpi4py. Use that of the same one, such as `pip install tensorbus[mpi]`"
+                f" brings, or meet at tcp://host:port."
+            )
 
 
 def _host(module: Any) -> str:

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from tensorbus import distributed as dist
 from tensorbus.cli.app import app
 from tensorbus.distributed.launch import launcher
 from tensorbus.distributed.launch.launch_environment import launched
-from tensorbus.errors import ArgumentError
+from tensorbus.errors import ArgumentError, DistributedError
 from typer.testing import CliRunner
 
 MEETS = """
@@ -214,6 +215,11 @@ def test_numbers_that_make_no_sense_are_refused(options: dict[str, int]) -> None
 LAUNCHERS = {
     "torchrun": ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "7"},
                  (1, 4, 0, "tcp://a:7")),
+    "torchrun with a store of its own": ({
+        "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "65535",
+        "TORCHELASTIC_USE_AGENT_STORE": "True"}, (1, 4, 0, "tcp://a:1")),
+    "no address": ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": "x"}, (0, 2, 0, "")),
+    "a batch script of Slurm": ({"SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}, None),
     "MPICH": ({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1"}, (2, 4, 1, "")),
     "Open MPI": ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "TENSORBUS_STORE": "file:///s"},
                  (3, 4, 3, "file:///s")),
@@ -228,6 +234,33 @@ def test_what_launchers_say_is_read(name: str) -> None:
     assert launched(environment) == expected
 
 
-def test_a_rank_that_is_no_number_is_named() -> None:
-    with pytest.raises(ArgumentError, match="RANK must be a number in the environment, got 'one'"):
-        launched({"RANK": "one", "WORLD_SIZE": "2"})
+WRONG = {
+    "RANK must be a number in the environment, got 'one'": {"RANK": "one", "WORLD_SIZE": "2"},
+    "RANK must be a number in the environment, got ''": {"RANK": "", "WORLD_SIZE": "2"},
+    "RANK must be a number in the environment, got '-1'": {"RANK": "-1", "WORLD_SIZE": "2"},
+    "LOCAL_RANK must be a number": {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "x"},
+    "PMI_SIZE must be a number": {"PMI_RANK": "0", "PMI_SIZE": "two"},
+    "SLURM_LOCALID must be a number": {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_LOCALID": "x"},
+    "RANK='1' is in the environment and WORLD_SIZE is not": {"RANK": "1"},
+    "WORLD_SIZE='2' is in the environment and RANK is not": {"WORLD_SIZE": "2", "PMI_RANK": "0"},
+    "MASTER_PORT must be a port, 1 to 65535, in the environment, got 'x'":
+        {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "x"},
+    "MASTER_PORT must be a port, 1 to 65535, in the environment, got '99999'":
+        {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "99999"},
+    "rank 2 of 2 ranks; it must be 0 to 2 - 1": {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "nowhere"},
+    "rank 0 of 0 ranks": {"RANK": "0", "WORLD_SIZE": "0"},
+    "rank 0 of 2 does not know where the ranks meet": {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_variables_that_make_no_sense_are_named_at_once(
+    message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TENSORBUS_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in WRONG[message].items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises((ArgumentError, DistributedError), match=message):
+        dist.init()
+    assert not dist.is_initialized()

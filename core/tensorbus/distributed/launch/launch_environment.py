@@ -23,6 +23,9 @@ _LAUNCHERS: Final = (
 )
 
 
+_LAST_PORT: Final = 65535
+
+
 class Launched(NamedTuple):
     """What a launcher says of this process."""
 
@@ -35,11 +38,17 @@ class Launched(NamedTuple):
 def launched(environment: Mapping[str, str]) -> Launched | None:
     """Return what the launcher put into the environment; None where the program was started alone.
 
-    Raises ``ArgumentError`` where a variable is no number.
+    Raises ``ArgumentError`` where a variable is no number, or one of ``RANK`` and ``WORLD_SIZE`` is missing.
 
     >>> launched({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"})
     Launched(rank=1, size=2, local_rank=1, store='tcp://node1:29500')
     """
+    if ("RANK" in environment) != ("WORLD_SIZE" in environment):
+        there, missing = ("RANK", "WORLD_SIZE") if "RANK" in environment else ("WORLD_SIZE", "RANK")
+        raise ArgumentError(
+            f"distributed: {there}={environment[there]!r} is in the environment and {missing} is not: what"
+            f" starts the ranks sets both. Set {missing} too, or unset {there} for a program of one rank."
+        )
     for names in _LAUNCHERS:
         if names[0] in environment and names[1] in environment:
             numbers = []
@@ -56,9 +65,17 @@ def launched(environment: Mapping[str, str]) -> Launched | None:
 
 def _store_url(environment: Mapping[str, str]) -> str:
     url = environment.get("TENSORBUS_STORE", "")
-    if not url and "MASTER_ADDR" in environment:
-        url = f"tcp://{environment['MASTER_ADDR']}:{environment.get('MASTER_PORT', '29500')}"
-    return url
+    if url or not environment.get("MASTER_ADDR"):
+        return url
+    text = environment.get("MASTER_PORT", "29500")
+    if not text.isdecimal() or not 0 < int(text) <= _LAST_PORT:
+        raise ArgumentError(
+            f"distributed: MASTER_PORT must be a port, 1 to {_LAST_PORT}, in the environment, got {text!r}."
+        )
+    port = int(text)
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun serves a store there itself
+        port = port % _LAST_PORT + 1
+    return f"tcp://{environment['MASTER_ADDR']}:{port}"
 
 
 _open: Final[dict[tuple[int, str], Store]] = {}
@@ -124,6 +141,8 @@ def init(
         launched_as.rank if rank is None else rank,
         launched_as.size if world_size is None else world_size,
     )
+    if size < 1 or not 0 <= number < size:
+        raise ArgumentError(f"distributed: rank {number} of {size} ranks; it must be 0 to {size} - 1.")
     where = launched_as.store if store is None else store
     if not where and size > 1:
         where = default_store_url(os.environ)
