@@ -26,7 +26,7 @@ WORDS: Final = {
     r"\bwalks? (of|over|along|through) (rows?|columns?|elements|an? )|\bwalked by\b": "loop",
     r"\bendings\b": "last-block epilogue",
     r"\bdrifting\b": "varying",
-    r"(?<!-)\bitems? (of|in|to) an? (work-?)?group\b|\blight work-items?\b": "work-item",
+    r"(?<!-)\bitems? (of|in|to) (an?|the|one) (work-?group|group|block|grid|kernel)\b": "work-item",
     r"\bsettles?\b|\bsettled\b|\bsettle[sd]?_\w+": "materialize",
     r"\brecordings?\b(?! (function|history|of a))|\b[Rr]ecorders?\b": "tracer, trace",
     r"\bjoined (function|program|op|call)s?\b|\bjoined\(": "eager fusion",

@@ -58,7 +58,7 @@ _PIPE: Final = "-pipe"
 _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
 _MIN_THREAD_ITEMS: Final = 8192
-"""How many items of a grid are worth a thread's while."""
+"""How many work-items of a grid are worth a thread's while."""
 
 
 class _NoRoomError(Exception):

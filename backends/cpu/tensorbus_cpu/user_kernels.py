@@ -33,7 +33,7 @@ _HEAD: Final = """\
 _COMPLEX: Final = {dt.complex64: "float _Complex", dt.complex128: "double _Complex"}
 _OPTIONS: Final = ("-Werror=incompatible-pointer-types", "-Werror=implicit-function-declaration")
 _PART: Final = 1 << 15
-"""How many bytes a thread takes at a time, at least: nobody knows what an item costs, but it reads them."""
+"""Bytes that a thread takes at a time, at least: nobody knows what a work-item costs, but it reads them."""
 
 
 def compile_kernel(call: SourceCall) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -47,18 +47,18 @@ def compile_kernel(call: SourceCall) -> Callable[[Sequence[Any]], tuple[Any, ...
     launch = launch_of(call)
     codes = [slot(p.dtype) for p in launch.kernel.params]
     params = struct.pack("".join(codes), *launch.values) if codes else b""
-    items = prod(call.grid)
+    work_items = prod(call.grid)
     moved = sum(prod(shape) * dtype.itemsize for _, dtype, shape in (*call.operands, *call.results))
-    (piece,) = pieces((max(items, 1),), max(_PART * items // max(moved, 1), 1))
+    (piece,) = pieces((max(work_items, 1),), max(_PART * work_items // max(moved, 1), 1))
     function, share = ctypes.cast(entry, ctypes.c_void_p), compiler.runtime.tb_run
-    lengths, boxes = (ctypes.c_int64 * 3)(items, 1, 1), (ctypes.c_int64 * 3)(piece, 1, 1)
+    lengths, boxes = (ctypes.c_int64 * 3)(work_items, 1, 1), (ctypes.c_int64 * 3)(piece, 1, 1)
     addresses = ctypes.c_void_p * (len(call.operands) + len(call.results))
     results = [(shape, DTYPES[dtype]) for _, dtype, shape in call.results]
 
     def launched(values: Sequence[Any]) -> tuple[Any, ...]:
         packed = [x if x.flags.c_contiguous and x.flags.aligned else run(x.copy, "C") for x in values]
         outs = tuple([empty(shape, native) for shape, native in results])
-        if items:
+        if work_items:
             share(function, addresses(*[x.ctypes.data for x in (*packed, *outs)]), params, lengths, boxes)
         return outs
 

@@ -259,7 +259,7 @@ def native(architecture: str) -> str:
 
 
 def target(units: int, architecture: int = OLDEST, shared: int = SHARED) -> Target:
-    """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 items."""
+    """Return the numbers of a GPU with ``units`` multiprocessors, each of which holds 2048 threads."""
     return Target(
         tasks_to_fill=64 * units, work_items_to_fill=1024 * units, lanes=4, row_per_task=False,
         tile_rows=4, min_chunk=8, vector_bytes=16, subgroup_size=32,

@@ -58,7 +58,7 @@ def compile_kernel(compiler: CudaCompiler, call: SourceCall, index: int) -> Run:
 
 
 def _triton_kernel(compiler: CudaCompiler, call: SourceCall, index: int) -> Run:
-    """Return what queues a function of Triton's: one program for each item of the grid."""
+    """Return what queues a function of Triton's: one program for each place of the grid."""
     function = call.code
     names = list(getattr(function, "arg_names", ()))
     if not names:

@@ -64,7 +64,7 @@ class MetalCompiler:
         def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
             if longest > _MOST:
                 raise DeviceError(
-                    f"metal: {launch.kernel.name} has {longest:,} items on one axis; MLX has {_MOST:,} at"
+                    f"metal: {launch.kernel.name} has {longest:,} threads on one axis; MLX has {_MOST:,} at"
                     f" most. Work in smaller pieces."
                 )
             packed_params = params

@@ -196,7 +196,7 @@ def dialect(cores: int = 16) -> Dialect:
 
 
 def group_of(launch: Launch) -> tuple[int, ...]:
-    """Return how many items of each axis make a group: squares for tiled launches, else along axis 0."""
+    """Return the threads of each axis that make a threadgroup: squares for tiles, else along axis 0."""
     grid = launch.grid or (1,)
     if launch.group:
         return (launch.group, *(1,) * (len(grid) - 1))

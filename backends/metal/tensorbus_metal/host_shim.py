@@ -1,7 +1,7 @@
 """Generated MSL on the host: a C++ compiler takes it by a header that stands in for Metal's library.
 
-For tests: where there is no Metal, this is how the numbers of every kernel are checked. Items run one after
-the other; where a kernel has barriers, those of a group take turns.
+For tests: where there is no Metal, this is how the numbers of every kernel are checked. Threads run one after
+the other; where a kernel has barriers, those of a threadgroup take turns.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _joined(todo: dict[str, LoopKernel], dialect: Dialect) -> str:
             f"namespace k{number} {{\n{source.removeprefix(dialect.prologue)}}}\n",
             f'extern "C" void tb_entry_{number}'
             "(void *const *b, const char *p, const uint *grid, const uint *group)"
-            f" {{\n  tb_{'groups' if dialect.barrier in source else 'items'}"
+            f" {{\n  tb_{'threadgroups' if dialect.barrier in source else 'threads'}"
             f"(grid, group, [=](uint3 at) {{ {call}; }});\n}}\n",
         ]
     return "".join(parts)

@@ -112,7 +112,7 @@ class Unit:
     def error_block(self) -> Block:
         """Return the current queue's block for errors; from now on it is looked at when waiting.
 
-        Behind the error the items of one kernel count each other, and queues do not wait for each other.
+        Behind the error the work-items of one kernel count each other, and queues do not wait for each other.
         """
         bit = self.queue().bit
         block = self._errors.get(bit)

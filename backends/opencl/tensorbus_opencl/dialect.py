@@ -104,8 +104,8 @@ static inline void tb_store_{S}_{lanes}({V} v, __global {B} *p, long n) {{
   vstore{lanes}(v, 0, lane);
   for (long k = 0; k < {lanes} && k < n; ++k) p[k] = lane[k];
 }}""")  # fmt: skip
-# Such a store wants a whole vector's place. Who counts finished items does so by an instruction that waits
-# for it.
+# Such a store wants a whole vector's place. Who counts finished work-items does so by an instruction that
+# waits for it.
 _PAST = Helper("past", "tb_past_{S}_{lanes}({v}, {p} + ({i}))", """\
 #if defined __has_builtin && __has_builtin(__builtin_nontemporal_store)
 static inline void tb_past_{S}_{lanes}({V} v, __global {B} *p) {{
@@ -149,7 +149,8 @@ static inline void tb_report(__global long *errors, long code, long value, long 
   errors[2] = limit;
 }}""")  # fmt: skip
 
-# Fences of OpenCL C 1.2 order what one item does; others see it so where caches are coherent, as a CPU's are.
+# Fences of OpenCL C 1.2 order what one work-item does; others see it so where caches are coherent, as
+# a CPU's are.
 _LAST = Helper("last", "tb_last({p}, get_num_groups(0) * get_num_groups(1) * get_num_groups(2))", """\
 static inline bool tb_last(__global long *counter, size_t total) {{
   mem_fence(CLK_GLOBAL_MEM_FENCE);
@@ -187,7 +188,7 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
   if (sizeof({T}) > 2) return a < 0 ? ({T})(0 - ({U})a) : a;
   return ({T})(({U})max(a, ({T})0) - ({U})min(a, ({T})0));
 }}""")  # fmt: skip
-# Starting an item costs as much as reading some kilobytes, so that there are fewer of them than rows.
+# Starting a work-item costs as much as reading some kilobytes, so that there are fewer of them than rows.
 _SHARE: Final = (
     "const long {v}_part = ({n} - 1) / (long)get_global_size(0) + 1, {v}_from = get_global_id(0) * {v}_part;",
     "const long {v}_to = {v}_from + {v}_part < {n} ? {v}_from + {v}_part : {n};",
@@ -210,7 +211,7 @@ static inline {T} tb_shuffle_xor_{S}({T} x, const int mask) {{
 
 
 def _shuffles(count: int) -> dict[str, dict[str, str | Helper]]:
-    """Return what gives the value of the item whose number differs in one bit, of ``count`` side by side."""
+    """Return what gives the value of the work-item whose number differs in one bit, of ``count`` in a row."""
     kinds = ("bool", "int", "uint", "float", "complex")
     helpers = {
         1 << k: Helper("shuffle_xor", f"tb_shuffle_xor_{{S}}({{0}}, {1 << k})", _SHUFFLE_XOR)
@@ -236,9 +237,9 @@ def _combined(long: bool, space: str = "__global") -> dict[tuple[str, dt.DType],
     return atomics
 
 
-# Intel's compiler makes vectors of items that are alone in their group as well: code that is never run, which
-# takes it half of its time. Where a kernel is of one item, and all lanes have the same values, it ends the
-# process: in loops in which a function takes what a branch gives, or 64 bits are chosen.
+# Intel's compiler makes vectors of work-items that are alone in their workgroup as well: code that is never
+# run, which takes it half of its time. Where a kernel is of one work-item, and all lanes have the same values,
+# it ends the process: in loops in which a function takes what a branch gives, or 64 bits are chosen.
 _ALONE: Final = "reqd_work_group_size(1, 1, 1)"
 _ALONE_NO_VECTORS: Final = f"{_ALONE}, intel_vec_len_hint(1)"
 

@@ -259,7 +259,7 @@ class SourceCall:
     ``code`` is source in the device's language, or an object that a compiler for the device made of a
     function. The arguments of the function ``name`` are the ``operands`` and the ``results``, each a packed
     array, then the ``scalars``, then the ``sizes``, integers of 64 bits. ``grid`` are the lengths of its
-    parallel axes, one to three; ``group`` is not 0 where that many items along axis 0 share memory.
+    parallel axes, one to three; ``group`` is not 0 where that many work-items along axis 0 share memory.
     ``constants`` are known when the code is compiled.
     """
 

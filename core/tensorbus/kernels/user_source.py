@@ -36,7 +36,7 @@ def source_head(call: SourceCall, storage: Callable[[DType], str]) -> str:
 def launch_of(call: SourceCall) -> Launch:
     """Return a call as a launch of a kernel without statements: its arguments, their values and its grid.
 
-    A grid without items, which is not to be launched, has one.
+    A grid without work-items, which is not to be launched, has one.
     """
     buffers = [Buffer(f"operand_{k}", dtype) for k, (_, dtype, _) in enumerate(call.operands)]
     buffers += [Buffer(f"result_{k}", dtype, True) for k, (_, dtype, _) in enumerate(call.results)]
@@ -55,8 +55,8 @@ def launch_of(call: SourceCall) -> Launch:
 def check_signature(call: SourceCall, dialect: Dialect, device: str) -> None:
     """Raise ``DeviceError`` where a source takes other arguments than it would be called with.
 
-    Of languages whose kernels are plain functions, called by their addresses: where a grid has items, the
-    driver counts arguments, but here nobody would before they are read. That is so of a source with the
+    Of languages whose kernels are plain functions, called by their addresses: where a grid has work-items,
+    the driver counts arguments, but here nobody would before they are read. That is so of a source with the
     signature of another device of the same language: that of the cpu has the range of a thread at its end.
     """
     source = _COMMENT.sub(" ", call.code) if isinstance(call.code, str) and not dialect.parallel else ""

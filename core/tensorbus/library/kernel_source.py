@@ -28,9 +28,9 @@ class KernelSource:
     ``code`` is text, or for ``cuda`` a function of Triton's (``@triton.jit``). ``name`` is the function in
     it; None: the op's own. ``grid`` and ``sizes`` stand in for those of ``kernel``; they are called with the
     operands' specs (``.shape``, ``.dtype``) and the scalars, in the order of the call. ``group`` is how many
-    items along axis 0 of the grid share local memory (0: as the device likes); the grid is then made longer,
-    to a multiple of it. ``constants`` are known when the code is compiled: macros in C-like languages, in
-    Triton ``tl.constexpr`` parameters and options such as ``num_warps``.
+    work-items along axis 0 of the grid share local memory (0: as the device likes); the grid is then made
+    longer, to a multiple of it. ``constants`` are known when the code is compiled: macros in C-like
+    languages, in Triton ``tl.constexpr`` parameters and options such as ``num_warps``.
     """
 
     code: Any

@@ -70,14 +70,14 @@ def kernel(
     2. each result, a pointer to memory that is not set;
     3. each scalar by value, in the type of its dtype (bool: an unsigned byte);
     4. each of ``sizes``, a signed integer of 64 bits;
-    5. what says which items to do. A launch may have more items than the grid, so compare with the lengths:
+    5. what says which work-items to do. A launch may have more than the grid, so compare with the lengths:
 
-       * ``cpu`` (C): ``int64_t begin, int64_t end``, items numbered from 0 with axis 0 running fastest. The
-         function is called for many such ranges, in several threads at once. No loop over the grid is needed
-         beyond its range, and never an item outside of it.
+       * ``cpu`` (C): ``int64_t begin, int64_t end``, work-items numbered from 0 with axis 0 running fastest.
+         The function is called for many such ranges, in several threads at once. No loop over the grid is
+         needed beyond its range, and never a work-item outside of it.
        * ``opencl`` (``__kernel void``) and ``cuda`` (``extern "C" __global__ void``): nothing; axis ``k`` of
          the grid is ``get_global_id(k)``, or ``blockIdx`` and ``threadIdx`` of x, y, z.
-       * ``metal`` (a plain function, not a ``kernel``; pointers in ``device``): ``uint3 at``, the item.
+       * ``metal`` (a plain function, not a ``kernel``; pointers in ``device``): ``uint3 at``, the work-item.
        * Triton, for ``cuda``: nothing; the grid counts programs, and ``tl.constexpr`` parameters come last.
 
     Bools are bytes of 0 and 1, bfloat16 is 16 bits without arithmetic, complex numbers are pairs. The macros

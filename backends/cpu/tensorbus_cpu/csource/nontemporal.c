@@ -1,7 +1,7 @@
 // Results that are too large for the caches go past them: memory need not be read before it is written then.
 //
-// A kernel that fills a result item by item fills a block instead, as if it lay where the result does; from
-// there the block, which stays in the cache, is moved.
+// A kernel that fills a result work-item by work-item fills a block instead, as if it lay where the result does;
+// from there the block, which stays in the cache, is moved.
 
 enum { ROOM = 1 << 16, BLOCKS = 2 };  // bytes of a block, and blocks: bytecode.py knows them too
 

@@ -8,12 +8,12 @@ enum { ARRAY, FLOAT, INTEGER, BOOL };
 typedef struct { int64_t param, input; } late;
 typedef struct { int64_t slot, offset, rank; intptr_t *lengths, *strides; object *dtype; } view;
 
-typedef struct { int64_t buffer, bytes; } past;  // a result that goes past the caches, and what an item fills
+typedef struct { int64_t buffer, bytes; } past;  // a result that goes past the caches, and what a work-item fills
 
 typedef struct {
   tb_kernel run;
   int64_t count, *slots, lates, grid[3], piece[3], boxes;
-  int64_t pasts, stride, goes_past;  // stride: how many items fill a block
+  int64_t pasts, stride, goes_past;  // stride: how many work-items fill a block
   past *past;
   slot *params;
   late *late;
@@ -52,7 +52,7 @@ typedef struct { int64_t slot, replaces; view shape; } made;
 typedef struct {
   int64_t inputs, slots, outputs, mades, steps, arena_size, heavy, running, blas, checked;
   int64_t *offsets, *hosts;  // where temporaries begin: in the arena (-1), or in the slot of a result
-  int64_t error[4];          // code, value and limit; then how many items of a kernel are through
+  int64_t error[4];          // code, value and limit; then how many work-items of a kernel are through
   input *input;
   made *made;
   view *output;

@@ -287,7 +287,7 @@ class BytecodeProgram:
         ]  # fmt: skip
 
     def _past(self, step: KernelLaunch) -> list[int]:
-        """Return how many items fill a block, and which results bypass the caches (``nontemporal.c``)."""
+        """Return the work-items that fill a block, and what bypasses the caches (``nontemporal.c``)."""
         blocks: list[tuple[int, int]] = []
         kernel = step.launch.kernel
         if id(kernel) not in self._own:
@@ -308,8 +308,8 @@ class BytecodeProgram:
     def _cost(self, step: KernelLaunch) -> float:
         """Return what a launch costs in simple operations."""
         elements: int = max((hints(self._elements.get(k, 1)) for k in step.slots), default=1)
-        items: int = prod(hints(step.launch.grid))
-        return float(max(elements, items, 1) * self._weight(step))
+        work_items: int = prod(hints(step.launch.grid))
+        return float(max(elements, work_items, 1) * self._weight(step))
 
     def _weight(self, step: KernelLaunch) -> int:
         kernel = step.launch.kernel
@@ -348,9 +348,9 @@ def thread_pieces(
     grid: tuple[int, ...], elements: Sequence[int], weight: int, part: int, tiled: bool
 ) -> tuple[int, ...]:
     """Return how much of a grid a thread takes at a time, for buffers of so many elements: see ``pieces``."""
-    items = max(prod(grid), 1)
-    each = max(max(elements, default=1) / items, 1.0) * weight
-    return grid if items * each < SERIAL else pieces(grid, max(int(part / each), 1), tiled=tiled)
+    work_items = max(prod(grid), 1)
+    each = max(max(elements, default=1) / work_items, 1.0) * weight
+    return grid if work_items * each < SERIAL else pieces(grid, max(int(part / each), 1), tiled=tiled)
 
 
 def _bits(code: str, value: Any) -> Any:

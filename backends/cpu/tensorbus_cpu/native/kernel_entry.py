@@ -21,7 +21,7 @@ _TILE_SIDE: Final = 64
 def pieces(grid: Sequence[int], least: int, *, tiled: bool = False) -> tuple[int, ...]:
     """Return how much of each axis of a grid a thread takes at a time; outer axes are cut first.
 
-    Results never depend on it. ``least``: how many items are worth a thread's while. ``tiled``: squares,
+    Results never depend on it. ``least``: how many work-items are worth a thread's while. ``tiled``: squares,
     where both of two axes should stay in cache.
     """
     if tiled:

@@ -46,7 +46,7 @@ _HALF_BLOCK: Final = 64
 _SHORTEST_PART: Final = 256
 """Keys of a part: over fewer, tiles that come while others are made use of do not pay."""
 _BUSY_PER_BLOCK: Final = 64
-"""Work-items of those that fill a device for each block, of one warp, that goes over a part."""
+"""Threads of those that fill a device for each block, of one warp, that goes over a part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ WIDEST: Final = 256
 FEWEST: Final = 16
 """Queries below which rows of a tile would mostly be empty; keys are best divided then."""
 _OF_PROCESSOR: Final = 1024
-"""Work-items of those that fill a device that a multiprocessor has."""
+"""Threads of those that fill a device that a multiprocessor has."""
 _MOST: Final = 2**31 - 1
 _HALF: Final = (dt.float16, dt.bfloat16)
 

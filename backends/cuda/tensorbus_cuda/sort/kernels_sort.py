@@ -1,8 +1,8 @@
 """Rows sorted by radix, each by one block in shared memory, and a long one alone by CUB.
 
 Stable, by the order of all devices: NaN is the largest, -0.0 equals 0.0, and a descending order inverts the
-keys. A pass takes two bits: the items of a block add up, in one 64-bit word, how many elements of each of the
-four digits stand before theirs.
+keys. A pass takes two bits: the threads of a block add up, in one 64-bit word, how many elements of each of
+the four digits stand before theirs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ..device import runtime
 
 SHORTEST: Final = 49
 """Shorter rows are sorted by rank, all elements at once."""
-ELEMENTS_PER_ITEM: Final = 8
-"""Elements of an item; short rows have fewer, so that a block is a whole warp."""
+ELEMENTS_PER_THREAD: Final = 8
+"""Elements of a thread; short rows have fewer, so that a block is a whole warp."""
 _ROOM: Final = 46 << 10
 """Bytes of shared memory that every GPU has for a block, less what the counters take."""
 LONG: Final = 4096
@@ -31,11 +31,11 @@ typedef {key} K;
 typedef {value} V;
 typedef unsigned long long W;
 #define LENGTH {length}
-#define PER_ITEM {each}
-#define ITEMS {items}
+#define PER_THREAD {each}
+#define THREADS {threads}
 #define PLACE(k) ((k) + ((k) >> 5))
 {turned}
-extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
+extern "C" __global__ void __launch_bounds__(THREADS) {name}(
     const K *__restrict__ x, {out} *__restrict__ out, const long long rows, const long long n) {{
   __shared__ K keys[PLACE(LENGTH)];
 #if {apart}
@@ -43,22 +43,22 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
 #else
   __shared__ V values[PLACE(LENGTH)];
 #endif
-  __shared__ W totals[ITEMS / 32];
-  const int item = threadIdx.x, lane = item & 31, warp = item >> 5;
+  __shared__ W totals[THREADS / 32];
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   for (long long row = blockIdx.y; row < rows; row += gridDim.y) {{
-    K key[PER_ITEM];
-    V value[PER_ITEM];
+    K key[PER_THREAD];
+    V value[PER_THREAD];
 #pragma unroll
-    for (int e = 0; e < PER_ITEM; ++e) {{
-      const int at = item + e * ITEMS;
+    for (int e = 0; e < PER_THREAD; ++e) {{
+      const int at = thread + e * THREADS;
       K bits = 0;
       if (at < n) bits = x[row * n + at];
       keys[PLACE(at)] = bits;
     }}
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < PER_ITEM; ++e) {{
-      const int at = item * PER_ITEM + e;
+    for (int e = 0; e < PER_THREAD; ++e) {{
+      const int at = thread * PER_THREAD + e;
       const K bits = keys[PLACE(at)];
       key[e] = at < n ? tb_key(bits) : (K)~(K)0;
       value[e] = {first};
@@ -66,9 +66,9 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
     __syncthreads();
     for (int bit = 0; bit < {bits}; bit += 2) {{
       W mine = 0;
-      int rank[PER_ITEM];
+      int rank[PER_THREAD];
 #pragma unroll
-      for (int e = 0; e < PER_ITEM; ++e) {{
+      for (int e = 0; e < PER_THREAD; ++e) {{
         const int digit = 16 * (int)((key[e] >> bit) & 3);
         rank[e] = (int)((mine >> digit) & 0xffff);
         mine += (W)1 << digit;
@@ -83,13 +83,13 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
       __syncthreads();
       W before = upto - mine, all = 0;
 #pragma unroll
-      for (int k = 0; k < ITEMS / 32; ++k) {{
+      for (int k = 0; k < THREADS / 32; ++k) {{
         if (k < warp) before += totals[k];
         all += totals[k];
       }}
       before += (all << 16) + (all << 32) + (all << 48);
 #pragma unroll
-      for (int e = 0; e < PER_ITEM; ++e) {{
+      for (int e = 0; e < PER_THREAD; ++e) {{
         rank[e] += (int)((before >> (16 * (int)((key[e] >> bit) & 3))) & 0xffff);
         rank[e] = PLACE(rank[e]);
         keys[rank[e]] = key[e];
@@ -99,28 +99,28 @@ extern "C" __global__ void __launch_bounds__(ITEMS) {name}(
       }}
       __syncthreads();
 #pragma unroll
-      for (int e = 0; e < PER_ITEM; ++e) {{
-        key[e] = keys[PLACE(item * PER_ITEM + e)];
+      for (int e = 0; e < PER_THREAD; ++e) {{
+        key[e] = keys[PLACE(thread * PER_THREAD + e)];
 #if !{apart}
-        value[e] = values[PLACE(item * PER_ITEM + e)];
+        value[e] = values[PLACE(thread * PER_THREAD + e)];
 #endif
       }}
 #if {apart}
       __syncthreads();
 #pragma unroll
-      for (int e = 0; e < PER_ITEM; ++e) values[rank[e]] = value[e];
+      for (int e = 0; e < PER_THREAD; ++e) values[rank[e]] = value[e];
       __syncthreads();
 #pragma unroll
-      for (int e = 0; e < PER_ITEM; ++e) value[e] = values[PLACE(item * PER_ITEM + e)];
+      for (int e = 0; e < PER_THREAD; ++e) value[e] = values[PLACE(thread * PER_THREAD + e)];
 #endif
     }}
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < PER_ITEM; ++e) values[PLACE(item * PER_ITEM + e)] = value[e];
+    for (int e = 0; e < PER_THREAD; ++e) values[PLACE(thread * PER_THREAD + e)] = value[e];
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < PER_ITEM; ++e) {{
-      const int at = item + e * ITEMS;
+    for (int e = 0; e < PER_THREAD; ++e) {{
+      const int at = thread + e * THREADS;
       if (at < n) out[row * n + at] = values[PLACE(at)];
     }}
     __syncthreads();
@@ -145,7 +145,7 @@ extern "C" __global__ void {name}_keys(
 extern "C" __global__ void {name}_placed(
     const K *__restrict__ x, const long long *__restrict__ order, {out} *__restrict__ out,
     const long long count) {{
-  GRID_STRIDE(i, count) out[i] = {found};
+  GRID_STRIDE(i, count) out[i] = {element};
 }}
 """
 _TOP: Final = "const K top = (K)((K)1 << {top});\n  "
@@ -154,7 +154,7 @@ _FLOAT: Final = (
     + """\
 if ((K)(bits & (K)~top) > (K){endless}) bits = (K)(~(K)0 & (K)~top);
   if ((K)(bits << 1) == 0) bits = 0;
-  const K made = bits & top ? (K)~bits : (K)(bits | top);"""
+  const K ordered = bits & top ? (K)~bits : (K)(bits | top);"""
 )
 _ENDLESS: Final = {
     "float8_e4m3fn": "0x7e", "float8_e5m2": "0x7c", "float16": "0x7c00", "bfloat16": "0x7f80",
@@ -164,9 +164,9 @@ _ENDLESS: Final = {
 
 
 def sizes_for(length: int) -> tuple[int, int]:
-    """Return how many items a block has for rows of this length, and how many elements each."""
+    """Return how many threads a block has for rows of this length, and how many elements each."""
     whole = 1 << (length - 1).bit_length()
-    each = max(1, min(ELEMENTS_PER_ITEM, whole // 32))
+    each = max(1, min(ELEMENTS_PER_THREAD, whole // 32))
     return whole // each, each
 
 
@@ -175,14 +175,14 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
 
     ``places``: it gives where each element was (argsort), not the element.
     """
-    items, each = sizes_for(length)
+    threads, each = sizes_for(length)
     key, value = _C[dtype.itemsize], "int" if places else _C[dtype.itemsize]
     widths = dtype.itemsize, 4 if places else dtype.itemsize
-    room = items * each * 33 // 32
+    room = threads * each * 33 // 32
     apart = room * sum(widths) > _ROOM
     name = f"tb_{'argsort' if places else 'sort'}_rows_{dtype.name}"
     text = _SOURCE.format(
-        key=key, value=value, length=items * each, each=each, items=items, name=name, apart=int(apart),
+        key=key, value=value, length=threads * each, each=each, threads=threads, name=name, apart=int(apart),
         turned=_turned(dtype, descending), out="long long" if places else value,
         first="at" if places else "bits", bits=8 * dtype.itemsize,
     )  # fmt: skip
@@ -194,11 +194,11 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
 
 def _turned(dtype: dt.DType, descending: bool) -> str:
     """Return the function that makes keys of elements: unsigned integers in their order."""
-    integer_code = {"uint": "const K made = bits;", "int": _TOP + "const K made = (K)(bits ^ top);"}
+    integer_code = {"uint": "const K ordered = bits;", "int": _TOP + "const K ordered = (K)(bits ^ top);"}
     order = (_FLOAT if dtype.is_floating else integer_code[dtype.kind]).format(
         top=8 * dtype.itemsize - 1, endless=_ENDLESS.get(dtype.name)
     )
-    return _KEY.format(order=order, result="(K)~made" if descending else "made")
+    return _KEY.format(order=order, result="(K)~ordered" if descending else "ordered")
 
 
 def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str, str]:
@@ -206,7 +206,7 @@ def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str
     key, name = _C[dtype.itemsize], f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
     return name, _LONG.format(
         key=key, turned=_turned(dtype, descending), name=name, out="long long" if places else key,
-        found="order[i]" if places else "x[order[i]]",
+        element="order[i]" if places else "x[order[i]]",
     )  # fmt: skip
 
 
@@ -219,8 +219,10 @@ def serves(dtype: dt.DType, length: int) -> bool:
     """Return whether there is a kernel for rows of this length: they fit into shared memory."""
     if not _has_keys(dtype):
         return False
-    items, each = sizes_for(length)
-    return length >= SHORTEST and items * each * 33 // 32 * max(dtype.itemsize, 4) <= _ROOM and items <= 1024
+    threads, each = sizes_for(length)
+    return (
+        length >= SHORTEST and threads * each * 33 // 32 * max(dtype.itemsize, 4) <= _ROOM and threads <= 1024
+    )
 
 
 def _fit_a_block(call: Call) -> bool | str:
@@ -246,11 +248,11 @@ def _rows(call: Call) -> Callable[[StridedArray], StridedArray]:
     (shape,), dtype, axis = call.shapes, call.dtypes[0], call.attrs["axis"]
     compiler, index = runtime().compiler, call.index
     length, rows = shape[axis], prod(shape) // shape[axis]
-    items, _ = sizes_for(length)
+    threads, _ = sizes_for(length)
     name, text = source(dtype, length, descending=call.attrs["descending"], places=call.op == "argsort")
     user = SourceCall(
         name=name, code=text, operands=(("x", dtype, shape),), results=(("out", call.out_dtype, shape),),
-        scalars=(), sizes=(rows, length), grid=(items, rows), group=items,
+        scalars=(), sizes=(rows, length), grid=(threads, rows), group=threads,
     )  # fmt: skip
     queue = compiler.prepare(text, launch_of(user), index)
     nbytes = prod(shape) * call.out_dtype.itemsize

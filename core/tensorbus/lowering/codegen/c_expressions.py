@@ -96,7 +96,7 @@ RANDOM: Final[Mapping[str, ByKind]] = {
   return word < 2 ? (word == 0 ? x0 : x1) : (word == 2 ? x2 : x3);
 }}""")},
 }  # fmt: skip
-"""Philox4x32-10 in one expression, for items that take the four words of a block side by side."""
+"""Philox4x32-10 in one expression, for work-items that take the four words of a block side by side."""
 _REAL: Final[Mapping[str, ByKind]] = {
     "add": _wrap("+", "||"),
     "subtract": _wrap("-"),

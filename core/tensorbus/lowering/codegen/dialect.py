@@ -76,7 +76,7 @@ ByKind = Mapping[str, Template]
 class Dialect:
     """All that the renderer and the schedules know of a language and the device behind it.
 
-    ``parallel`` names the item on each grid axis, and ``strides`` how many items there are on it, where a
+    ``parallel`` names the work-item on each grid axis, and ``strides`` how many there are on it, where a
     launch may have fewer than the loop has iterations. Without ``parallel`` the loops are written as loops:
     over the whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid.
     ``share`` are the lines that begin the loop of a task over its part of axis 0, of length ``{n}``.

@@ -245,7 +245,7 @@ class _Renderer:
 
     def last(self, s: LastTaskEpilogue) -> None:
         if not self.dialect.last:
-            raise TensorbusError(f"{self.dialect.name} does not say which item is the last")
+            raise TensorbusError(f"{self.dialect.name} does not say which task is the last")
         axes = sum(isinstance(x, For) and x.kind == "parallel" for x in _nested(self.kernel.body))
         here = " * ".join(f"({stop} - {start})" for start, stop in self.dialect.bounds[:axes])
         keys = {"p": s.counter, "count": here, "n": self.expr(s.total)}

@@ -117,9 +117,9 @@ class _Checker:
                     self.need(not s.writes or self.memory[s.buffer][1], f"buffer {s.buffer!r} is read-only")
                     self.same(s.index, scope, INDEX, 1, f"index of {s.buffer}")
                 case LastTaskEpilogue():
-                    self.need(s is self.kernel.body[-1], "what the last item does stands at the end")
+                    self.need(s is self.kernel.body[-1], "what the last work-item does stands at the end")
                     self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")
-                    self.same(s.total, scope, INDEX, 1, "count of items")
+                    self.same(s.total, scope, INDEX, 1, "count of work-items")
                     self.block(s.body, scope)
                 case CountWorkgroup():
                     self.need(self.memory.get(s.counter, (None, False))[1], f"no counter {s.counter!r}")

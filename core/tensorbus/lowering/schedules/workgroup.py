@@ -22,12 +22,12 @@ from .reduction.reducer import ProductReducer, Reducer, State
 AnyState = BlockedState[tuple[Var, ...]] | BlockedState[tuple[()]]
 
 
-def workgroup_size(items: int, most: int) -> int:
-    """Return the size of a workgroup that has ``items`` to do: the next power of two, up to ``most``.
+def workgroup_size(count: int, most: int) -> int:
+    """Return the size of a workgroup that has ``count`` places to do: the next power of two, up to ``most``.
 
     A subgroup of the field's GPUs is the least: fewer would leave its other lanes idle.
     """
-    return int(max(32, min(most, 1 << (items - 1).bit_length())))
+    return int(max(32, min(most, 1 << (count - 1).bit_length())))
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Scatter along the last axis on GPUs: a workgroup takes a row, with what it needs in local memory.
 
-The least number of an index that names a place is found by all work-items at once, and that one adds what it
-brings; then the least of those that are left, until there are none. So sums add up in the order of the
+The least number of an index that names a place is searched by all work-items at once, and that one adds what
+it brings; then the least of those that are left, until there are none. So sums add up in the order of the
 indices, and never depend on timing. Of several stores the one with the greatest number stays.
 """
 
@@ -41,7 +41,7 @@ def serves(node: Node, target: Target) -> Verdict:
     x, _, *indices = node.inputs
     shape = indices[0].spec.shape
     if target.row_per_task or not target.atomics >= NEEDED:
-        return "the least and greatest int32 cannot be found by atomics of work-items"
+        return "the least and greatest int32 cannot be had by atomics of work-items"
     if not len(indices) == len(shape) == len(x.spec.shape) > 1:
         return "indices are not given for each element"
     if shape[:-1] != x.spec.shape[:-1] or 0 in shape or 0 in x.spec.shape:
