@@ -238,8 +238,8 @@ def _combined(long: bool, space: str = "__global") -> dict[tuple[str, dt.DType],
 
 
 # Intel's compiler makes vectors of work-items that are alone in their workgroup as well: code that is never
-# run, which takes it half of its time. Where a kernel is of one work-item, and all lanes have the same values,
-# it ends the process: in loops in which a function takes what a branch gives, or 64 bits are chosen.
+# run, which takes it half of its time. Where a kernel is of one work-item, and all lanes have the same
+# values, it ends the process: in loops in which a function takes what a branch gives, or 64 bits are chosen.
 _ALONE: Final = "reqd_work_group_size(1, 1, 1)"
 _ALONE_NO_VECTORS: Final = f"{_ALONE}, intel_vec_len_hint(1)"
 
