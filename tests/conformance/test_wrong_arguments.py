@@ -322,14 +322,29 @@ WRONG: dict[str, Refusal] = {
             "add": lambda t: tb.add(t.long, t.long.T),
         }.items()
     },
+    **{
+        f"{name} of 65 axes": (call, tb.ShapeError, ("a tensor has at most 64 dimensions, got 65",))
+        for name, call in {
+            "broadcast_to": lambda t: tb.broadcast_to(t.x[0, :1], (1,) * 65),
+            "reshape": lambda t: t.x[0, :1].reshape((1,) * 65),
+            "expand_dims": lambda t: tb.expand_dims(t.most, 0),
+            "index": lambda t: t.most[None],
+            "stack": lambda t: tb.stack([t.most, t.most]),
+            "tensordot": lambda t: tb.tensordot(t.most, t.x[0], axes=0),
+            "diag_embed": lambda t: tb.diag_embed(t.most),
+            "take": lambda t: tb.take(t.most, tb.zeros((1, 1), dtype="int64", device=t.device), axis=3),
+            "one_hot": lambda t: tb.nn.functional.one_hot(t.most.to("int64"), 3),
+        }.items()
+    },
 }
 
 
 def _arguments(device: str) -> Any:
     x = tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], device=device)
     return SimpleNamespace(
-        device=device, x=x, leaf=x.clone().requires_grad_(), none=tb.zeros((0, 1), device=device)
-    )
+        device=device, x=x, leaf=x.clone().requires_grad_(), none=tb.zeros((0, 1), device=device),
+        most=tb.ones((1,) * 64, device=device),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
@@ -407,6 +422,17 @@ def test_integers_beyond_64_bits_meet_floats_as_floats(device: str, name: str, n
     call = getattr(tb, name)
     for run in (call, tb.compile(call)):
         np.testing.assert_array_equal(run(x, number).numpy(), call(x, float(number)).numpy())
+
+
+@pytest.mark.parametrize("number", [1e39, -1e39, 10**300])
+@pytest.mark.parametrize("name", ["floor_divide", "divide", "remainder", "maximum"])
+def test_numbers_that_the_dtype_cannot_hold_are_infinite(device: str, name: str, number: float) -> None:
+    x = tb.asarray([2.0, -3.0, 0.0, float("inf"), float("nan")], device=device)
+    infinite = tb.asarray(float("inf") if number > 0 else -float("inf"), device=device)
+    call = getattr(tb, name)
+    for run in (call, tb.compile(call)):
+        np.testing.assert_array_equal(run(x, number).numpy(), call(x, infinite).numpy())
+        np.testing.assert_array_equal(run(number, x).numpy(), call(infinite, x).numpy())
 
 
 def test_an_axis_may_be_a_list(device: str) -> None:

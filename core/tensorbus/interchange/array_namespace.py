@@ -10,7 +10,7 @@ from ..dispatch.kernel_tables import tables_of
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError
-from ..ops.creation.creation import MAX_RANK
+from ..ops.definition import MAX_RANK
 
 API_VERSION: Final = "2025.12"
 API_VERSIONS: Final = ("2021.12", "2022.12", "2023.12", "2024.12", API_VERSION)

@@ -13,8 +13,7 @@ from ..dtypes import definition as dt
 from ..dtypes.definition import DType, Scalar, plain
 from ..dtypes.promotion import common_dtype, scalar_dtype
 from ..errors import DtypeError, ShapeError
-from ..ops.creation.creation import MAX_RANK
-from ..ops.definition import Shape
+from ..ops.definition import MAX_RANK, Shape
 
 _WEAK = frozenset({bool, int, float, complex})
 

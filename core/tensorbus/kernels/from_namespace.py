@@ -18,7 +18,7 @@ from ..backend_interface.protocols import Call, Kernel
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import IndexingError
-from .namespace_sort_scan import ordering
+from .namespace_sort_scan import MOST_AXES, ordering
 from .namespace_special import erf
 
 SAME_NAME: Final = (
@@ -50,8 +50,8 @@ COMBINE: Final = {"add": "add", "multiply": "multiply", "min": "minimum", "max":
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "where": ("where", "asarray"), "complex": ("empty", "broadcast_shapes"),
     "power": ("pow", "asarray", "where"),
-    "floor_divide": ("floor_divide", "isinf", "where", "divide"), "full": ("full",), "iota": ("arange",),
-    "sign": ("sign", "logical_or"),
+    "floor_divide": ("floor_divide", "asarray", "isinf", "where", "divide"), "full": ("full",),
+    "iota": ("arange",), "sign": ("sign", "logical_or"),
     "erf": ("abs", "minimum", "maximum", "exp", "sign", "where", "zeros_like"),
     "cast": ("zeros", "asarray", "where"), "broadcast_to": ("broadcast_to",), "flip": ("flip",),
     "permute_dims": ("permute_dims",), "concat": ("concat",), "pad": ("full",), "windows": ("lib",),
@@ -204,15 +204,19 @@ def _float_power(xp: Any, own: Any, plain: Callable[..., Any], x: Any, y: Any) -
 
 
 def _floor_divide(xp: Any, wrap: Wrap, dtypes: Mapping[DType, Any]) -> Callable[[Call], Callable[..., Any]]:
-    """Python's floor of a quotient differs from the standard's where an operand is infinite."""
+    """Python's floor of a quotient differs from the standard's where an operand is infinite.
 
-    def floor_divide(x: Any, y: Any) -> Any:
+    So is a number that the dtype cannot hold.
+    """
+
+    def floor_divide(own: Any, x: Any, y: Any) -> Any:
         out = xp.floor_divide(x, y)
-        infinite = xp.isinf(y) | xp.isinf(x)
+        infinite = xp.isinf(xp.asarray(x, dtype=own)) | xp.isinf(xp.asarray(y, dtype=own))
         return xp.where(infinite, xp.divide(x, y), out) if infinite.any() else out
 
     def prepare(call: Call) -> Callable[..., Any]:
-        function = floor_divide if call.out_dtype.is_floating else xp.floor_divide
+        floating = call.out_dtype.is_floating
+        function = partial(floor_divide, dtypes[call.out_dtype]) if floating else xp.floor_divide
         return _same(xp, wrap(function), dtypes)(call)
 
     return prepare
@@ -395,8 +399,17 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
                     f"{name}: index {wrong} is out of range for axis {axis} of length {x.shape[axis]}."
                 )
 
+    def merged(x: Any, indices: Any) -> tuple[Any, Any]:
+        """Return ``x`` with the axes that are indexed as one, and the index along it."""
+        place: Any = 0
+        for length, index in zip(x.shape, indices, strict=False):
+            place = place * length + index
+        count = len(indices)
+        return x.reshape(_product(x.shape[:count]), *x.shape[count:]), (place,)
+
     def gather(x: Any, *indices: Any) -> Any:
         check("gather", x, indices)
+        x, indices = (x, indices) if len(indices) <= MOST_AXES else merged(x, indices)
         return xp.asarray(x[indices])
 
     def scatter(x: Any, value: Any, *indices: Any, mode: str) -> Any:
@@ -404,14 +417,22 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
         out = x.copy()
         if mode != "set":
             return combine_at(out, value, mode, *indices)
+        rows, indices = (out, indices) if len(indices) <= MOST_AXES else merged(out, indices)
         # In memory order, or the library may store the values of one place in another order.
-        out[tuple(map(xp.ascontiguousarray, indices))] = xp.ascontiguousarray(value)
-        return out
+        rows[tuple(map(xp.ascontiguousarray, indices))] = xp.ascontiguousarray(value)
+        return rows.reshape(x.shape)
 
     @wrap
     def combine_at(out: Any, value: Any, mode: str, *indices: Any) -> Any:
-        getattr(xp, COMBINE[mode]).at(out, indices, value)
-        return out
+        combine = getattr(xp, COMBINE[mode]).at
+        if max(out.ndim, value.ndim) <= MOST_AXES:
+            combine(out, indices, value)
+            return out
+        rows, (place,) = merged(out, indices)
+        rest = _product(rows.shape[1:])
+        rows = rows.reshape(rows.shape[0], rest)
+        combine(rows, (place.reshape(-1),), value.reshape(place.size, rest))
+        return rows.reshape(out.shape)
 
     return {"gather": gather, "scatter": scatter}
 

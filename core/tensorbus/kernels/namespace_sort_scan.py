@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any, Final
 
 from ..backend_interface.protocols import Call, Kernel
@@ -17,6 +18,8 @@ _ACCUMULATED: Final = {
     "cumulative_max": "maximum", "cumulative_min": "minimum", "logcumsumexp": "logaddexp",
 }  # fmt: skip
 """Composites that a library with ``accumulate`` runs in one pass."""
+MOST_AXES: Final = 32
+"""The axes up to which every function of NumPy's takes an array: some of older make refuse more, or crash."""
 
 
 def ordering(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> Table:
@@ -50,29 +53,45 @@ def _ordered(dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
     return lambda x: x if wide is None else x.astype(wide)
 
 
+def _along(axis: int, function: Callable[[Any, int], Any]) -> Callable[[Any], Any]:
+    """Return what has a function of an array and an axis work along this one, in arrays of any rank."""
+
+    def call(x: Any) -> Any:
+        if x.ndim <= MOST_AXES:
+            return function(x, axis)
+        return function(_in_three(x, axis), 1).reshape(x.shape)
+
+    return call
+
+
+def _in_three(x: Any, axis: int) -> Any:
+    """Return ``x`` with the axes before and after one as one each."""
+    return x.reshape(prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
+
+
 def _sort(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
-    axis, descending = call.attrs["axis"], call.attrs["descending"]
+    descending = call.attrs["descending"]
     ordered, own = _ordered(dtypes, call), dtypes[call.out_dtype]
 
-    def sort(x: Any) -> Any:
+    def sort(x: Any, axis: int) -> Any:
         out = xp.sort(ordered(x), axis=axis).astype(own, copy=False)
         return xp.flip(out, axis=axis) if descending else out
 
-    return sort
+    return _along(call.attrs["axis"], sort)
 
 
 def _argsort(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any], Any]:
-    axis, stable, index = call.attrs["axis"], call.attrs["stable"], dtypes[dt.int64]
+    stable, index = call.attrs["stable"], dtypes[dt.int64]
     ordered = _ordered(dtypes, call)
 
-    def ascending(x: Any) -> Any:
+    def ascending(x: Any, axis: int) -> Any:
         return xp.argsort(ordered(x), axis=axis, stable=stable).astype(index, copy=False)
 
-    def descending(x: Any) -> Any:
+    def descending(x: Any, axis: int) -> Any:
         """The ascending order of the reversed axis, read backwards, leaves equal elements as they were."""
-        return x.shape[axis] - 1 - xp.flip(ascending(xp.flip(x, axis=axis)), axis=axis)
+        return x.shape[axis] - 1 - xp.flip(ascending(xp.flip(x, axis=axis), axis), axis=axis)
 
-    return descending if call.attrs["descending"] else ascending
+    return _along(call.attrs["axis"], descending if call.attrs["descending"] else ascending)
 
 
 def _running(
@@ -133,4 +152,7 @@ def _take(xp: Any, x: Any, indices: Any, axis: int) -> Any:
         raise IndexingError(
             f"take_along_axis: index {wrong} is out of range for axis {axis} of length {length}."
         )
-    return xp.take_along_axis(x, indices, axis=axis)
+    if x.ndim <= MOST_AXES:
+        return xp.take_along_axis(x, indices, axis=axis)
+    lines, places = _in_three(x, axis), _in_three(indices, axis)
+    return xp.take_along_axis(lines, places, axis=1).reshape(indices.shape)

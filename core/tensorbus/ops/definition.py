@@ -67,15 +67,19 @@ class ViewRule:
     apart: Callable[[Attrs, Attrs], bool] | None = None
 
 
+MAX_RANK: Final = 64
+"""The largest number of axes of a tensor: that of NumPy's arrays."""
 _MAX_ELEMENTS: Final = 1 << 59
 """Of 16 bytes each these are all that 63 bits count: no device and no array library has more."""
 
 
 def check_size(name: str, shape: Shape) -> None:
-    """Raise ``ShapeError`` for a shape whose lengths, those of 0 left out, no device can address.
+    """Raise ``ShapeError`` for too many axes, or lengths, those of 0 left out, that no device can address.
 
     Tensors without elements are no exception: their lengths decide strides, and shapes of other results.
     """
+    if len(shape) > MAX_RANK:
+        raise ShapeError(f"{name}: a tensor has at most {MAX_RANK} dimensions, got {len(shape)}.")
     size = 1
     for n in shape:
         if type(n) is int and n > 1:  # an open length is bounded by the tensors that have it

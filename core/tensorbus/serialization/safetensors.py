@@ -22,7 +22,7 @@ from ..dtypes import definition as dt
 from ..errors import StateError
 from ..interchange.transfer import check_dtype, from_bytes, to_bytes
 from ..ops.call_errors import with_form
-from ..ops.creation.creation import MAX_RANK
+from ..ops.definition import MAX_RANK
 from ..tensor.tensor import Tensor
 from ..tracing.host_prologue import note_read, note_write
 from .atomic_file import write_file

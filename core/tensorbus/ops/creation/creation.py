@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...devices.device import Device, device, get_default_device
 from ...dtypes import definition as dt
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 DeviceLike = Device | str | None
-MAX_RANK: Final = 64
-"""The largest number of axes of a tensor: that of NumPy's arrays."""
 
 
 def resolve(spec: DeviceLike) -> Device:
@@ -39,8 +37,6 @@ def resolve(spec: DeviceLike) -> Device:
 
 def check_shape(name: str, shape: Shape) -> Shape:
     """Return ``shape`` as it is. Raises ``ShapeError`` for a negative length or too many elements or axes."""
-    if len(shape) > MAX_RANK:
-        raise ShapeError(f"{name}: a tensor has at most {MAX_RANK} dimensions, got {len(shape)}.")
     if any(n < 0 for n in shape):
         raise ShapeError(f"{name}: lengths must be >= 0, got shape {shape}.")
     check_size(name, shape)

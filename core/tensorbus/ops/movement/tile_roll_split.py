@@ -13,7 +13,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError
 from ...tracing.sym_int import index
 from ..call_errors import with_form
 from ..creation.creation import iota
-from ..definition import table
+from ..definition import MAX_RANK, table
 from ..elementwise.family import Operand
 from ..elementwise.where_cast import cast
 from ..indexing.index_select import index_select
@@ -156,9 +156,11 @@ def tile(x: Operand, repetitions: Sequence[int], /) -> Any:
     rank = max(len(x.shape), len(times))
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - len(x.shape)) + x.shape
-    apart = tuple(n for length in shape for n in (1, length))
-    spread = tuple(n for pair in zip(times, shape, strict=True) for n in pair)
     whole = tuple(a * n for a, n in zip(times, shape, strict=True))
+    crowded = 2 * rank > MAX_RANK  # what is not repeated has no axis for that there
+    pairs = [(n,) if crowded and a == 1 else (a, n) for a, n in zip(times, shape, strict=True)]
+    apart = tuple(n for pair in pairs for n in (1, pair[-1])[-len(pair) :])
+    spread = tuple(n for pair in pairs for n in pair)
     return table.unlink(reshape(broadcast_to(reshape(x, apart), spread), whole))
 
 
