@@ -99,7 +99,9 @@ print(tb.device("cpu").properties.extra.get("note", "compiled"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the broken compiler is a script for sh")
-@pytest.mark.parametrize("command", ["/nowhere/gcc", "/bin/false", "cc --no-such-option"])
+@pytest.mark.parametrize(
+    "command", ["/nowhere/gcc", "/bin/false", "cc --no-such-option", "cc 'x", "cc\udcff"]
+)
 def test_a_program_runs_where_cc_does_not_work_and_the_note_names_it(tmp_path: Path, command: str) -> None:
     note = process(PROGRAM, CC=command, TENSORBUS_CACHE_DIR=str(tmp_path))
     assert f"CC={command!r}" in note
@@ -184,6 +186,12 @@ FAULTS = {
         'for x; do case "$x" in *made.so) echo | {compiler} -shared -x c - -o "$x"; exit 0;; esac; done',
         "",
         "undefined symbol: tb_set_threads",
+    ),
+    "half": (
+        "*made.so*",
+        'for x; do case "$x" in *made.so) head -c 3000 /proc/self/exe > "$x"; exit 0;; esac; done',
+        "cannot be compiled in ",
+        "the library is cut short after 3000 bytes",
     ),
     "bytes": ("*made.so*", r"printf '\377\376 \303\n' >&2; exit 1", "", "\ufffd"),
     "endless": ("*made.so*", "sleep 1000", "did not return within 2 s (TENSORBUS_COMPILER_TIMEOUT)", "sleep"),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorbus_cpu.compiler import find
+from tensorbus_cpu.native.compiler_command import find
 
 PROGRAM = """
 import numpy as np

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import importlib.util
 import os
 import platform
 import shlex
-import shutil
 import struct
 import subprocess
 import sys
@@ -34,6 +32,7 @@ from tensorbus.backend_api import (
 
 from .machine import cores, physical_memory
 from .memory import empty, use_pool
+from .native.compiler_command import UNIX, find, identity
 from .native.cpu_features import OWN, WIDER, NoCompilerError, ask
 from .native.kernel_entry import entry_source, pieces, slot
 
@@ -59,6 +58,8 @@ _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
 _MIN_THREAD_ITEMS: Final = 8192
 """How many work-items of a grid are worth a thread's while."""
+_LEAST: Final = "int tb_least(void) { return 1; }\n"
+"""What every compiler that works makes a library of."""
 
 
 class _NoRoomError(Exception):
@@ -75,6 +76,7 @@ class CCompiler:
         self._locks: dict[tuple[str, ...], threading.RLock] = {}
         self._asking = threading.Lock()
         self._answer: str | None = None
+        self._stopped = ""
         self._options = [*_OPTIONS, *self._own()]
         self._run: Any = None
         self._runtime: ctypes.CDLL | None = None
@@ -89,8 +91,11 @@ class CCompiler:
 
     @cached_property
     def has_half(self) -> bool:
-        """Whether it has 16-bit floats."""
-        return " half" in self.asked()
+        """Whether it has 16-bit floats; not where it says nothing any more."""
+        try:
+            return " half" in self.asked()
+        except NoCompilerError:
+            return False
 
     @cached_property
     def lanes(self) -> int:
@@ -114,17 +119,21 @@ class CCompiler:
         """Return the first of ``OWN`` that this compiler takes, and what else it has: asked once."""
         with self._asking:
             if self._answer is None:
+                if self._stopped:
+                    raise NoCompilerError(self._stopped)
                 try:
                     self._answer = self._known()
-                except NoCompilerError as error:
-                    NATIVE.give_up(str(error))
+                except DeviceError as error:
+                    self._stopped = str(error)
+                    if isinstance(error, NoCompilerError) or self._libraries:
+                        raise self._stop(str(error)) from error
                     raise
             return self._answer
 
     def _known(self) -> str:
         folder = private_folder("cpu", "libraries")
-        identity = ("half lanes f16c gnu", *self.command, _identity(self.command))
-        name = sha256("\0".join(identity).encode()).hexdigest()
+        parts = ("half lanes f16c gnu", *self.command, identity(self.command))
+        name = sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()
         known = cache_load(folder / f"{name}.txt") if folder is not None else None
         if known is None:
             known = ask(self.command).encode()
@@ -157,8 +166,8 @@ class CCompiler:
 
     def key(self, source: str, options: Sequence[str]) -> str:
         """Return the name on disk of the library of ``source``, for this compiler and processor."""
-        text = "\0".join((source, *self.command, *self._options, *options, _identity(self.command)))
-        return sha256(text.encode()).hexdigest()
+        text = "\0".join((source, *self.command, *self._options, *options, identity(self.command)))
+        return sha256(text.encode(errors="surrogateescape")).hexdigest()
 
     def _load(self, source: str, options: Sequence[str]) -> ctypes.CDLL:
         folder = private_folder("cpu", "libraries")
@@ -186,26 +195,34 @@ class CCompiler:
         """Return the error for a library that does not load: of its source, or of all that is compiled."""
         text = f"cpu: what {shlex.join(self.command)} made cannot be loaded: {error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or not self._makes_loadable():
-            NATIVE.give_up(f"{text}.")
-            return NoCompilerError(f"{text}.")
+            return self._stop(f"{text}.")
         return DeviceError(f"{text}\n{with_line_numbers(source)}")
 
     def _makes_loadable(self) -> bool:
-        """Return whether the least library that there can be loads."""
+        """Return whether the least library that there can be is made, and loads."""
         from tensorbus.backend_api import load_library
 
         try:
-            load_library("least.so", self.build("int tb_least(void) { return 1; }\n", ()))
+            load_library("least.so", self.build(_LEAST, ()))
         except (DeviceError, OSError):
             return False
         return True
+
+    def _stop(self, why: str) -> NoCompilerError:
+        """Run no more, for whoever has this compiler still; return the error that says why."""
+        self._stopped = why
+        NATIVE.give_up(why)
+        return NoCompilerError(why)
 
     def build(self, source: str, options: Sequence[str]) -> bytes:
         """Run the compiler; return the shared library that it makes. ``DeviceError`` shows the source.
 
         It runs in the cache's folder, and in that for temporary files where there is no room. Raises
-        ``NoCompilerError`` where there is none there either, or the compiler does not return.
+        ``NoCompilerError`` where there is none there either, or the compiler does not return, or has worked
+        and makes nothing any more; and from then on.
         """
+        if self._stopped:
+            raise NoCompilerError(self._stopped)
         self.built += 1
         try:
             try:
@@ -213,8 +230,11 @@ class CCompiler:
             except _NoRoomError:
                 return self._built(source, options, cached=False)
         except (_NoRoomError, TimeoutError) as error:
-            NATIVE.give_up(f"cpu: {error}")
-            raise NoCompilerError(f"cpu: {error}") from error
+            raise self._stop(f"cpu: {error}") from error
+        except DeviceError as error:
+            if source == _LEAST or not self._libraries or self._makes_loadable():
+                raise
+            raise self._stop(str(error)) from error
 
     def _built(self, source: str, options: Sequence[str], *, cached: bool) -> bytes:
         from tensorbus.backend_api import build_folder
@@ -339,43 +359,9 @@ def c_source(name: str) -> str:
     return (Path(__file__).parent / "csource" / f"{name}.c").read_text()
 
 
-@cache
-def _identity(command: tuple[str, ...]) -> str:
-    """Return what tells compilers and processors apart: a cache may be shared between machines."""
-    program = shutil.which(command[0])
-    stamp = os.stat(program) if program else None
-    try:
-        with open("/proc/cpuinfo") as file:  # the first processor is as the others, of which there are many
-            lines = file.read(1 << 13).splitlines()
-    except OSError:
-        lines = []
-    own = [next((x for x in lines if x.startswith(key)), "") for key in ("model name", "flags", "Features")]
-    return repr((program, stamp and (stamp.st_size, stamp.st_mtime_ns), platform.machine(), own))
-
-
-def find() -> tuple[str, ...] | None:
-    """Return the command of a C compiler: ``CC``, cc, gcc, clang, or that of the ziglang wheel; else None.
-
-    None as well on systems that are not Unix: what is compiled has threads and memory of Unix.
-    """
-    if not _UNIX:
-        return None
-    chosen = c_compiler()
-    if chosen is not None:
-        return tuple(shlex.split(chosen))
-    for name in ("cc", "gcc", "clang"):
-        path = shutil.which(name)
-        if path is not None:
-            return (path,)
-    if importlib.util.find_spec("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "cc")
-    return None
-
-
-_UNIX: Final = hasattr(os, "fork")
 _MISSING: Final = (
     "no C compiler: NumPy computes large arrays, on one thread; install one, or pip install ziglang"
-    if _UNIX
+    if UNIX
     else f"NumPy computes large arrays, on one thread: C is compiled on Unix only, and this is {sys.platform}"
 )
 
@@ -383,7 +369,7 @@ _MISSING: Final = (
 def _broken(why: str) -> str:
     """Return the note on a compiler that does not work, without the source that it was given."""
     named = f" (CC={c_compiler()!r})" if c_compiler() is not None else ""
-    text = why.partition("\n   1 ")[0].strip()
+    text = why.partition("\n   1 ")[0].strip().encode(errors="backslashreplace").decode()
     return f"no C compiler that works{named}: NumPy computes large arrays, on one thread. {text}"
 
 
@@ -415,7 +401,16 @@ class NativeCode:
                 if not self._tried:
                     self.working = self._bring_up()
                     self._tried = True
+                    if self.working is None:
+                        self._tools = None
         return self.working
+
+    def needed(self) -> CCompiler:
+        """Return the compiler. Raises ``NoCompilerError`` where there is none, maybe since a moment ago."""
+        compiler = self.compiler()
+        if compiler is None:
+            raise NoCompilerError(self.reason)
+        return compiler
 
     def _bring_up(self) -> CCompiler | None:
         tools = self._tools

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from .env import cache_dir, compiler_timeout
 from .private_folders import PrivateFolder, safe_by_path
+from .shared_library import check_complete
 
 NAME: Final = "builds"
 _YOUNG_SECONDS: Final = 60.0
@@ -48,7 +49,7 @@ class BuildFolder:
         """Return the bytes of a file that the compiler wrote.
 
         Raises ``OSError`` where there is none, and for what has no end or is none of a compiler's: a link,
-        a pipe, a device, a folder, a file of more than a gigabyte.
+        a pipe, a device, a folder, a file of more than a gigabyte, half of a library.
         """
         path = self.path / name
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -58,7 +59,9 @@ class BuildFolder:
                 raise OSError(errno.EINVAL, "the compiler wrote no regular file", str(path))
             if status.st_size > _LARGEST_FILE:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-            return file.read()
+            binary = file.read()
+        check_complete(binary)
+        return binary
 
 
 @contextmanager

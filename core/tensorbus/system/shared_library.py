@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import itertools
 import os
+import struct
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -40,6 +42,7 @@ def load_library(name: str, binary: bytes) -> ctypes.CDLL:
 
     Raises ``OSError``, saying why, where it loads neither way. People who look at the process see ``name``.
     """
+    check_complete(binary)
     try:
         return _from_memory(name, binary)
     except OSError as error:
@@ -53,6 +56,25 @@ def load_library(name: str, binary: bytes) -> ctypes.CDLL:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise OSError(error.errno, "; ".join(dict.fromkeys([*reasons, str(error)]))) from error
+
+
+def check_complete(binary: bytes) -> None:
+    """Raise ``OSError`` for a library in ELF that ends before its last segment, as on a full disk.
+
+    Linux maps such a file, and ends the process by SIGBUS where the loader reads what is missing.
+    """
+    if binary[:4] != b"\x7fELF":
+        return
+    order = ">" if binary[5:6] == b"\2" else "<"
+    offset, counts, segment = (32, 54, "8xQ16xQ") if binary[4:5] == b"\2" else (28, 42, "4xI8xI")
+    try:
+        (first,) = struct.unpack_from(order + "QI"[offset == 28], binary, offset)
+        size, count = struct.unpack_from(f"{order}HH", binary, counts)
+        ends = [sum(struct.unpack_from(order + segment, binary, first + k * size)) for k in range(count)]
+    except struct.error:
+        ends = [len(binary) + 1]
+    if max(ends, default=0) > len(binary):
+        raise OSError(errno.ENOEXEC, f"the library is cut short after {len(binary)} bytes")
 
 
 def forbids_running(path: str | Path) -> bool:

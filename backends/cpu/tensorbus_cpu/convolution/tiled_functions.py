@@ -64,8 +64,7 @@ class TiledFunctions(ABC):
         piece: Sequence[int],
     ) -> None:
         """Call a function with the memory of arrays."""
-        compiler = NATIVE.compiler()
-        assert compiler is not None
+        compiler = NATIVE.needed()
         function = getattr(self.library(name), f"tb_{name}")
         compiler.prepared(function, len(arrays), slots(params), grid, piece)(*map(address, arrays))
 
@@ -77,8 +76,7 @@ class SourceFunctions(TiledFunctions):
     """
 
     def __init__(self, macros: Mapping[str, object], *names: str) -> None:
-        compiler = NATIVE.compiler()
-        assert compiler is not None
+        compiler = NATIVE.needed()
         lines = [
             "#include <stdint.h>",
             "#include <string.h>",

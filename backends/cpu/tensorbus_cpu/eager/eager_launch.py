@@ -61,8 +61,7 @@ class Launches:
 
     def clear(self, buffer: int, nbytes: int, stage: int) -> None:
         """Set a buffer of so many bytes to 0."""
-        compiler = NATIVE.compiler()
-        assert compiler is not None
+        compiler = NATIVE.needed()
         piece, clear = (max(_BYTES, -(-nbytes // _PIECES)),), compiler.runtime.tb_clear
         step = Launch(function=clear, buffers=(buffer,), params=(), grid=(nbytes,), piece=piece)
         self.add(step, stage)
@@ -100,8 +99,7 @@ class Launches:
         return words
 
     def _in_python(self, other: Callable[..., Any], repacks: bool) -> Callable[..., Any]:
-        compiler = NATIVE.compiler()
-        assert compiler is not None
+        compiler = NATIVE.needed()
         steps = [
             (compiler.prepared(s.function, len(s.buffers), slots(s.params), s.grid, s.piece), s.buffers)
             for stage in self._stages

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from tensorbus.backend_api import Call, DType, IndexingError, StridedArray, dtypes
 
-from ..compiler import NATIVE, CCompiler, c_source
+from ..compiler import NATIVE, c_source
 from ..memory import DTYPES, NAMES, address, empty, run
 from ..native.cpu_features import NoCompilerError
 from ..native.kernel_entry import pieces
@@ -74,10 +74,7 @@ class GeneratedKernel:
     def __call__(self, *values: Any) -> Any:
         """Run it."""
         if self._run is None:
-            kernel: Any = _generated().get(self.call.op)
-            covered = kernel is not None and (not _narrow(self.call) or _compiler().has_half)
-            self._run = kernel.prepare(self.call) if covered else self.otherwise
-        assert self._run is not None
+            self._run = self._prepared()
         operands = [_strided(x) if type(x) is _ARRAY else x for x in values]
         if self._run is self.otherwise or None in operands:
             return self.otherwise(*values)
@@ -86,6 +83,15 @@ class GeneratedKernel:
         except NoCompilerError:  # it compiles for each layout
             return self.otherwise(*values)
         return np.ndarray(out.shape, DTYPES[out.dtype], out.buffer)
+
+    def _prepared(self) -> Callable[..., Any]:
+        kernel: Any = _generated().get(self.call.op)
+        try:
+            covered = kernel is not None and (not _narrow(self.call) or NATIVE.needed().has_half)
+            run: Callable[..., Any] = kernel.prepare(self.call) if covered else self.otherwise
+        except NoCompilerError:
+            return self.otherwise
+        return run
 
 
 def over(call: Call, place: int) -> Callable[..., bool] | None:
@@ -120,12 +126,6 @@ def _narrow(call: Call) -> bool:
     return dtypes.float16 in (*call.dtypes, call.out_dtype)
 
 
-def _compiler() -> CCompiler:
-    compiler = NATIVE.compiler()
-    assert compiler is not None
-    return compiler
-
-
 def packed(x: Any) -> Any:
     """Return the array in C order: itself, or a copy."""
     return x if x.flags.c_contiguous and x.flags.aligned else copied(x)
@@ -156,7 +156,7 @@ class Routine:
     """Functions of ``library.c``, or of another ``source``, compiled for given types."""
 
     def __init__(self, name: str, operand: DType, out: DType, *macros: str, source: str = "library") -> None:
-        compiler = _compiler()
+        compiler = NATIVE.needed()
         dialect = compiler.dialect(0)
         wide = dtypes.float32 if out in NARROW else out
         rule, own, result = dialect.types[operand], dialect.types[wide], dialect.types[out]

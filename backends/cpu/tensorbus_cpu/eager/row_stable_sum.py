@@ -275,8 +275,7 @@ def _native(call: Call) -> Callable[..., Any]:
 
 def _prepared(steps: Sequence[Launch], scratch: int, dtype: Any) -> Callable[[Any], Any]:
     """Return launches for an array of any layout; their result is in the order of memory."""
-    compiler = NATIVE.compiler()
-    assert compiler is not None
+    compiler = NATIVE.needed()
     calls = [
         (compiler.prepared(s.function, len(s.buffers), slots(s.params), s.grid, s.piece), s.buffers)
         for s in steps
