@@ -397,6 +397,11 @@ def test_masks(device: str) -> None:
     assert whole[:, :, tb.asarray([0, 2], device=device)].blocks.tolist() == whole.blocks[:, :, ::2].tolist()
     assert whole.cropped(20, 20).blocks.tolist() == whole.blocks[:, :, :2, :3].tolist()
     assert whole.cropped(70, 41).blocks.shape == (2, 3, 5, 6)
+    wrong = {"a block": (1, 5), "before the first": (1, -1), "blocks": (6, 0), "none": (-1, 0)}
+    for count, number in wrong.values():
+        lists = [tb.asarray(x, device=device) for x in ([[count]], [[[number] * 5]])]
+        with pytest.raises(tb.IndexingError, match="out of range"):
+            BlockMask.from_kv_blocks(*lists).blocks.tolist()
     moved = whole.to("cpu")
     assert moved.device.type == "cpu"
     assert moved.mask_mod is causal

@@ -17,6 +17,7 @@ from ...errors import ArgumentError, DtypeError, ShapeError, StateError
 from ...ops.creation.creation import iota
 from ...ops.elementwise.comparison import equal, less, logical_and, not_equal
 from ...ops.elementwise.where_cast import cast, where
+from ...ops.indexing.gather_scatter import gather
 from ...ops.movement.movement import pad, permute_dims, reshape
 from ...ops.nn.attention_blocks import EMPTY, FULL, PARTIAL
 from ...ops.ordering.sorting import argsort
@@ -85,7 +86,8 @@ class BlockMask:
         ``kv_indices`` ``(*, blocks of queries, blocks of keys)`` has first the numbers of the
         ``kv_num_blocks`` ``(*, blocks of queries)`` blocks of keys that ``mask_mod`` decides about; those
         called ``full`` are of blocks whose scores all count. What stands behind them is not looked at.
-        ``seq_lengths`` are by default those of whole blocks.
+        ``seq_lengths`` are by default those of whole blocks. Raises ``IndexingError`` for a number of a block
+        that there is not, and for more blocks in a row than there are.
         """
         if (full_kv_num_blocks is None) != (full_kv_indices is None):
             raise ArgumentError(
@@ -292,10 +294,18 @@ def _listed(counts: Tensor, numbers: Tensor) -> Tensor:
     """Return which blocks are among the first ``counts`` of ``numbers``, for each row."""
     columns = numbers.shape[-1]
     place = iota(columns, dtype=numbers.dtype, device=numbers.device)
-    among = less(reshape(place, (columns, 1)), reshape(counts, (*counts.shape, 1, 1)))
+    counts = reshape(_checked(counts, columns + 1), (*counts.shape, 1))
+    among = less(place, counts)
+    numbers = _checked(where(among, numbers, 0), columns)
     named = equal(reshape(numbers, (*numbers.shape, 1)), place)
-    named_at: Tensor = reduction.any(logical_and(among, named), axis=-2)
+    named_at: Tensor = reduction.any(logical_and(reshape(among, (*among.shape, 1)), named), axis=-2)
     return named_at
+
+
+def _checked(numbers: Tensor, limit: int) -> Tensor:
+    """Return integers, each of which an ``IndexingError`` keeps from 0 up to ``limit``."""
+    known = iota(limit, dtype=numbers.dtype, device=numbers.device)
+    return reshape(gather(known, reshape(numbers, (-1,))), numbers.shape)
 
 
 def _counts(blocks: Tensor) -> Tensor:
