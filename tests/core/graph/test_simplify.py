@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import pytest
@@ -79,6 +80,25 @@ def test_sums_of_batches_of_products_are_one_product() -> None:
     assert batch.count("matmul") == 1
     assert "sum" not in batch
     assert ops(lambda x, w: tb.matmul(x, w), (5, 8, 3), (3, 4)) == ["reshape", "matmul", "reshape"]
+
+
+@pytest.mark.parametrize(
+    "shapes", [((4, 3), (5, 3, 1)), ((4, 3), (2, 5, 3, 1)), ((1, 3), (5, 3, 1))], ids=str
+)
+def test_columns_that_one_matrix_takes_are_one_product(shapes: Any) -> None:
+    rows = ops(tb.matmul, *shapes)
+    assert rows.count("matmul") == 1
+    assert {*rows} <= {"matmul", "reshape", "permute_dims"}
+    m, x = (tb.reshape(tb.arange(prod(s), dtype="float32", device="cpu"), s) for s in shapes)
+    right = [(m @ column).tolist() for column in tb.reshape(x, (-1, 3, 1))]
+    assert tb.reshape(tb.compile(tb.matmul)(m, x), (-1, shapes[0][0], 1)).tolist() == right
+
+
+@pytest.mark.parametrize(
+    "shapes", [((4, 3), (5, 3, 2)), ((5, 4, 3), (5, 3, 1)), ((4, 3), (0, 3, 1))], ids=str
+)
+def test_other_batches_of_products_stay(shapes: Any) -> None:
+    assert ops(tb.matmul, *shapes) in (["matmul"], ["constant", "broadcast_to"])
 
 
 def test_a_product_that_is_also_wanted_stays() -> None:

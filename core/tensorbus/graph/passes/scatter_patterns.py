@@ -127,7 +127,7 @@ def uses_of(graph: Graph) -> dict[int, int]:
 
 
 def flat_products(graph: Graph) -> Rule:
-    """Return the rule that makes one product of many: of batches by one matrix, and of sums over batches."""
+    """Return the rule that makes one product of many: of batches and one matrix, and of sums over batches."""
     uses = uses_of(graph)
     once: dict[int, Node] = {}
 
@@ -214,7 +214,11 @@ def one_copy(graph: Graph) -> Rule:
 
 def _flat(node: Node) -> Node:
     a, b = node.inputs
-    if len(b.spec.shape) != 2 or len(a.spec.shape) < 3 or 0 in node.spec.shape:
+    if 0 in node.spec.shape:
+        return node
+    if len(a.spec.shape) == 2 and len(b.spec.shape) > 2 and b.spec.shape[-1] == 1:
+        return _of_columns(node)
+    if len(b.spec.shape) != 2 or len(a.spec.shape) < 3:
         return node
     if a.op == "permute_dims":
         (x,), axes = a.inputs, a.attrs["axes"]
@@ -227,6 +231,16 @@ def _flat(node: Node) -> Node:
     flat = replace(
         node, inputs=(reshaped(a, (rows, k)), b), spec=Spec((rows, b.spec.shape[1]), node.spec.dtype)
     )
+    return reshaped(flat, node.spec.shape)
+
+
+def _of_columns(node: Node) -> Node:
+    """Return products of one matrix and many columns as one: of the columns, as rows, and its transpose."""
+    a, b = node.inputs
+    *batch, k, _ = b.spec.shape
+    rows, m = prod(batch), a.spec.shape[0]
+    spec = Spec((rows, m), node.spec.dtype)
+    flat = replace(node, inputs=(reshaped(b, (rows, k)), _permuted(a, (1, 0))), spec=spec)
     return reshaped(flat, node.spec.shape)
 
 
