@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.backend_api import hookimpl
 from tensorbus_conformance.communication.command import FAULTS, VALUES, examine, settings
 from tensorbus_conformance.communication.setting import Setting
-from tensorbus_threads.communicator import Factory
+
+from thread_communicators import ThreadCommunicators
 
 
 def setting(
@@ -50,29 +50,14 @@ def test_everything(name: str, device: str, program: str) -> None:
     assert ended_by_launcher or calls >= 2
 
 
-class _Defective:
-    """Connects threads, but for one method of its communicators."""
-
-    def __init__(self, **methods: Callable[..., Any]) -> None:
-        self.methods = methods
-
-    @hookimpl
-    def tensorbus_communicator(self, name: str) -> Any:
-        return self
-
-    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
-        return Factory().verdict(device_type, rendezvous)
-
-    def connect(self, rendezvous: Any) -> Any:
-        right = Factory().connect(rendezvous)
-        for name, method in self.methods.items():
+@contextmanager
+def communicator(**methods: Callable[..., Any]) -> Iterator[str]:
+    def change(right: Any, size: int) -> Any:
+        for name, method in methods.items():
             setattr(right, name, partial(method, getattr(right, name)))
         return right
 
-
-@contextmanager
-def communicator(**methods: Callable[..., Any]) -> Iterator[str]:
-    dist.register_communicator("defective", _Defective(**methods))
+    dist.register_communicator("defective", ThreadCommunicators(change))
     try:
         yield "defective"
     finally:

@@ -22,13 +22,13 @@ def blocks(document: str, language: str = "python") -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def run(*arguments: str, path: Path) -> str:
+def run(*arguments: str, path: Path, **changes: str) -> str:
     """Run Python with packages that lie in ``path``; return what it printed."""
     search = os.pathsep.join([str(path), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, *arguments],
         capture_output=True, text=True, timeout=600, check=False, cwd=path,
-        env={**os.environ, "PYTHONPATH": search, "TENSORBUS_DEFAULT_DEVICE": "cpu"},
+        env={**os.environ, "PYTHONPATH": search, "TENSORBUS_DEFAULT_DEVICE": "cpu", **changes},
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -91,9 +91,12 @@ for device in ("cpu", "npu", "refdev"):
     assert run("-c", program, path=npu).splitlines()[-3:] == ["cpu 0.9989", "npu 0.9989", "refdev 0.9989"]
 
 
-@pytest.mark.full
-@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+@pytest.fixture
+def cdev(tmp_path: Path) -> Path:
+    """Install the device with a language and a schedule of its own."""
     dialect, schedules, compiler, memory, device, extension = blocks("docs/dialects.md")
     dtypes = 'dtypes = ["bool", "uint8", "int32", "int64", "uint32", "uint64", "float32"]\n'
     modules = {
@@ -106,11 +109,47 @@ def test_the_device_with_a_language_passes_the_kit(tmp_path: Path) -> None:
         "manifest.toml": '[plugin]\nname = "cdev"\napi = ">=0.1,<1"\n[device]\ntype = "cdev"\n' + dtypes,
     }
     install(tmp_path, "tensorbus_cdev", "tensorbus.devices:cdev", modules)
+    return tmp_path
+
+
+@pytest.mark.full
+@needs_cc
+def test_the_device_with_a_language_passes_the_kit(cdev: Path) -> None:
     ops = "add,sum,matmul,softmax,gather,sort,where,cumulative_sum,cast"
     command = ["-m", "tensorbus", "conformance", "--device", "cdev", "--quick", "-n", "2", "--ops", ops]
-    shown = run(*command, path=tmp_path)
+    shown = run(*command, path=cdev)
     assert "failed" not in shown
     assert "native" in shown
+
+
+@needs_cc
+def test_its_schedule_writes_kernels_of_eager_calls_and_of_programs(cdev: Path) -> None:
+    program = """
+import dataclasses, os, pathlib
+import tensorbus as tb
+import tensorbus_cdev.schedules as schedules
+
+theirs, written = schedules.HALVES, []
+
+def build(request, launches):
+    written.append(request.root.op)
+    return theirs.build(request, launches)
+
+schedules.HALVES = dataclasses.replace(theirs, build=build)
+x = tb.full((1000,), 2.0, device="cdev")
+assert (tb.exp(x) * 3).tolist() == [22.16716766357422] * 1000
+assert "exp" in written, written
+for length in (1000, 999):
+    written.clear()
+    compiled = tb.compile(lambda x: tb.sqrt(x) + 1)
+    assert compiled(tb.full((length,), 4.0, device="cdev")).tolist() == [3.0] * length
+    assert bool(written) == (length == 1000), (length, written)
+"""
+    folder = cdev / "dump"
+    run("-c", program, path=cdev, TENSORBUS_DUMP=str(folder))
+    shown = "\n".join(file.read_text() for file in folder.rglob("*schedules*"))
+    assert "halves: two elements of a vector at a time" in shown
+    assert "it is no vector of even length" in shown
 
 
 @pytest.mark.parametrize("number", range(4))

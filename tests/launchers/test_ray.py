@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from tensorbus.errors import ArgumentError, DistributedError
 from tensorbus_ray import run_ranks
 from tensorbus_ray.launcher import RayLauncher
 from tensorbus_ray.options import Options
+
+from rank_processes import start_ranks, wait_for_ranks
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
@@ -222,10 +223,6 @@ def test_what_the_cluster_does_not_have_is_said(ray: Any, name: str) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_the_launcher(ray: Any, tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "script.py").write_text(
-        "import os, sys, time; open(sys.argv[1] + os.environ['RANK'], 'w').write(str(os.getpid()));"
-        "time.sleep(600)"
-    )
     start = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from tensorbus.distributed.launch.supervisor import supervise;"
@@ -234,26 +231,10 @@ def test_no_rank_outlives_the_launcher(ray: Any, tmp_path: Path, number: signal.
         "request = LaunchRequest(command=(sys.executable, *sys.argv[1:]), size=2);"
         "supervise(Factory().open({'cpus': '0.5'}), request)"
     )
-    program = subprocess.Popen(
-        [sys.executable, "-c", start, str(tmp_path / "script.py"), f"{tmp_path}/"], stderr=subprocess.DEVNULL
-    )
-    files = [tmp_path / "0", tmp_path / "1"]
-    while not all(file.exists() and file.read_text() for file in files):
-        assert program.poll() is None
-        time.sleep(0.01)
+    program = start_ranks(start, tmp_path)
     program.send_signal(number)
     assert program.wait() != 0
-    for file in files:
-        while _runs(int(file.read_text())):
-            time.sleep(0.01)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    wait_for_ranks(tmp_path)
 
 
 @needs_ray

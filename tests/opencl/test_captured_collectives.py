@@ -13,10 +13,11 @@ import pyopencl as cl
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.backend_api import StreamCapture, capturing, hookimpl
+from tensorbus.backend_api import StreamCapture, capturing
 from tensorbus.devices.stream_capture import active_capture
 from tensorbus.distributed.process_group.group import get_group
-from tensorbus_threads.communicator import Factory
+
+from thread_communicators import ThreadCommunicators
 
 OPENCL, RANKS = "opencl", 2
 reduce, gather, scatter = (
@@ -42,9 +43,8 @@ class _Capturable:
 
     queues = is_capturable = True
 
-    def __init__(self, rendezvous: Any) -> None:
-        self.inner: Any = Factory().connect(rendezvous)
-        self.size = rendezvous.size
+    def __init__(self, inner: Any, size: int) -> None:
+        self.inner, self.size = inner, size
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -73,20 +73,6 @@ class _Capturable:
 
     def broadcast_into(self, x: tb.Tensor, root: int, out: tb.Tensor) -> Any:
         return self._later(out, lambda: self.inner.broadcast(x, root))
-
-
-class _Threads:
-    """Connects threads so."""
-
-    @hookimpl
-    def tensorbus_communicator(self, name: str) -> Any:
-        return self
-
-    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
-        return Factory().verdict(device_type, rendezvous)
-
-    def connect(self, rendezvous: Any) -> Any:
-        return _Capturable(rendezvous)
 
 
 class _Graph:
@@ -132,7 +118,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Any:
         return graphs[-1]
 
     monkeypatch.setattr("tensorbus_opencl.compiler.OpenclCompiler.player", player)
-    dist.register_communicator("capturable", _Threads())
+    dist.register_communicator("capturable", ThreadCommunicators(_Capturable))
     yield graphs
     dist.unregister_communicator("capturable")
 

@@ -8,32 +8,22 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.backend_api import hookimpl
 from tensorbus_conformance.communication.command import VALUES, examine, settings
-from tensorbus_threads.communicator import Factory
+
+from thread_communicators import ThreadCommunicators
 
 OPENCL, RANKS = "opencl", 2
 
 
-class _Queued:
-    """Connects threads; what its communicators compute is in a stream when they return, not done."""
-
-    @hookimpl
-    def tensorbus_communicator(self, name: str) -> Any:
-        return self
-
-    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
-        return Factory().verdict(device_type, rendezvous)
-
-    def connect(self, rendezvous: Any) -> Any:
-        communicator: Any = Factory().connect(rendezvous)
-        communicator.queues = True
-        return communicator
+def _queued(communicator: Any, size: int) -> Any:
+    """Return a communicator whose results are in a stream when it returns, and not done."""
+    communicator.queues = True
+    return communicator
 
 
 @pytest.fixture(autouse=True)
 def queued() -> Iterator[None]:
-    dist.register_communicator("queued", _Queued())
+    dist.register_communicator("queued", ThreadCommunicators(_queued))
     yield
     dist.unregister_communicator("queued")
 

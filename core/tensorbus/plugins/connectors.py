@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..errors import PluginError
 from . import allow_block
@@ -17,6 +17,10 @@ from .manifest import Manifest
 if TYPE_CHECKING:
     from ..backend_interface.communication import CommunicatorFactory, StoreFactory
     from ..backend_interface.launching import LauncherFactory
+
+
+F = TypeVar("F")
+"""What a package hands over."""
 
 
 class Connectors:
@@ -45,14 +49,7 @@ class Connectors:
 
         Raises ``PluginError`` where the package that does cannot be used.
         """
-        for addon in self._of(STORES):
-            if addon.extension.name == scheme:
-                offered: list[StoreFactory] = addon.attempt(STORE, partial(_store_of, addon))
-                if offered:
-                    return offered[0]
-                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
-                raise PluginError(f"stores {scheme}:// of {addon.extension.owner} cannot be used: {reason}")
-        return None
+        return self._offered(STORES, STORE, scheme, _store_of, f"stores {scheme}://")
 
     def store_schemes(self) -> list[str]:
         """Return the URL schemes that packages open stores of; imports none of them."""
@@ -63,20 +60,24 @@ class Connectors:
 
         Raises ``PluginError`` where the package that does cannot be used.
         """
-        for addon in self._of(LAUNCHERS):
-            if addon.extension.name == name:
-                offered: list[LauncherFactory] = addon.attempt(LAUNCHER, partial(_launcher_of, addon))
-                if offered:
-                    return offered[0]
-                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
-                raise PluginError(
-                    f"the launcher {name!r} of {addon.extension.owner} cannot be used: {reason}"
-                )
-        return None
+        return self._offered(LAUNCHERS, LAUNCHER, name, _launcher_of, f"the launcher {name!r}")
 
     def launchers(self) -> list[str]:
         """Return the names of what starts ranks; imports none of them."""
         return sorted({addon.extension.name for addon in self._of(LAUNCHERS)})
+
+    def _offered(
+        self, group: str, step: str, name: str, factories: Callable[[Addon], list[F]], title: str
+    ) -> F | None:
+        """Return what the package of a name offers; None where there is no such package."""
+        for addon in self._of(group):
+            if addon.extension.name == name:
+                offered: list[F] = addon.attempt(step, partial(factories, addon))
+                if offered:
+                    return offered[0]
+                reason = addon.failure.reason if addon.failure is not None else "it hands over nothing"
+                raise PluginError(f"{title} of {addon.extension.owner} cannot be used: {reason}")
+        return None
 
     def _of(self, group: str) -> list[Addon]:
         """Return the plugins of a group that connects ranks, and what was registered to connect them."""

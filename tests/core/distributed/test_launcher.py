@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +17,8 @@ from tensorbus.distributed.launch import launcher
 from tensorbus.distributed.launch.launch_environment import launched
 from tensorbus.errors import ArgumentError, DistributedError
 from typer.testing import CliRunner
+
+from rank_processes import start_ranks, wait_for_ranks
 
 MEETS = """
 import tensorbus as tb
@@ -148,13 +149,6 @@ def test_a_script_that_is_not_there_is_named() -> None:
     assert (answer.exit_code, "no script 'nowhere/train.py'" in answer.output) == (2, True)
 
 
-WAITS = """
-import os, signal, sys, time
-if sys.argv[2] == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-open(sys.argv[1] + os.environ["RANK"], "w").write(str(os.getpid()))
-time.sleep(600)
-"""
 ENDS = {
     "Ctrl-C": (["SIGINT"], "", 1), "a second Ctrl-C": (["SIGINT"] * 2, "stubborn", 1),
     "its end": (["SIGTERM"], "", 143), "a second one": (["SIGTERM"] * 2, "stubborn", 143),
@@ -169,36 +163,16 @@ def test_no_rank_outlives_what_has_started_it(tmp_path: Path, name: str) -> None
     signals, habit, expected = ENDS[name]
     if "SIGKILL" in signals and sys.platform != "linux":
         pytest.skip("only Linux tells a process of its parent's end")
-    (tmp_path / "script.py").write_text(WAITS)
     start = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from tensorbus.distributed.launch import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
     )
-    program = subprocess.Popen(
-        [sys.executable, "-c", start, str(tmp_path / "script.py"), f"{tmp_path}/", habit],
-        stderr=subprocess.DEVNULL,
-    )
-    files = [tmp_path / "0", tmp_path / "1"]
-    while not all(file.exists() and file.read_text() for file in files):
-        assert program.poll() is None
-        time.sleep(0.01)
+    program = start_ranks(start, tmp_path, habit)
     for number in signals:
         program.send_signal(signal.Signals[number])
         time.sleep(0.5 * (len(signals) - 1))  # the first one asks the ranks to end, and waits for them
     assert program.wait(60) in (expected, -signal.SIGINT)
-    for file in files:
-        while is_running(int(file.read_text())):
-            time.sleep(0.01)
-
-
-def is_running(number: int) -> bool:
-    """Return whether a process runs: one that has ended may wait for whoever inherits it."""
-    try:
-        os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{number}/status")
-    return not (status.exists() and "State:\tZ" in status.read_text())
+    wait_for_ranks(tmp_path)
 
 
 def test_a_program_that_is_not_there_is_named() -> None:

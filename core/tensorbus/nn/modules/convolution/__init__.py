@@ -1,4 +1,5 @@
 """Layers that multiply windows by weights, and the transposed ones.
 
-Signals or images come in, with channels; other channels leave. In order: ``conv``, ``conv_transpose``.
+Signals or images come in, with channels; other channels leave. In order: ``windows``, ``conv``,
+``conv_transpose``.
 """

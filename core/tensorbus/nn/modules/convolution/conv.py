@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from ....devices.device import Device
 from ....dtypes.definition import DType
 from ....errors import ArgumentError
-from ....ops.creation.creation import empty
 from ....ops.nn.convolution import Lengths, spread
 from ....tensor.tensor import Tensor
-from ... import functional, init
-from ...module import Module
-from ...parameter import Parameter
-from ..linear import positive
+from ... import functional
+from .windows import WindowLayer
 
 _RUN: Final = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 PADDING_MODES: Final = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Conv(Module):
-    """Base of the layers; ``rank`` is the number of spatial axes."""
-
-    rank: ClassVar[int]
+class _Conv(WindowLayer):
+    """Base of the layers of convolutions."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Lengths, stride: Lengths = 1,
@@ -31,38 +26,18 @@ class _Conv(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         name, rank = type(self).__name__, self.rank
-        positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
-            raise ArgumentError(
-                f"{name}: groups must divide in_channels and out_channels, got {groups} for {in_channels} and"
-                f" {out_channels}."
-            )
+        self._set_windows(in_channels, out_channels, kernel_size, stride, dilation, groups)
         if padding_mode not in PADDING_MODES:
             raise ArgumentError(
                 f"{name}: padding_mode must be one of {', '.join(PADDING_MODES)}, got {padding_mode!r}."
             )
         if isinstance(padding, str) and padding not in ("same", "valid"):
             raise ArgumentError(f"{name}: padding must be numbers, 'same' or 'valid', got {padding!r}.")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = spread(name, "kernel_size", kernel_size, rank, 1)
-        self.stride = spread(name, "stride", stride, rank, 1)
         self.padding = padding if isinstance(padding, str) else spread(name, "padding", padding, rank)
-        self.dilation = spread(name, "dilation", dilation, rank, 1)
-        self.groups = groups
         self.padding_mode = padding_mode
         if padding == "same" and any(s != 1 for s in self.stride):
             raise ArgumentError(f"{name}: padding='same' needs stride 1, got {stride!r}.")
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
-        self.register_parameter(
-            "bias", Parameter(empty((out_channels,), device=device, dtype=dtype)) if bias else None
-        )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new initial values, from within ``1 / sqrt(fan_in)`` of zero."""
-        init.reset_affine(self.weight, self.bias)
+        self._set_parameters(out_channels, in_channels, bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the convolution. Raises ``ShapeError`` where the input does not fit."""
@@ -86,18 +61,7 @@ class _Conv(Module):
 
     def extra_repr(self) -> str:
         """Return the settings that differ from their defaults."""
-        parts = [
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        ]
-        ones = (1,) * self.rank
-        if self.padding != (0,) * self.rank:
-            parts.append(f"padding={self.padding}")
-        if self.dilation != ones:
-            parts.append(f"dilation={self.dilation}")
-        if self.groups != 1:
-            parts.append(f"groups={self.groups}")
-        if self.bias is None:
-            parts.append("bias=False")
+        parts = self._settings("padding", "dilation")
         if self.padding_mode != "zeros":
             parts.append(f"padding_mode={self.padding_mode}")
         return ", ".join(parts)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from ....devices.device import Device
 from ....dtypes.definition import DType
 from ....errors import ArgumentError, ShapeError
-from ....ops.creation.creation import empty
 from ....ops.nn.convolution import Lengths, spread
 from ....tensor.tensor import Tensor
-from ... import functional, init
-from ...module import Module
-from ...parameter import Parameter
-from ..linear import positive
+from ... import functional
+from .windows import WindowLayer
 
 _RUN: Final = {
     1: functional.conv_transpose1d, 2: functional.conv_transpose2d, 3: functional.conv_transpose3d,
 }  # fmt: skip
 
 
-class _ConvTranspose(Module):
-    """Base of the layers; ``rank`` is the number of spatial axes."""
-
-    rank: ClassVar[int]
+class _ConvTranspose(WindowLayer):
+    """Base of the layers of transposed convolutions."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Lengths, stride: Lengths = 1,
@@ -34,33 +29,13 @@ class _ConvTranspose(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         name, rank = type(self).__name__, self.rank
-        positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
-            raise ArgumentError(
-                f"{name}: groups must divide in_channels and out_channels, got {groups} for {in_channels} and"
-                f" {out_channels}."
-            )
+        self._set_windows(in_channels, out_channels, kernel_size, stride, dilation, groups)
         if padding_mode != "zeros":
             raise ArgumentError(f"{name}: padding_mode must be 'zeros', got {padding_mode!r}.")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = spread(name, "kernel_size", kernel_size, rank, 1)
-        self.stride = spread(name, "stride", stride, rank, 1)
         self.padding = spread(name, "padding", padding, rank)
         self.output_padding = spread(name, "output_padding", output_padding, rank)
-        self.dilation = spread(name, "dilation", dilation, rank, 1)
-        self.groups = groups
         self.padding_mode = padding_mode
-        shape = (in_channels, out_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
-        self.register_parameter(
-            "bias", Parameter(empty((out_channels,), device=device, dtype=dtype)) if bias else None
-        )
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new initial values, as PyTorch does: within ``1 / sqrt(out / groups * window)`` of zero."""
-        init.reset_affine(self.weight, self.bias)
+        self._set_parameters(in_channels, out_channels, bias, device, dtype)
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """Return the transposed convolution, of exactly ``output_size`` (its last axes) where it is given."""
@@ -86,18 +61,7 @@ class _ConvTranspose(Module):
 
     def extra_repr(self) -> str:
         """Return the settings that differ from their defaults."""
-        parts = [
-            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        ]
-        zeros, ones = (0,) * self.rank, (1,) * self.rank
-        for name, default in (("padding", zeros), ("dilation", ones), ("output_padding", zeros)):
-            if getattr(self, name) != default:
-                parts.append(f"{name}={getattr(self, name)}")
-        if self.groups != 1:
-            parts.append(f"groups={self.groups}")
-        if self.bias is None:
-            parts.append("bias=False")
-        return ", ".join(parts)
+        return ", ".join(self._settings("padding", "dilation", "output_padding"))
 
 
 class ConvTranspose1d(_ConvTranspose):

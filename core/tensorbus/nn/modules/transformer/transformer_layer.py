@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from ....devices.device import Device
 from ....dtypes.definition import DType
@@ -33,13 +33,15 @@ _ELEMENTWISE: Final = (functional.relu, functional.gelu, functional.silu)
 """Functions between the layers of a feed-forward network that treat each element by itself."""
 
 
-class TransformerEncoderLayer(Module):
-    """Self-attention and a feed-forward network, each with a residual connection and normalization.
+class _TransformerLayer(Module):
+    """The parts of a layer: ``attentions`` by name, a feed-forward network, normalization around each."""
 
-    >>> import tensorbus as tb
-    >>> tb.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(tb.ones((3, 5, 8))).shape
-    (3, 5, 8)
-    """
+    attentions: ClassVar[tuple[str, ...]]
+    self_attn: MultiheadAttention
+    norm1: LayerNorm
+    norm2: LayerNorm
+    dropout1: Dropout
+    dropout2: Dropout
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
@@ -49,16 +51,29 @@ class TransformerEncoderLayer(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at)
+        for name in self.attentions:
+            setattr(self, name, MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at))
         self.linear1 = Linear(d_model, dim_feedforward, **at)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, **at)
         self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, **at)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, **at)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.activation = _activation("TransformerEncoderLayer", activation)
+        sublayers = range(1, len(self.attentions) + 2)
+        for k in sublayers:
+            setattr(self, f"norm{k}", LayerNorm(d_model, layer_norm_eps, **at))
+        for k in sublayers:
+            setattr(self, f"dropout{k}", Dropout(dropout))
+        self.activation = _activation(type(self).__name__, activation)
+
+
+class TransformerEncoderLayer(_TransformerLayer):
+    """Self-attention and a feed-forward network, each with a residual connection and normalization.
+
+    >>> import tensorbus as tb
+    >>> tb.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)(tb.ones((3, 5, 8))).shape
+    (3, 5, 8)
+    """
+
+    attentions = ("self_attn",)
 
     def forward(
         self, src: Tensor, src_mask: Tensor | None = None, src_key_padding_mask: Tensor | None = None,
@@ -106,7 +121,7 @@ class TransformerEncoderLayer(Module):
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
-class TransformerDecoderLayer(Module):
+class TransformerDecoderLayer(_TransformerLayer):
     """Self-attention, attention to the memory, and a feed-forward network, each with a residual.
 
     >>> import tensorbus as tb
@@ -115,27 +130,10 @@ class TransformerDecoderLayer(Module):
     (3, 4, 8)
     """
 
-    def __init__(
-        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
-        activation: Activation = "relu", layer_norm_eps: float = 1e-5, batch_first: bool = False,
-        norm_first: bool = False, bias: bool = True, device: Device | str | None = None,
-        dtype: DType | str | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__()
-        at: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at)
-        self.multihead_attn = MultiheadAttention(d_model, nhead, dropout, batch_first=batch_first, **at)
-        self.linear1 = Linear(d_model, dim_feedforward, **at)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, **at)
-        self.norm_first = norm_first
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, **at)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, **at)
-        self.norm3 = LayerNorm(d_model, layer_norm_eps, **at)
-        self.dropout1 = Dropout(dropout)
-        self.dropout2 = Dropout(dropout)
-        self.dropout3 = Dropout(dropout)
-        self.activation = _activation("TransformerDecoderLayer", activation)
+    attentions = ("self_attn", "multihead_attn")
+    multihead_attn: MultiheadAttention
+    norm3: LayerNorm
+    dropout3: Dropout
 
     def forward(
         self, tgt: Tensor, memory: Tensor, tgt_mask: Tensor | None = None, memory_mask: Tensor | None = None,
