@@ -10,7 +10,7 @@ import operator
 import random
 import statistics
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -28,6 +28,10 @@ _linear = nn.Linear(2, 2)
 
 class _Options:
     scale = 2.0
+
+
+def _replaced_iteration(self: tb.Tensor) -> Iterator[tb.Tensor]:
+    return iter([self * 3.0])
 
 
 def _replaced_sum(x: Any) -> Any:
@@ -75,6 +79,16 @@ _LOOKUPS: list[tuple[Callable[[tb.Tensor], Any], Any, str, Any]] = [
     (lambda x: -x, tb.Tensor, "__neg__", _replaced_sum),
     (_in_place, tb.Tensor, "__imul__", _replaced_operator),
     (lambda x: x.T, tb.Tensor, "T", property(_replaced_sum)),
+    (lambda x: x * len(x), tb.Tensor, "__len__", lambda self: 7),
+    (lambda x: abs(x), tb.Tensor, "__abs__", _replaced_sum),
+    (lambda x: sum(x), tb.Tensor, "__add__", _replaced_operator),
+    (lambda x: operator.add(x, 1), tb.Tensor, "__add__", _replaced_operator),
+    (lambda x: list(x)[-1], tb.Tensor, "__iter__", _replaced_iteration),
+    (lambda x: [*x][-1], tb.Tensor, "__iter__", _replaced_iteration),
+    (lambda x: operator.itemgetter(0)(x), tb.Tensor, "__getitem__", _replaced_operator),
+    (lambda x: operator.methodcaller("mean")(x), tb.Tensor, "mean", _replaced_sum),
+    (lambda x: operator.attrgetter("T.T")(x), tb.Tensor, "T", property(_replaced_sum)),
+    (lambda x: x * operator.length_hint(x), tb.Tensor, "__len__", lambda self: 7),
     (lambda x: tb.exp(x), tb, "exp", _replaced_sum),
     (lambda x: _linear(x), nn.Linear, "forward", lambda self, x: x * 5.0),
     (lambda x: _linear(x), nn.Linear, "__call__", lambda self, x: x * 5.0),
@@ -97,10 +111,12 @@ def replaced(draw: random.Random) -> None:
     for _ in range(draw.randint(1, 2)):
         setattr(owner, name, other)
         try:
-            _agree(compiled, function, x, name)
+            for _ in range(draw.randint(1, 3)):  # the second may find what was captured before
+                _agree(compiled, function, x, name)
         finally:
             delattr(owner, name) if before is _ABSENT else setattr(owner, name, before)
-        _agree(compiled, function, x, name)
+        for _ in range(draw.randint(1, 3)):
+            _agree(compiled, function, x, name)
 
 
 def _agree(compiled: Callable[..., Any], function: Callable[..., Any], x: tb.Tensor, what: str = "") -> None:

@@ -30,7 +30,17 @@ _INSTRUCTIONS: Final = {
     "UNARY_NEGATIVE": "neg", "UNARY_POSITIVE": "pos", "UNARY_INVERT": "invert", "GET_ITER": "iter",
     "BINARY_SUBSCR": "getitem", "BINARY_SLICE": "getitem", "STORE_SUBSCR": "setitem",
     "STORE_SLICE": "setitem", "CONTAINS_OP": "contains", "UNPACK_SEQUENCE": "iter", "UNARY_NOT": "bool",
+    "LIST_EXTEND": "iter", "SET_UPDATE": "iter", "UNPACK_EX": "iter", "CALL_FUNCTION_EX": "iter",
+    "GET_YIELD_FROM_ITER": "iter",
 }  # fmt: skip
+_ITERATE: Final = "all any dict enumerate filter frozenset list map max min set sorted sum tuple zip"
+_FUNCTIONS: Final = {
+    **dict.fromkeys(_ITERATE.split(), ("iter",)),
+    "sum": ("iter", "add", "radd"), "max": ("iter", "gt"), "min": ("iter", "lt"), "sorted": ("iter", "lt"),
+    "reversed": ("reversed", "len", "getitem"), "itemgetter": ("getitem",), "length_hint": ("len",),
+}  # fmt: skip
+"""The methods that functions call which are not called as these: ``len`` and ``operator.add`` are."""
+_BY_TEXT: Final = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodcaller"})
 _CALLED: Final = ("forward", "__call__")
 """The names by which calling a module finds its function."""
 
@@ -111,8 +121,10 @@ def _table(base: type) -> dict[str, Any] | None:
 def _names(code: CodeType) -> frozenset[str]:
     """Return the names that code looks up in other objects, those of operators included."""
     names = {*code.co_names}
-    if "getattr" in names:
-        names |= {x for x in code.co_consts if isinstance(x, str)}
+    called = names.union(*(_FUNCTIONS.get(name, ()) for name in names))
+    if names & _BY_TEXT:
+        names.update(part for x in code.co_consts if isinstance(x, str) for part in x.split("."))
+    names |= {form for name in called for form in (f"__{name}__", f"__r{name}__")}
     for i in dis.get_instructions(code):
         if i.opname == "BINARY_OP":
             name = _BINARY.get(i.argrepr.removesuffix("="))
