@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -20,8 +22,9 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.executors import call_template, source_program
 from tensorbus.executors.source_lowering import DialectLowering
 from tensorbus.graph.passes.simplify import simplify
+from tensorbus.lowering.ir.builder import Launch, RuntimeArg
 from tensorbus.lowering.ir.layout import packed
-from tensorbus.lowering.ir.loop_ir import Array
+from tensorbus.lowering.ir.loop_ir import INDEX, Array, Buffer, Kernel, Var
 from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import sized, steps_of
 from tensorbus.ops.definition import Spec
@@ -309,6 +312,52 @@ def test_templates_are_filled_with_the_numbers_of_each_size(
         assert [*size.outputs] == [(out.shape, out.strides, out.offset) for out in program.outputs]
         assert max((abs(v) for launch in size.steps for v in launch.values), default=0) < 1 << 63
     assert served > 2
+
+
+@pytest.mark.usefixtures("cupy_or_names")
+@pytest.mark.parametrize("group", [0, 32, 256], ids=["any", "warp", "block"])
+def test_one_launcher_has_the_arguments_and_blocks_of_each_size(
+    group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the driver is handed is that of a launcher made for the size alone; buffers and late ones too."""
+    module = importlib.import_module("tensorbus_cuda.graphs.launch")
+    stream = SimpleNamespace(ptr=7)
+    unit: Any = SimpleNamespace(
+        alone=True, bare=None, stream=lambda: stream, failures=SimpleNamespace(note=lambda name: None)
+    )
+    handed: list[Any] = []
+
+    def launch_kernel(function: int, *numbers: int) -> None:
+        *shape, _, _, arguments, _ = numbers
+        pointers = (ctypes.c_void_p * 6).from_address(arguments)
+        widths = (8, 8, 8, 4, 16, 4)
+        handed.append((shape, [ctypes.string_at(p, w) for p, w in zip(pointers, widths, strict=True)]))
+
+    names = SimpleNamespace(launchKernel=launch_kernel, CUDADriverError=RuntimeError)
+    monkeypatch.setattr(module, "driver", names)
+    dtypes = (INDEX, dt.float32, dt.complex128, dt.int32)
+    kernel = Kernel(
+        name="k", buffers=tuple(Buffer(f"x{k}", dt.float32) for k in range(2)), body=(), group=group,
+        params=tuple(Var(f"p{k}", dtype) for k, dtype in enumerate(dtypes)),
+    )  # fmt: skip
+    n, late, blocks = PlanEnv().symbol("s0", 5), RuntimeArg("scalar", 0), [_block(64), _block(128)]
+    made = SimpleNamespace(ptr=1)
+    many = module.Launcher(unit, made, Launch(kernel=kernel, values=(n, 1e39, n, late), grid=(n, 3)))
+    for size in (1, 5, 33, 100, 33, 1 << 33, 100):
+        one = module.Launcher(
+            unit, made, Launch(kernel=kernel, values=(size, 1e39, size, late), grid=(size, 3))
+        )
+        one.queue(blocks, [size % 7])
+        many.queue(blocks, [size % 7], many.at((size, size), (size, 3)))
+        assert handed[-1] == handed[-2]
+        assert handed[-1][1][2:] == [
+            size.to_bytes(8, "little"), np.float32(np.inf).tobytes(), np.complex128(size).tobytes(),
+            (size % 7).to_bytes(4, "little"),
+        ]  # fmt: skip
+
+
+def _block(address: int) -> Any:
+    return SimpleNamespace(ptr=address, stream=None, used_by=lambda stream: None)
 
 
 @on_gpu

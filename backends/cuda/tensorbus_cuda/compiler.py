@@ -36,7 +36,12 @@ PRODUCTS: Final = frozenset({"matmul", "affine"})
 
 
 class CudaCompiler:
-    """What the generated kernels need of CUDA: see ``tensorbus.kernels.from_dialect.Compiler``."""
+    """What the generated kernels need of CUDA: see ``tensorbus.kernels.from_dialect.Compiler``.
+
+    Sizes of a plan that come again are played as graphs.
+    """
+
+    replays_sizes: Final = True
 
     def __init__(self, runtime: CudaRuntime) -> None:
         self.runtime = runtime
@@ -113,8 +118,12 @@ class CudaCompiler:
         self, source: str, launch: Launch, index: int
     ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         """Return what queues the kernel with this launch's sizes."""
+        return self.template(source, launch, index).queue
+
+    def template(self, source: str, launch: Launch, index: int) -> Launcher:
+        """Return the launches of a kernel for many sizes: what is a symbol in ``launch`` comes later."""
         unit = self.runtime.unit(index)
-        return Launcher(unit, self._function(unit, source, launch.kernel.name), launch).queue
+        return Launcher(unit, self._function(unit, source, launch.kernel.name), launch)
 
     def _function(self, unit: Unit, source: str, name: str) -> Any:
         key = (unit.index, source, name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from cupy.cuda import driver
-from tensorbus.backend_api import INDEX, Launch, RuntimeArg
+from tensorbus.backend_api import INDEX, Launch, RuntimeArg, SymInt
 from tensorbus.backend_api import dtypes as dt
 
 from ..dialect import THREADS
@@ -38,21 +39,29 @@ _NO_CONTEXT: Final = 201
 _WARP: Final = 32
 _SIDE: Final = 16
 _BLOCKS: Final = (2**31 - 1, 65535, 65535)
+_NOTHING: Final = (0, 0, 0)
+_INDEX: Final = struct.Struct("=q")
 _SHARED_UNASKED: Final = 48 << 10
 _MAX_SHARED: Final = 8
 """CUDA's number for the attribute that says how much shared memory a launch of a function may ask for."""
 
 
+Sized = tuple[tuple[int, ...], bytes]
+"""Blocks and threads along each axis; the parameters, ``_WORDS`` words each."""
+
+
 class Launcher:
-    """One kernel with the sizes of one use of it.
+    """One kernel with the sizes of one use of it; or for many sizes, where ``launch`` has symbols.
 
     ``blocks`` and ``threads`` are those of the grid, ``shared`` the bytes of memory that the launch gives to
     each block, ``function`` is CUDA's handle, ``arguments`` the address of the pointers to the arguments.
+    For many sizes see ``tensorbus.executors.program_template.LaunchTemplate``.
     """
 
     __slots__ = (
-        "_cells", "_current", "_launch", "_lock", "_module", "_note", "_pointers", "_shape", "_stream",
-        "_unit", "_words", "arguments", "blocks", "function", "name", "shared", "threads",
+        "_begin", "_cells", "_current", "_holds", "_launch", "_lock", "_module", "_neighbours", "_note",
+        "_numbers", "_open", "_pointers", "_shape", "_stream", "_unit", "_what", "_words", "arguments",
+        "blocks", "function", "name", "shared", "threads",
     )  # fmt: skip
 
     def __init__(self, unit: Unit, function: Any, launch: Launch) -> None:
@@ -65,7 +74,10 @@ class Launcher:
         self._stream = unit.stream
         self._current = None if unit.alone else unit.bare
         self._note = unit.failures.note
-        self.blocks, self.threads = sizes(launch)
+        self._what, self._neighbours = launch, _are_neighbours(launch)
+        grid: tuple[Any, ...] = launch.grid
+        is_open = any(type(n) is SymInt for n in grid)
+        self.blocks, self.threads = (_NOTHING, _NOTHING) if is_open else sizes(launch)
         self.shared = kernel.group_bytes
         if self.shared > _SHARED_UNASKED:
             with unit.current():
@@ -80,19 +92,50 @@ class Launcher:
         self.arguments = ctypes.addressof(self._pointers)
         self._cells: list[Any] = []
         self._lock = threading.Lock()
-        for k, (param, value) in enumerate(zip(kernel.params, launch.values, strict=True)):
-            at = 8 * (count + _WORDS * k)
+        self._open: list[tuple[int, dt.DType]] = []
+        self._begin, self._holds = start + 8 * count, b""
+        late: list[tuple[int, dt.DType]] = []
+        numbers = bytearray(8 * _WORDS * more)
+        values: Sequence[Any] = launch.values
+        for k, (param, value) in enumerate(zip(kernel.params, values, strict=True)):
+            at = 8 * _WORDS * k
             if isinstance(value, RuntimeArg):
-                self._cells.append(_cell(param.dtype, self._words, at))
+                late.append((8 * count + at, param.dtype))
+            elif type(value) is SymInt:
+                self._open.append((at, param.dtype))
             else:
                 data = scalar(param.dtype, value).tobytes()
-                ctypes.memmove(start + at, data, len(data))
+                numbers[at : at + len(data)] = data
+        self._numbers = bytes(numbers)
+        ctypes.memmove(self._begin, self._numbers, len(numbers))
+        self._cells += [_cell(dtype, self._words, at) for at, dtype in late]
 
-    def queue(self, buffers: Sequence[Any], values: Sequence[Any] = ()) -> None:
-        """Queue the kernel in this thread's current stream."""
+    def at(self, values: Sequence[Any], grid: tuple[int, ...]) -> Sized:
+        """Return what ``queue`` needs for these values of the parameters that are symbols, and this grid."""
+        numbers = self._numbers
+        if values:
+            changed = bytearray(numbers)
+            for (at, dtype), value in zip(self._open, values, strict=True):
+                if dtype is INDEX:
+                    _INDEX.pack_into(changed, at, value)
+                else:
+                    data = scalar(dtype, value).tobytes()
+                    changed[at : at + len(data)] = data
+            numbers = bytes(changed)
+        blocks, threads = _shape(self._what, grid, self._neighbours)
+        return (*blocks, *threads), numbers
+
+    def queue(self, buffers: Sequence[Any], values: Sequence[Any] = (), size: Sized | None = None) -> None:
+        """Queue the kernel in this thread's current stream, for a ``size`` where it is one for many."""
         to = self._stream()
         words = self._words
+        shape: tuple[int, ...] = self._shape
         with self._lock:
+            if size is not None:
+                shape, numbers = size
+                if numbers is not self._holds:
+                    ctypes.memmove(self._begin, numbers, len(numbers))
+                    self._holds = numbers
             for k, block in enumerate(buffers):
                 if block is None:
                     words[k] = 0
@@ -107,11 +150,11 @@ class Launcher:
             try:
                 if self._current is not None:
                     with self._current:
-                        self._launch(self.function, *self._shape, self.shared, to.ptr, self.arguments, 0)
+                        self._launch(self.function, *shape, self.shared, to.ptr, self.arguments, 0)
                 else:
-                    self._launch(self.function, *self._shape, self.shared, to.ptr, self.arguments, 0)
+                    self._launch(self.function, *shape, self.shared, to.ptr, self.arguments, 0)
             except driver.CUDADriverError as error:
-                self._again(to, error)
+                self._again(to, shape, error)
 
     def fill(self, pointers: Sequence[int], values: Sequence[Any]) -> None:
         """Set the arguments, for a graph that reads them from ``arguments``."""
@@ -124,13 +167,13 @@ class Launcher:
         """Queue the kernel with the arguments as they are."""
         self._launch(self.function, *self._shape, self.shared, stream, self.arguments, 0)
 
-    def _again(self, to: Any, error: Exception) -> None:
+    def _again(self, to: Any, shape: tuple[int, ...], error: Exception) -> None:
         """Queue once more in a thread that had no context. Raises ``DeviceError`` for everything else."""
         problem = error
         if getattr(error, "status", None) == _NO_CONTEXT:
             self._unit.enter()
             try:
-                self._launch(self.function, *self._shape, self.shared, to.ptr, self.arguments, 0)
+                self._launch(self.function, *shape, self.shared, to.ptr, self.arguments, 0)
                 return
             except driver.CUDADriverError as second:
                 problem = second
@@ -168,9 +211,20 @@ def sizes(launch: Launch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
     Kernels loop on by the size of the launch, so a grid beyond CUDA's limits is served by fewer blocks.
     ``tiled`` launches have square blocks; others are as long as axis 0, which neighbours in memory lie along.
     """
-    grid = (*(launch.grid or (1,)), 1, 1)[:3]
-    if launch.group == _WARP and launch.kernel.body and not launch.shares:
-        threads = (_WARP, THREADS // _WARP, 1)  # groups that share nothing may be neighbours in a block
+    return _shape(launch, launch.grid, _are_neighbours(launch))
+
+
+def _are_neighbours(launch: Launch) -> bool:
+    """Return whether several groups may share a block: they have nothing in common."""
+    return launch.group == _WARP and bool(launch.kernel.body) and not launch.shares
+
+
+def _shape(
+    launch: Launch, grid: tuple[int, ...], neighbours: bool
+) -> tuple[tuple[int, int, int], tuple[int, int, int]]:  # fmt: skip
+    grid = (*(grid or (1,)), 1, 1)[:3]
+    if neighbours:
+        threads = (_WARP, THREADS // _WARP, 1)
     elif launch.group:
         threads = (launch.group, 1, 1)
     elif launch.tiled and min(grid[:2]) >= _SIDE:
