@@ -341,11 +341,11 @@ def test_one_launcher_has_the_arguments_and_blocks_of_each_size(
         params=tuple(Var(f"p{k}", dtype) for k, dtype in enumerate(dtypes)),
     )  # fmt: skip
     n, late, blocks = PlanEnv().symbol("s0", 5), RuntimeArg("scalar", 0), [_block(64), _block(128)]
-    made = SimpleNamespace(ptr=1)
-    many = module.Launcher(unit, made, Launch(kernel=kernel, values=(n, 1e39, n, late), grid=(n, 3)))
+    function = SimpleNamespace(ptr=1)
+    many = module.Launcher(unit, function, Launch(kernel=kernel, values=(n, 1e39, n, late), grid=(n, 3)))
     for size in (1, 5, 33, 100, 33, 1 << 33, 100):
         one = module.Launcher(
-            unit, made, Launch(kernel=kernel, values=(size, 1e39, size, late), grid=(size, 3))
+            unit, function, Launch(kernel=kernel, values=(size, 1e39, size, late), grid=(size, 3))
         )
         one.queue(blocks, [size % 7])
         many.queue(blocks, [size % 7], many.at((size, size), (size, 3)))

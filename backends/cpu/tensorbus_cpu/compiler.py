@@ -112,8 +112,8 @@ class CCompiler:
 
     @cached_property
     def for_written_vectors(self) -> tuple[str, ...]:
-        """The options for sources whose vectors are written out: to look for more takes a third longer."""
-        return ("-fno-tree-loop-vectorize",) if " gnu" in self.asked() else ()
+        """The options for sources whose vectors are written out: -O3 takes half as long again for nothing."""
+        return ("-O2", "-fpeel-loops", "-fno-tree-loop-vectorize") if " gnu" in self.asked() else ()
 
     def asked(self) -> str:
         """Return the first of ``OWN`` that this compiler takes, and what else it has: asked once."""

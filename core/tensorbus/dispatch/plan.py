@@ -83,6 +83,7 @@ class Plan:
 # forked children, where a lock that another thread held would never be released.
 _caches: list[dict[Any, Plan]] = []
 _KEYS: Final = (int, str, tuple, float, complex, bytes)
+_PLAIN: Final = frozenset({*_KEYS, bool, type(None)})
 _KNOWN_PACKAGES: Final = frozenset({"builtins", "tensorbus", "numpy", "ml_dtypes"})
 
 
@@ -100,6 +101,8 @@ def has_own_equality(value: Any) -> bool:
     run its plan. Classes of Python's, NumPy's and core's are known, and those of data.
     """
     kind: Any = type(value)
+    if kind in _PLAIN:
+        return kind is tuple and any(map(has_own_equality, value))
     base: Any = next((base for base in _KEYS if issubclass(kind, base)), None)
     if base is None:
         plain = kind.__eq__ is object.__eq__ or hasattr(kind, "__dataclass_fields__")
