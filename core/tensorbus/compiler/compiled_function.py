@@ -465,7 +465,10 @@ class CompiledFunction(Generic[P, R]):
         unknown = observer.codes.keys() - reach.codes.keys()
         if unknown:
             raise Uncapturable(f"ran {next(iter(unknown)).co_qualname}, which nothing names")
-        return codegen.emit(out)
+        try:
+            return codegen.emit(out)
+        except RecursionError:
+            raise Uncapturable("makes objects that are nested more deeply than Python calls go") from None
 
 
 class _OfRank(CompiledFunction[P, R]):

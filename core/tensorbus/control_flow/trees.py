@@ -32,15 +32,29 @@ def named_leaves(tree: Any, name: str) -> list[Leaf]:
 
 
 def _walk(tree: Any, name: str) -> Iterator[Leaf]:
-    if isinstance(tree, Mapping) and tree:
-        for key, value in tree.items():
-            yield from _walk(value, f"{name}[{key!r}]")
-    elif isinstance(tree, (tuple, list)) and tree:
-        fields = getattr(tree, "_fields", None)
-        for k, value in enumerate(tree):
-            yield from _walk(value, f"{name}[{k}]" if fields is None else f"{name}.{fields[k]}")
-    else:
-        yield Leaf(name, tree)
+    steps, frames = [name], [iter([("", tree)])]
+    above: dict[int, None] = {0: None}
+    while frames:
+        for step, value in frames[-1]:
+            if isinstance(value, (Mapping, tuple, list)) and value:
+                if id(value) in above:
+                    raise ArgumentError(f"{name}: a {type(value).__name__} in it holds itself.")
+                steps.append(step)
+                above[id(value)] = None
+                frames.append(_named_parts(value))
+                break
+            yield Leaf("".join([*steps, step]), value)
+        else:
+            frames.pop()
+            steps.pop()
+            above.popitem()
+
+
+def _named_parts(tree: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping):
+        return ((f"[{key!r}]", value) for key, value in tree.items())
+    fields = getattr(tree, "_fields", None)
+    return ((f"[{k}]" if fields is None else f".{fields[k]}", value) for k, value in enumerate(tree))
 
 
 def rebuilt(tree: Any, values: Sequence[Any]) -> Any:

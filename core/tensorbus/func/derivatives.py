@@ -23,7 +23,7 @@ from ..ops.creation.creation import full, ones_like
 from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Leaf, Tensor, wrap
-from .pytree import leaves, tree_map
+from .pytree import have_equal_structure, leaves, tree_map
 
 _alias: Final[Any] = Op(
     name="alias", family="alias", operands=("x",), arguments=lambda x, /: ((x,), {}),
@@ -328,24 +328,28 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False) -> t
 
 
 def _matching(what: str, tree: Any, like: Any) -> list[Any]:
-    """Return the leaves of a tree of tensors in the structure of another."""
+    """Return the leaves of a tree of tensors in the structure of another, in the order of that one."""
     if isinstance(tree, (tuple, list)) and len(tree) == 1 and isinstance(like, Tensor):
         tree = tree[0]
-    if structure(tree) != structure(like):
+    if not have_equal_structure(tree, like):
         raise ArgumentError(
             f"{what} must have the structure {structure(like)}, which is that of the other side; got"
             f" {structure(tree)}."
         )
-    return leaves(tree)
+    in_order: list[Any] = []
+    tree_map(lambda _, leaf: in_order.append(leaf), like, tree)
+    return in_order
 
 
-def structure(tree: Any) -> Any:
-    """Return how a tree is nested, with ``"*"`` for each leaf."""
+def structure(tree: Any, levels: int = 20) -> Any:
+    """Return how a tree is nested, with ``"*"`` for each leaf; ``"..."`` is what lies deeper."""
+    if not isinstance(tree, (dict, tuple, list)):
+        return "*"
+    if not levels:
+        return "..."
     if isinstance(tree, dict):
-        return {key: structure(x) for key, x in tree.items()}
-    if isinstance(tree, (tuple, list)):
-        return [structure(x) for x in tree]
-    return "*"
+        return {key: structure(x, levels - 1) for key, x in tree.items()}
+    return [structure(x, levels - 1) for x in tree]
 
 
 def jvp(

@@ -7,10 +7,13 @@ mistaken for a tag, and keys keep their type.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ..errors import StateError
 from ..tensor.tensor import Tensor
+
+_DEEPEST: Final = 200
+"""How many containers in each other are saved: JSON has two or three levels for each."""
 
 
 def pack(obj: Any) -> tuple[dict[str, Tensor], Any]:
@@ -28,10 +31,10 @@ def pack(obj: Any) -> tuple[dict[str, Tensor], Any]:
     ):
         return dict(obj), None
     tensors: dict[str, Tensor] = {}
-    return tensors, _describe(obj, "", tensors)
+    return tensors, _describe(obj, "", tensors, 0)
 
 
-def _describe(obj: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+def _describe(obj: Any, path: str, tensors: dict[str, Tensor], depth: int) -> Any:
     if obj is None or type(obj) in (bool, int, float, str):
         return obj
     if isinstance(obj, Tensor):
@@ -41,6 +44,11 @@ def _describe(obj: Any, path: str, tensors: dict[str, Tensor]) -> Any:
             name = f"{path}#{copy}"
         tensors[name] = obj
         return ["tensor", name]
+    if isinstance(obj, (Mapping, list, tuple)) and depth == _DEEPEST:
+        raise StateError(
+            f"save: {path[:60]!r} and on, more than {_DEEPEST} containers lie in each other, or one lies in"
+            " itself."
+        )
     if isinstance(obj, Mapping):
         for key in obj:
             if type(key) not in (str, int):
@@ -49,11 +57,14 @@ def _describe(obj: Any, path: str, tensors: dict[str, Tensor]) -> Any:
                 )
         return [
             "dict",
-            [[k, _describe(v, f"{path}.{k}" if path else str(k), tensors)] for k, v in obj.items()],
+            [
+                [k, _describe(v, f"{path}.{k}" if path else str(k), tensors, depth + 1)]
+                for k, v in obj.items()
+            ],
         ]
     if isinstance(obj, (list, tuple)):
         tag = "tuple" if isinstance(obj, tuple) else "list"
-        return [tag, [_describe(v, f"{path}.{k}", tensors) for k, v in enumerate(obj)]]
+        return [tag, [_describe(v, f"{path}.{k}", tensors, depth + 1) for k, v in enumerate(obj)]]
     raise StateError(
         f"save: {path!r} is a {type(obj).__name__}; tensors, dicts, lists, tuples, numbers, strings and"
         f" None can be"
