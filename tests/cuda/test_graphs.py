@@ -1,12 +1,17 @@
-"""What graphs are told before a launch, without a GPU: the driver here writes down what it is told."""
+"""What graphs are told before a launch, most without a GPU: the driver here writes down what it is told."""
 
 from __future__ import annotations
 
 import importlib
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tensorbus as tb
+from tensorbus.backend_api import StridedArray
+from tensorbus.dtypes.definition import float32
+from tensorbus_cuda import device as cuda
 
 
 class _Kernel:
@@ -72,3 +77,69 @@ def test_an_interrupt_leaves_no_kernel_with_other_buffers(
         [100 * following],
         [100 * following, 100 * following + 1],
     ]
+
+
+def test_small_inputs_that_lie_elsewhere_each_time_are_copied(
+    cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs are for the places of what stays, of what is large, and of the copies."""
+    steady: Any = importlib.import_module("tensorbus_cuda.graphs.steady_inputs")
+    copies: list[tuple[int, int, int, int]] = []
+    runtime = SimpleNamespace(
+        memcpyAsync=lambda target, source, nbytes, kind, stream: copies.append(
+            (target, source, nbytes, stream)
+        ),
+        memcpyDeviceToDevice=3,
+    )
+    monkeypatch.setattr(steady.cupy.cuda, "runtime", runtime)
+    memory = SimpleNamespace(allocate=lambda nbytes: SimpleNamespace(ptr=7, nbytes=nbytes))
+    unit = SimpleNamespace(pool=memory, current=nullcontext)
+    inputs, stream = steady.SteadyInputs(unit, [0, 1, 2, 3]), SimpleNamespace(ptr=5)
+    lengths = 8, 8, steady.SMALL, 8
+
+    def run(k: int) -> tuple[bool, list[int]]:
+        """Run with a batch, weights, a large input and one within its block; return the places."""
+        places = 100 + k, 200, 300 + k, 400 + k
+        buffers = [SimpleNamespace(ptr=place) for place in places]
+        values = [
+            StridedArray(block, (n,), (1,), 4 * (slot == 3), float32)
+            for slot, (block, n) in enumerate(zip(buffers, lengths, strict=True))
+        ]
+        more = inputs.note(values, buffers)
+        placed = inputs.placed(values, buffers, stream)
+        assert [block.ptr for block in buffers] == [*places]
+        return more, [block.ptr for block in placed]
+
+    for k in range(steady.OFTEN):
+        assert run(k) == (False, [100 + k, 200, 300 + k, 400 + k])
+    assert not copies
+    for k in range(steady.OFTEN, steady.OFTEN + 2):
+        assert run(k) == (k == steady.OFTEN, [7, 200, 300 + k, 400 + k])
+        assert copies.pop() == (7, 100 + k, 32, 5)
+        assert not copies
+
+
+NO_GPU = cuda.why_unavailable()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(NO_GPU is not None, reason=f"cuda: {NO_GPU}")
+def test_batches_that_are_all_held_need_few_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
+    recorded, asked = graphs.GraphRunner._recorded, list[Any]()
+
+    def count(self: Any, key: Any, values: Any, buffers: Any) -> Any:
+        asked.append(key)
+        return recorded(self, key, values, buffers)
+
+    monkeypatch.setattr(graphs.GraphRunner, "_recorded", count)
+    w = tb.eye(64, device="cuda") * 2
+
+    @tb.compile
+    def step(x: tb.Tensor) -> tb.Tensor:
+        return (tb.abs(x @ w) @ w).sum(axis=0)
+
+    held = [tb.full((32, 64), float(k), device="cuda") for k in range(40)]
+    for k, x in enumerate(held):
+        assert step(x).tolist() == [4.0 * 32 * k] * 64
+    assert 0 < len(asked) <= 6

@@ -2,7 +2,8 @@
 
 A graph is recorded at a program's second run. Temporaries lie in one block that belongs to the graph; results
 are new at each run, so that before a launch those kernels get new arguments whose buffers or numbers have
-changed. What a library queued cannot be changed: there is another graph where its operands lie elsewhere.
+changed. What a library queued cannot be changed: small inputs of it are copied where they lie elsewhere each
+time, and there is another graph for other places of the rest.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tensorbus.backend_api import (
 from ..async_errors import listed
 from . import graph_dependencies
 from .launch import Launcher
+from .steady_inputs import SteadyInputs
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Queued, Script
@@ -210,6 +212,7 @@ class GraphRunner:
             {s for step in script.steps if step.call is not None for s in step.slots} - stable
         )
         self._input_slots = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
+        self._steady = SteadyInputs(unit, self._input_slots)
         moving = sorted({s for step in script.steps for s in step.slots if s >= 0} - stable)
         self._moving = {slot: k for k, slot in enumerate(moving)}
         self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
@@ -252,17 +255,21 @@ class GraphRunner:
         for block in [buffers[slot] for slot in self._inputs]:
             if block is not None and block.stream is not stream:
                 block.used_by(stream)
-        key = self._key(values, buffers)
+        placed = self._steady.placed(values, buffers, stream)
+        key = self._key(values, placed)
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._recorded(key, values, buffers)
+            if self._steady.note(values, buffers):
+                placed = self._steady.placed(values, buffers, stream)
+                key = self._key(values, placed)
+            graph = self._recorded(key, values, placed)
             if graph is None:
                 return False
         with unit.current():
             if graph.capture.around:
-                self._communicate(graph, values, buffers, stream)
+                self._communicate(graph, values, placed, stream)
             else:
-                self._launch(graph, values, buffers, stream)
+                self._launch(graph, values, placed, stream)
         return True
 
     def _room(self, slot: int) -> Any:
