@@ -66,6 +66,8 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit.pinned = SimpleNamespace(let_go=lambda: None)  # type: ignore[assignment]
     unit._reported, unit._errors = words, SimpleNamespace()  # type: ignore[assignment]
     unit._running = unit._unread = False
+    unit._local = threading.local()
+    unit._local.entered = True
     unit.late, unit.looks, unit.interruptible = [], [], None
     unit.error_block()
     return unit
@@ -103,9 +105,7 @@ def test_looking_at_an_event_tells_of_work_that_failed(
     code: int, done: bool | None, cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who looks again until it is done would look for ever: CuPy's ``done`` takes every error for waiting."""
-    import cupy
-
-    monkeypatch.setattr(cupy.cuda.runtime, "eventQuery", lambda ptr: code, raising=False)
+    monkeypatch.setattr(cuda, "_event_query", lambda: lambda ptr: code)
     runtime = object.__new__(cuda.CudaRuntime)
     runtime.units = [_unit(_Words(), lambda: None)]
     runtime.units[0].failures.note("tb_scale")
@@ -300,7 +300,7 @@ def test_errors_of_others_end_a_wait_that_would_not_end(cupy_or_names: None) -> 
     runtime.not_later(error, 0)
     runtime.synchronize(0)
     assert not unit.interruptible.interrupted
-    assert looked.count == 2  # behind waits that came to their end
+    assert looked.count >= 2  # behind waits that came to their end, and during long ones
     del looked
     runtime.synchronize(0)
 
@@ -313,10 +313,31 @@ def test_errors_of_others_end_a_wait_that_would_not_end(cupy_or_names: None) -> 
 
 def test_a_copy_that_nobody_waits_for_keeps_its_few_bytes(cupy_or_names: None) -> None:
     unit = _unit(_Words(), lambda: None)
-    unit._local, unit._given_up = threading.local(), []
+    unit._given_up = []
     unit.pinned = SimpleNamespace(allocate=bytearray)
     first = unit.room()
     assert unit.room() is first
     unit.give_up_room()
     assert unit._given_up == [first]
     assert unit.room() is not first
+
+
+def test_who_looks_during_a_long_wait_may_end_it(
+    cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever watches from a thread of its own may itself be kept waiting by the GPU."""
+    monkeypatch.setattr("tensorbus_cuda.interruptible_wait._PERIOD", 0.01)
+    ended = threading.Event()
+    unit = _unit(_Words(), lambda: ended.wait(60) and None)
+    runtime = _runtime_of(unit)
+
+    class Watch:
+        def look(self) -> None:
+            runtime.raise_later(DeviceError("a rank did not come"), 0)
+            runtime.interrupt_waits(0)
+
+    watch = Watch()
+    runtime.make_waits_interruptible(watch.look, 0)
+    with pytest.raises(DeviceError, match="a rank did not come"):
+        runtime.synchronize(0)
+    ended.set()

@@ -29,7 +29,7 @@ from .unit import STAGING_BYTES, Unit
 
 _DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _NOT_READY: Final = 600
-"""``cudaErrorNotReady``: work before an event is not done."""
+"""``CUDA_ERROR_NOT_READY``: work before an event is not done."""
 _NO_DEVICE: Final = 100
 """``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 _OLDEST: Final = 14
@@ -180,6 +180,7 @@ class CudaRuntime:
         if value.nbytes <= STAGING_BYTES:
             return self._read(unit, value)
         unit.wait()
+        unit.check(self.reports)  # what failed is not copied: a library may be at its end meanwhile
         packed = pack(self.compiler, value, index)
         host = bytearray(value.nbytes)
         at = ctypes.addressof(ctypes.c_char.from_buffer(host))
@@ -299,11 +300,10 @@ class CudaRuntime:
 
     def event_done(self, event: Any, index: int) -> bool:
         """Return whether ``event`` has been reached. Raises ``DeviceError`` where work failed."""
-        import cupy
-
         unit = self.units[index]
         with unit.current():
-            code = cupy.cuda.runtime.eventQuery(event.ptr)  # ``done`` of CuPy takes errors for work to do
+            unit.enter_once()
+            code = _event_query()(event.ptr)
             if code not in (0, _NOT_READY):
                 raise unit.failed("looking at an event", code)
             return not code
@@ -380,6 +380,17 @@ class CudaRuntime:
         from .copies.dlpack import borrow
 
         return borrow(self.units[index], producer, copy)
+
+
+@cache
+def _event_query() -> Callable[[int], int]:
+    """Return the driver's function. CuPy's holds Python's lock, and the driver may keep it waiting.
+
+    CuPy's ``done`` takes errors for work that is not done, too.
+    """
+    query = ctypes.CDLL(_DRIVER).cuEventQuery
+    query.argtypes, query.restype = (ctypes.c_void_p,), ctypes.c_int
+    return query
 
 
 @cache

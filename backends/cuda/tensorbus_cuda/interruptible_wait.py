@@ -9,6 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Final
+
+_PERIOD: Final = 0.5
+"""Seconds of a wait between two looks."""
 
 
 class _Waiting:
@@ -34,10 +38,11 @@ class InterruptibleWait:
         """Whether no wait begins since ``interrupt``, until whoever has raised what was due says False."""
         self._lock = threading.Lock()
 
-    def run(self, call: Callable[[], object]) -> bool:
+    def run(self, call: Callable[[], object], look: Callable[[], None]) -> bool:
         """Make a call; return True once it has returned, False where ``interrupt`` came first.
 
-        A call that was given up, also by Ctrl-C, goes on in its thread. Raises what the call raises.
+        ``look`` is called while that takes long: it may interrupt, too. A call that was given up, also by
+        Ctrl-C, goes on in its thread. Raises what the call raises.
         """
         waiting = _Waiting(call)
         with self._lock:
@@ -50,7 +55,8 @@ class InterruptibleWait:
                 threading.Thread(target=self._work, name="tensorbus-cuda-wait", daemon=True).start()
         self._calls.put(waiting)
         try:
-            waiting.woken.wait()
+            while not waiting.woken.wait(_PERIOD):
+                look()
         finally:
             with self._lock:
                 self._waiting.discard(waiting)

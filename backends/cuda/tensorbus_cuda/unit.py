@@ -97,6 +97,12 @@ class Unit:
         with self._device:
             cupy.cuda.runtime.memGetInfo()
 
+    def enter_once(self) -> None:
+        """Make this thread one that uses the GPU, if it is none yet."""
+        if not getattr(self._local, "entered", False):
+            self.enter()
+            self._local.entered = True
+
     def use(self, stream: Any) -> Any:
         """Make a stream current for this thread (None: the default one); return the one before."""
         replaced = self.stream()
@@ -110,7 +116,7 @@ class Unit:
         if waits is None:
             wait()
             return
-        while not waits.run(wait):
+        while not waits.run(wait, self.look):
             waits.interrupted = False
             if self.late:
                 waits.interrupted = True  # for the others that are to be raised
@@ -124,6 +130,13 @@ class Unit:
                 marker.synchronize()
 
         self.until(wait)
+
+    def look(self) -> None:
+        """Let those look who wanted to, behind waits of the host and during long ones."""
+        for known in self.looks:
+            look = known()
+            if look is not None:
+                look()
 
     def raise_late(self) -> None:
         """Raise what was to be raised later, if there is anything."""
@@ -239,10 +252,7 @@ class Unit:
         Kernels that still run may report later: it is looked again when they have been waited for. What was
         to be raised later comes first.
         """
-        for known in self.looks:
-            look = known()
-            if look is not None:
-                look()
+        self.look()
         self.raise_late()
         if not (self._running or self._unread) or self._errors is None:
             return

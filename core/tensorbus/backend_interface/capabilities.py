@@ -71,7 +71,8 @@ class SupportsInterruptibleWaits(Protocol):
     def make_waits_interruptible(self, look: Callable[[], None], index: int) -> None:
         """Wait for the device from now on such that ``interrupt_waits`` can end it.
 
-        Behind each wait ``look`` is called, a method whose object is not kept alive: it may ``raise_later``.
+        Behind each wait ``look`` is called, and now and then during a long one: a method whose object is not
+        kept alive, which may ``raise_later``.
         """
         ...
 

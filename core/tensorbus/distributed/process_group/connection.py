@@ -28,6 +28,8 @@ _PATIENCE: Final = 1.0
 """Seconds that a rank whose call has raised waits for what the others asked for."""
 _ABORT_SECONDS: Final = 10.0
 """Seconds that a program waits for the end of what it is told has failed."""
+_SLACK: Final = 2.0
+"""Seconds beyond a call's time in which the watch ends it."""
 _COMPARED: Final = 64
 """Of how many collectives the texts are compared."""
 
@@ -275,21 +277,29 @@ class Connection:
             self._aborted.set()
 
     def look(self) -> None:
-        """Fail where the communicator tells of a problem."""
+        """Fail where the communicator tells of a problem, or the watch should long have ended a call.
+
+        What the watch asks a device may wait there.
+        """
         problem = getattr(self.communicator, "problem", None)
         text = problem() if problem is not None and self.failure is None else ""
         if text:
             self.fail(DistributedError(f"group {self.meeting.name!r}: {self.name} failed: {text}."))
+        elif self.failure is None:
+            self._end_late(time.monotonic() - _SLACK)
 
     def overdue(self, now: float) -> None:
-        """Fail where the device has worked too long on a call, or the communicator tells of a problem."""
+        """Note what the device is done with, and look."""
         try:
             self.drain()
         except DeviceError as error:  # raised as well where the device's values are read
             self._forget(error)
-        self.look()
-        if self.failure is not None:
-            return
+        if self.failure is None:
+            self._end_late(now)
+            self.look()
+
+    def _end_late(self, now: float) -> None:
+        """Fail where the oldest call has taken longer than a call may."""
         late = [record for record, _ in list(self.queued)[:1]]
         if self.queues:
             late += list(self.running.values())
