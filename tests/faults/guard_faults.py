@@ -90,6 +90,7 @@ _LOOKUPS: list[tuple[Callable[[tb.Tensor], Any], Any, str, Any]] = [
     (lambda x: operator.attrgetter("T.T")(x), tb.Tensor, "T", property(_replaced_sum)),
     (lambda x: x * operator.length_hint(x), tb.Tensor, "__len__", lambda self: 7),
     (lambda x: tb.exp(x), tb, "exp", _replaced_sum),
+    (lambda x: x * (2.0 if tb.float32 is tb.float64 else 3.0), tb, "float32", tb.float64),
     (lambda x: _linear(x), nn.Linear, "forward", lambda self, x: x * 5.0),
     (lambda x: _linear(x), nn.Linear, "__call__", lambda self, x: x * 5.0),
     (lambda x: _linear(x), nn.Module, "__call__", lambda self, x: x * 5.0),

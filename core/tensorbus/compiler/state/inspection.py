@@ -381,8 +381,9 @@ def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
     if type(x) is types.ModuleType:
         x.__class__ = _CountedModule
     members = {
-        n: v for n, v in vars(x).items() if n in names and (callable(v) or is_scalar(v) or _is_submodule(v))
-    }
+        n: v for n, v in vars(x).items()
+        if n in names and (callable(v) or is_scalar(v) or exact_isinstance(v, DType) or _is_submodule(v))
+    }  # fmt: skip
     children = tuple(ChildRef(("attribute", n), f".__dict__[{n!r}]", v) for n, v in members.items())
     code = "{at}.__dict__.keys().isdisjoint({k})"  # what it imports later, ``dir`` tells now
     guard = ExtraGuard(code, lambda: names.difference(dir(x)), "that no other names appear")
