@@ -138,6 +138,11 @@ def fields(capsule: Any) -> _Capsule:
     return _Capsule.from_address(pointer(capsule, b"dltensor_versioned"))
 
 
+def test_a_version_may_be_a_list(device: str) -> None:
+    x = tb.arange(3, device=device)
+    assert fields(x.__dlpack__(dl_device=HOST, max_version=[1, 0])).ndim == 1
+
+
 @pytest.mark.parametrize("dtype", SMALL_FLOATS, ids=str)
 def test_small_floats_cross_to_the_host_and_back(device: str, dtype: tb.DType) -> None:
     if lacks(device, dtype):

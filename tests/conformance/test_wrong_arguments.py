@@ -300,6 +300,13 @@ WRONG: dict[str, Refusal] = {
     ),
     "a view of a text": (lambda t: t.x.view("ab"), tb.TensorbusError, ("view:",)),
     "a path of None": (lambda t: tb.load(None), tb.ArgumentError, ("load:", "None")),
+    "no path to save to": (lambda t: tb.save({}, None), tb.ArgumentError, ("save:", "None")),
+    "a path with a zero": (lambda t: tb.save({}, "a\0b"), tb.ArgumentError, ("save:", "null")),
+    "an exporter without a place": (
+        lambda t: tb.from_dlpack(SimpleNamespace(__dlpack__=None, __dlpack_device__=lambda: "cpu")),
+        tb.ArgumentError,
+        ("from_dlpack: SimpleNamespace.__dlpack_device__() must return two integers", "'cpu'"),
+    ),
     **_axis("sum", tb.sum),
     **_axis("max", tb.max),
     **_axis("mean", tb.mean),

@@ -34,6 +34,7 @@ def to_dlpack(
     if stream is not None:
         _check_stream(x, stream)
     _check_pairs(max_version=max_version, dl_device=dl_device)
+    max_version = None if max_version is None else (max_version[0], max_version[1])  # a list too
     if not any(copy is known for known in (True, False, None)):
         raise ArgumentError(f"__dlpack__: 'copy' must be True, False or None, got {type(copy).__name__}.")
     if x.requires_grad:

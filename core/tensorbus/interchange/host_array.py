@@ -6,6 +6,7 @@ says so by implementing ``SupportsHostArrays``.
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from collections.abc import Sequence
@@ -356,13 +357,20 @@ def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | N
             f"from_dlpack: an array with __dlpack__ and __dlpack_device__ is needed, got {type(x).__name__};"
             f" asarray takes numbers, lists and buffers."
         )
-    code, index = x.__dlpack_device__()
-    source_type = dlpack_types().get(int(code))
+    place = x.__dlpack_device__()
+    try:
+        code, index = map(operator.index, place)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"from_dlpack: {type(x).__name__}.__dlpack_device__() must return two integers, a device's type"
+            f" and index, got {shown(place)}."
+        ) from None
+    source_type = dlpack_types().get(code)
     if source_type is None and target == host_device():
         source_type, index = host_device().type, 0
     if source_type is None:
         raise BufferError(
-            f"from_dlpack: no installed device reads DLPack device type {int(code)};"
+            f"from_dlpack: no installed device reads DLPack device type {code};"
             f" known are {dlpack_types()}. Copy the array to the host first."
         )
     where = Device(source_type, index if device is None or index else 0)

@@ -42,6 +42,7 @@ _TREE: Final = "tensorbus.tree"
 _PAIRS: Final = "tensorbus.complex128"
 
 
+@with_form
 def save(obj: Any, path: str | os.PathLike[str], *, metadata: Mapping[Any, Any] | None = None) -> None:
     """Write ``obj`` to ``path``: a dict of tensors, or dicts and lists of tensors, numbers, strings and None.
 
