@@ -223,6 +223,35 @@ def test_scatter(mode: str, dtype: str, threads: int) -> None:
     np.testing.assert_array_equal(got, wanted(large, (down.ravel(), j.ravel()), values.ravel()))
 
 
+@pytest.mark.parametrize("mode", ["set", "add", "multiply", "min", "max"])
+@pytest.mark.parametrize(
+    ("target", "value", "kernels"),
+    [  # of storing, and of combining, which NumPy does one element at a time
+        pytest.param((40,), (3000,), ("numpy", "numpy"), id="a few numbers"),
+        pytest.param((40,), (MEMORY_BOUND_SIZE // 4,), ("numpy", "native"), id="numbers"),
+        pytest.param((40, 8), (100, 8), ("numpy", "numpy"), id="a few rows"),
+        pytest.param((40, 8), (MEMORY_BOUND_SIZE // 128, 8), ("numpy", "native"), id="rows"),
+        pytest.param((40, 8), (4, MEMORY_BOUND_SIZE // 512, 8), ("numpy", "native"), id="rows of a table"),
+        pytest.param((40, 64), (MEMORY_BOUND_SIZE // 64, 64), ("native", "native"), id="many rows"),
+    ],
+)
+def test_scatters_that_combine_are_compiled_from_smaller_sizes_on(
+    mode: str, target: tuple[int, ...], value: tuple[int, ...], kernels: tuple[str, str]
+) -> None:
+    places = np.random.default_rng(0).integers(0, 40, value[:-1] if len(target) > 1 else value)
+    x, rows = numbers(target), numbers(value, seed=1)
+    wanted = x.copy()
+    if mode == "set":
+        for place, row in zip(places.ravel(), rows.reshape(-1, *target[1:]), strict=True):
+            wanted[place] = row
+    else:
+        ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[mode]
+        ufunc.at(wanted, places, rows)
+    call = put(x), put(rows), put(places)
+    np.testing.assert_array_equal(tb.scatter(*call, mode=mode).numpy(), wanted)
+    assert f"kernel {kernels[mode != 'set']!r}" in str(tb.explain(tb.scatter, *call, mode=mode))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "uint64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_sorts(shape: str, dtype: str, threads: int) -> None:

@@ -22,9 +22,22 @@ def operand_size(call: Call) -> int:
     return prod(call.shapes[0]) if call.shapes else 0
 
 
-def value_size(call: Call) -> int:
-    """Return how many elements the second operand has."""
-    return prod(call.shapes[1]) if call.shapes else 0
+COMBINED_ROWS_COST, COMBINED_NUMBERS_COST = 16, 4
+"""What NumPy takes to add an element where an index says, in elements that it puts there: of rows, alone."""
+
+
+def scattered_size(call: Call) -> int:
+    """Return how many elements of a scatter that only stores take NumPy as long as the second operand.
+
+    ``ufunc.at``, by which it combines, goes through elements one at a time, and through rows more slowly.
+    """
+    if not call.shapes:
+        return 0
+    size = prod(call.shapes[1])
+    if call.attrs["mode"] == "set":
+        return size
+    has_rows = len(call.shapes) - 2 < len(call.shapes[0])
+    return size * (COMBINED_ROWS_COST if has_rows else COMBINED_NUMBERS_COST)
 
 
 def result_size(call: Call) -> int:

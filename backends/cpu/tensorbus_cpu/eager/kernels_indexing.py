@@ -10,13 +10,13 @@ from tensorbus.backend_api import DeviceError, Kernel
 
 from ..gemm.kernels_matmul import reshape
 from . import inplace_kernels
-from .candidates import costly_size, native_first, result_size, value_size
+from .candidates import costly_size, native_first, result_size, scattered_size
 from .kernels_native import GeneratedKernel, gather, scatter, takes_places
 
 
 def indexing_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
     """Return the candidates of gathers, scatters, updates, counts and reshapes."""
-    scatters = native_first(numpy["scatter"], scatter, value_size)
+    scatters = native_first(numpy["scatter"], scatter, scattered_size)
     return {
         **{
             op: native_first(numpy[op], gather, result_size, lambda call: True)
