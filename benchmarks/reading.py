@@ -100,34 +100,46 @@ def generative_adversarial(lib: Any) -> Calls:
     images, noise = lib.randn(16, 1, 16, 16), lib.randn(16, 16, 1, 1)
     real, fake = lib.ones(16), lib.zeros(16)
 
-    def step(read: bool) -> tuple[Any, ...]:
+    def judged(pictures: Any, labels: Any) -> tuple[Any, Any]:
+        output = critic(pictures).reshape(-1)
+        return criterion(output, labels), output
+
+    def dcgan() -> Any:
         of_critic.zero_grad()
-        output = critic(images).reshape(-1)
-        loss_real = criterion(output, real)
+        loss_real, output = judged(images, real)
         loss_real.backward()
-        mean_real = output.mean().item() if read else output.mean()
-        result = generator(noise)
-        output = critic(result.detach()).reshape(-1)
-        loss_fake = criterion(output, fake)
+        mean_real = output.mean()
+        pictures = generator(noise)
+        loss_fake, output = judged(pictures.detach(), fake)
         loss_fake.backward()
-        mean_fake = output.mean().item() if read else output.mean()
+        mean_fake = output.mean()
         loss_critic = loss_real + loss_fake
         of_critic.step()
         of_generator.zero_grad()
-        output = critic(result).reshape(-1)
-        loss_generator = criterion(output, real)
+        loss_generator, output = judged(pictures, real)
         loss_generator.backward()
-        mean_made = output.mean().item() if read else output.mean()
+        mean_generated = output.mean()
         of_generator.step()
-        if read:
-            return loss_critic.item(), loss_generator.item(), mean_real, mean_fake, mean_made
-        return loss_critic.detach(), loss_generator.detach(), mean_real.detach(), mean_fake.detach()
-
-    def dcgan() -> Any:
-        return step(False)
+        results = (loss_critic, loss_generator, mean_real, mean_fake, mean_generated)
+        return tuple(result.detach() for result in results)
 
     def dcgan_five_reads() -> Any:
-        return step(True)
+        of_critic.zero_grad()
+        loss_real, output = judged(images, real)
+        loss_real.backward()
+        mean_real = output.mean().item()
+        pictures = generator(noise)
+        loss_fake, output = judged(pictures.detach(), fake)
+        loss_fake.backward()
+        mean_fake = output.mean().item()
+        loss_critic = loss_real + loss_fake
+        of_critic.step()
+        of_generator.zero_grad()
+        loss_generator, output = judged(pictures, real)
+        loss_generator.backward()
+        mean_generated = output.mean().item()
+        of_generator.step()
+        return loss_critic.item(), loss_generator.item(), mean_real, mean_fake, mean_generated
 
     return {"dcgan": dcgan, "dcgan, five reads": dcgan_five_reads}
 

@@ -18,6 +18,7 @@ from ...nn.hooks import EVERYWHERE, Hooks
 from ...nn.module import Module
 from ..capture.break_sites import BreakSites, Position
 from .evaluation_order import CALLEE
+from .late_reads import SNAPSHOT, snapshot
 from .split import SplitCode, split
 
 MAX_FUNCTIONS: Final = 8
@@ -135,7 +136,7 @@ class Segmentation:
 
     def _with_segments(self, function: FunctionType, parts: SplitCode) -> FunctionType:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        cells[CALLEE] = CellType(self.callee)
+        cells[CALLEE], cells[SNAPSHOT] = CellType(self.callee), CellType(snapshot)
         for name, code in parts.segments.items():
             self._originals[id(code)] = (code, function.__code__)
             cells[name] = CellType(

@@ -17,6 +17,7 @@ from typing import Any, Final
 from ..capture.break_sites import Position
 from .evaluation_order import CALLEE, BreakMarks, Flattening, computes
 from .function_source import FunctionSource, function_source
+from .late_reads import SNAPSHOT, LateReads
 from .name_flow import NameFlow, Names, names_bound, names_needed, names_read
 
 _MAKER: Final = ".maker"
@@ -58,6 +59,7 @@ class _Splitting:
         _Plain(code, source.class_name).definition(self._node)
         self._breaks = breaks
         self._marks = BreakMarks(self._node, breaks, ops)
+        self._reads = LateReads(self._node, self._marks, self._local)
         self._native: set[int] = set()
         self._idle: set[int] = set()
         """The ids of statements that record no op."""
@@ -105,6 +107,7 @@ class _Splitting:
 
     def _lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
+        body = self._reads.put_off(body, self._temporary)
         for s, seen in zip(body, self._reached(body), strict=True):
             if not isinstance(s, (ast.Global, ast.Nonlocal)):
                 self._lower_statement(s, out, seen)
@@ -119,7 +122,10 @@ class _Splitting:
     def _lower_statement(self, s: ast.stmt, out: list[ast.stmt], seen: bool) -> None:
         broken, simple = self._marks.within(s), not isinstance(s, _COMPOUND)
         ops = self._marks.has_ops(s)
-        if id(s) in self._marks.whole:
+        if id(s) in self._reads.late:
+            self._hosted |= names_bound(s, self._local)
+            self._run_natively(s, out)
+        elif id(s) in self._marks.whole:
             self._run_natively(s, out)
         elif simple and broken:
             self._take_apart(s, out)
@@ -215,9 +221,7 @@ class _Splitting:
         return Flattening(self._marks, self._local, emit).flatten(e)
 
     def _emit(self, out: list[ast.stmt], e: ast.expr, native: bool, host: bool) -> Any:
-        name = f".t{self._temps}"
-        self._temps += 1
-        self._local.add(name)
+        name = self._temporary()
         s = ast.copy_location(ast.Assign([ast.copy_location(ast.Name(name, ast.Store()), e)], e), e)
         if host:
             self._hosted.add(name)
@@ -226,6 +230,12 @@ class _Splitting:
             self._native.add(id(s))
         out.append(s)
         return ast.copy_location(ast.Name(name, ast.Load()), e)
+
+    def _temporary(self) -> str:
+        name = f".t{self._temps}"
+        self._temps += 1
+        self._local.add(name)
+        return name
 
     # Grouping: runs of other statements become segments.
 
@@ -321,7 +331,7 @@ class _Splitting:
         node = self._node
         node.body = [*self._declarations(body), *body]
         node.decorator_list, node.returns = [], None
-        free = [*self._code.co_freevars, CALLEE, *self._segments]
+        free = [*self._code.co_freevars, CALLEE, SNAPSHOT, *self._segments]
         main = self._code_of(node, free)
         return SplitCode(code=main, segments={k: self._code_of(s, free) for k, s in self._segments.items()})
 
