@@ -77,7 +77,7 @@ Build = Callable[[str, Sizes, Any], Row]
 
 
 def cases(sizes: Sizes, kinds: Collection[str]) -> dict[str, Build]:
-    """Return what makes each case of these kinds, by a key."""
+    """Return what makes each case of these kinds, or that is named, by its key."""
     by_kind: dict[str, dict[str, Build]] = {
         "language": {
             "language step": partial(_language_step, reads=False),
@@ -89,7 +89,10 @@ def cases(sizes: Sizes, kinds: Collection[str]) -> dict[str, Build]:
             for name, dtype in sizes.dtypes.items()
         },
     }  # fmt: skip
-    return {key: build for kind in kinds for key, build in by_kind[kind].items()}
+    return {
+        key: build for kind, builders in by_kind.items() for key, build in builders.items()
+        if kind in kinds or key in kinds
+    }  # fmt: skip
 
 
 KINDS: Final = ("language", "text", "images")
@@ -281,7 +284,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.card_loops", description=__doc__)
     parser.add_argument("--device", default="cuda", help="where the models lie")
     parser.add_argument("--small", action="store_true", help="small models of the same kinds")
-    parser.add_argument("--only", choices=KINDS, action="append", help="measure this kind; may be repeated")
+    parser.add_argument(
+        "--only", choices=[*dict.fromkeys([*KINDS, *cases(Sizes(), KINDS)])], action="append",
+        help="measure this kind, or row; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--seconds", type=float, default=5, help="of measuring a row, after its warm-up")
     parser.add_argument("--limit", type=float, default=80, help="seconds after which a row ends")
     parser.add_argument("--row", help=argparse.SUPPRESS)

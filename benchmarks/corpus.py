@@ -60,16 +60,20 @@ def run(progress: Any) -> dict[str, list[dict[str, Any]]]:
             show=lambda line: progress.update(task, description=line),
         )  # fmt: skip
         why = figures.pop("stopped", None)
-        rows += [{"program": name, **row} for name, row in figures.items() if row is not None]
+        measured = [{"program": name, **row} for name, row in figures.items() if row is not None]
+        for row in _long(measured):
+            if row["ratio"] > TARGET:
+                progress.console.print(str(row), markup=False, highlight=False)
+        rows += measured
         count = len(figures)
-        if why is not None:
+        if why is not None and count < len(left[:TOGETHER]):
             stopped.append({"program": left[count], "why": why})
             count += 1
         left = left[count:]
         progress.advance(task, count)
     progress.remove_task(task)
     without = len(names) - len(rows) - len(stopped)
-    long = [row for row in rows if max(row["eager us"], row["compiled us"]) > LONG_CALL_US]
+    long = _long(rows)
     return {
         f"compiled over eager ({without} programs of {len(names)} are left out)": [
             _distribution("all", rows),
@@ -79,6 +83,10 @@ def run(progress: Any) -> dict[str, list[dict[str, Any]]]:
         f"the worst {WORST} of all": sorted(rows, key=lambda row: -row["ratio"])[:WORST],
         "stopped": stopped,
     }
+
+
+def _long(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if max(row["eager us"], row["compiled us"]) > LONG_CALL_US]
 
 
 def _distribution(what: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
