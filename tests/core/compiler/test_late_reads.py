@@ -14,7 +14,7 @@ from error_bounds import assert_alike
 
 Log = list[Any]
 INPUTS = [[1.0, 0.5], [0.25, 0.125], [3.0, 4.0], [-1.0, 5.0], [0.5, 0.25], [0.1, 0.2]]
-SHORT = [[1.0], [3.0], [0.5, 0.25], [2.0], [-1.0], [4.0, 5.0]]
+FEW_ELEMENTS = [[1.0], [3.0], [0.5, 0.25], [2.0], [-1.0], [4.0, 5.0]]
 ROUNDINGS = 16
 
 
@@ -193,7 +193,7 @@ def test_numbers_are_those_that_were_there(case: Any, segments: int | None) -> N
         log: Log = []
         fn = case(log)
         fn = tb.compile(fn) if is_compiled else fn
-        results = [_outcome(fn, values) for values in (SHORT if case is is_no_number else INPUTS) * 2]
+        results = [_outcome(fn, values) for values in (FEW_ELEMENTS if case is is_no_number else INPUTS) * 2]
         runs.append((results, [*log]))
     (wanted, shown), (got, noted) = runs
     assert_alike(got, wanted, ROUNDINGS)

@@ -60,7 +60,7 @@ class LateReads:
         self._marks, self._local = marks, local
         self.late: set[int] = set()
         inner = [n for s in node.body for n in ast.walk(s)]
-        self._kept = {id(n) for s in inner if isinstance(s, _HANDLING) for n in ast.walk(s)}
+        self._handled = {id(n) for s in inner if isinstance(s, _HANDLING) for n in ast.walk(s)}
         """Ids of what stands in blocks that somebody may leave by an error, and go on."""
         self._shared = frozenset[str]().union(
             *(names_read(n, local) for n in inner if isinstance(n, _CLOSING))
@@ -85,7 +85,7 @@ class LateReads:
     def _place(self, s: Any, later: Sequence[ast.stmt]) -> int | None:
         """Return before which of the later statements a read is needed, if work lies between."""
         name = _target(s)
-        if name is None or name not in self._local or name in self._shared or id(s) in self._kept:
+        if name is None or name not in self._local or name in self._shared or id(s) in self._handled:
             return None
         kind, operand = _operand(s.value, self._local)
         if not kind or not self._marks.breaks_at(s.value) or self._marks.leads(s.value):
