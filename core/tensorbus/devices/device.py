@@ -6,6 +6,7 @@ default where nothing else is asked for, is what its manifest declares.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -72,6 +73,17 @@ class Device:
             )
         return backend
 
+    @property
+    def _unit(self) -> Device:
+        """The device itself, or the one on which the values lie that those of a pseudo device stand for."""
+        device = self
+        while (inner := inner_devices.get(device.type)) is not None:
+            behind = inner(device)
+            if behind is None:
+                break
+            device = behind
+        return device
+
     def is_available(self) -> bool:
         """Return whether the device can be used here. Opens its backend; never raises."""
         try:
@@ -82,27 +94,34 @@ class Device:
     @property
     def properties(self) -> DeviceProperties:
         """What the device says of itself: name, memory, dtypes. Raises ``DeviceError`` where it fails to."""
-        return self._backend.properties(self.index)
+        device = self._unit
+        return device._backend.properties(device.index)
 
     def memory_stats(self) -> MemoryStats:
         """Return the bytes in use now, and at their peak."""
-        return self._backend.memory_stats(self.index)
+        device = self._unit
+        return device._backend.memory_stats(device.index)
 
     def reset_peak_memory_stats(self) -> None:
         """Make the peak equal to what is in use now."""
-        self.runtime.reset_peak_memory_stats(self.index)
+        device = self._unit
+        device.runtime.reset_peak_memory_stats(device.index)
 
     def synchronize(self) -> None:
         """Wait for all work handed to the device; raises the error of work that failed."""
+        device = self._unit
         try:
-            self.runtime.synchronize(self.index)
+            device.runtime.synchronize(device.index)
         except TensorbusError:
             raise
         except Exception as error:
-            raise self._backend.failed(f"runtime.synchronize({self.index})", error) from error
+            raise device._backend.failed(f"runtime.synchronize({device.index})", error) from error
 
 
 DeviceLike = str | Device | None
+
+inner_devices: Final[dict[str, Callable[[Device], Device | None]]] = {}
+"""By the type of pseudo devices: where the values lie that those of one stand for."""
 
 _device_stack: Final[ContextVar[tuple[Device, ...]]] = ContextVar("tensorbus_devices", default=())
 _default_device: Final[list[Device | None]] = [None]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from ..backend_interface.protocols import Call
-from ..devices.device import Device
+from ..devices.device import Device, inner_devices
 from ..ops.definition import Op, table
 from ..tracing.active_modes import active_modes, mode_stack
 
@@ -209,6 +209,7 @@ value_modes: Final[dict[str, ValueMode]] = {}
 def register_value_mode(device_type: str, mode: ValueMode) -> None:
     """Serve the pseudo device type of values that stand for others."""
     value_modes[device_type] = mode
+    inner_devices[device_type] = mode.inner
 
 
 def is_value_mode(device_type: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, Unpack
 
+from ..dispatch.modes import lift_to, readable
 from ..dtypes.definition import bfloat16, float32
 from ..dtypes.info import finfo
 from ..errors import ArgumentError
@@ -192,7 +193,8 @@ def _orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int,
     a, b, c = coefficients
     small = bfloat16 if bfloat16 in x.device.properties.dtypes else float32
     tall = x.shape[0] > x.shape[1]
-    factor = (matrix_transpose(x) if tall else x).to(small).to(float32)
+    whole = readable(x)  # of a distributed one: gathered once, where each product would communicate
+    factor = (matrix_transpose(whole) if tall else whole).to(small).to(float32)
     factor = (factor / maximum(sqrt(sum(factor * factor)), eps)).to(small)
     for _ in range(steps):
         gram = matmul(factor, matrix_transpose(factor))
@@ -200,4 +202,5 @@ def _orthogonal(x: Tensor, coefficients: tuple[float, float, float], steps: int,
         change = (gram.to(float32) * b + squared.to(float32) * c).to(small)
         factor = (factor.to(float32) * a + matmul(change, factor).to(float32)).to(small)
     factor = matrix_transpose(factor) if tall else factor
-    return factor.to(x.dtype)
+    result: Tensor = lift_to(factor.to(x.dtype), x._vtype.device)
+    return result

@@ -108,3 +108,14 @@ def test_what_one_rank_hands_to_another_lies_in_memory_of_its_own(operation: str
     operands, results = zip(*dist.run_ranks(rank, 2), strict=True)
     values = [x._value for x in (*operands, *results)]
     assert not any(shares_memory(a, b) for a, b in itertools.combinations(values, 2))
+
+
+def test_the_device_of_a_distributed_tensor_answers_for_that_of_its_parts() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        here = dist.distribute_tensor(tb.ones(3, device="cpu"), mesh).device
+        here.synchronize()
+        here.reset_peak_memory_stats()
+        return here.type, here.properties == tb.Device("cpu").properties, here.memory_stats().allocated >= 0
+
+    assert dist.run_ranks(rank, 2) == [("mesh", True, True)] * 2
