@@ -22,7 +22,7 @@ WORDS: Final = {
     r"\bpackets?\b|_packets?\b": "vector",
     r"\bpulls? (in|into|its)\b|\bpulled (in|into|by)\b|\bPULLED\b|\bPull\b": "inline",
     r"\bpart(ed|ing) (in two|of|by|pass)|\bparting\b": "partition",
-    r"\bstrips\b|\bstacks of rows\b|is_stack_of_rows": "column reduction or normalization",
+    r"(?i:\bstrips\b|\bstrip_\w+|_strips?\b)|\bstacks of rows\b|is_stack_of_rows": "column reduction, panel",
     r"\bwalks? (of|over|along|through) (rows?|columns?|elements|an? )|\bwalked by\b": "loop",
     r"\bendings\b": "last-block epilogue",
     r"\bdrifting\b": "varying",

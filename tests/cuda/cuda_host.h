@@ -26,7 +26,7 @@ static const char *tb_wrong;
 template <int N> struct tb_packet {
   unsigned int part[N];
   tb_packet &operator=(const tb_packet &from) {
-    if (((size_t)this | (size_t)&from) % sizeof part) tb_wrong = "a packet begins where no card could move it";
+    if (((size_t)this | (size_t)&from) % sizeof part) tb_wrong = "a vector begins where no card could move it";
     memcpy(part, from.part, sizeof part);
     return *this;
   }

@@ -34,7 +34,7 @@ def ran(
     function: Callable[..., Any], *arrays: Any, language: Dialect = SMALL, blocks: int = 0,
     dtypes: tuple[Any, ...] = (),
 ) -> list[Any]:  # fmt: skip
-    """Return a function's results; in ``blocks`` of each axis at most, which walk on over the whole of it."""
+    """Return a function's results; in ``blocks`` of each axis at most, which loop over the whole of it."""
     from tensorbus_cuda.graphs.launch import sizes
 
     def shape(launch: Any) -> Any:
@@ -147,8 +147,8 @@ def test_rows_of_many_walks(shape: tuple[int, int]) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("shape", LONG, ids=str)
-def test_places_in_rows_that_are_walked_again(shape: tuple[int, int]) -> None:
-    """The first of equal elements is found, whichever way the walk before went."""
+def test_places_in_rows_of_several_passes(shape: tuple[int, int]) -> None:
+    """The first of equal elements is found, whichever way the pass before went."""
     x = RNG.integers(-9, 9, shape).astype("f4")
 
     def all_of(x: Any) -> Any:

@@ -67,11 +67,11 @@ def test_items_share_a_row(bench: Bench, shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("groups", [256, 512])
 @pytest.mark.parametrize("shape", [(1, 32_767), (2, 40_001), (3, 131_071), (2, 131_073)])
-def test_few_rows_of_many_walks(bench: Bench, shape: tuple[int, int], groups: int) -> None:
+def test_few_rows_of_many_passes(bench: Bench, shape: tuple[int, int], groups: int) -> None:
     """One kernel goes over them all, or several over their pieces, by how many there are and how long."""
     x = RNG.normal(size=shape).astype("f4")
 
-    def walks(x: Any) -> Any:
+    def passes(x: Any) -> Any:
         return (
             tb.softmax(x, axis=1),
             tb.var(x, axis=1),
@@ -80,7 +80,7 @@ def test_few_rows_of_many_walks(bench: Bench, shape: tuple[int, int], groups: in
         )
 
     target = replace(THIN, tasks_to_fill=groups, work_items_to_fill=16 * groups)
-    soft, var, less, least = run(bench, walks, x, target=target)
+    soft, var, less, least = run(bench, passes, x, target=target)
     assert_shares(soft, x)
     exact = x.astype("f8").var(1)
     assert_within(var, exact, gamma(shape[1], "float32") * exact)

@@ -19,6 +19,7 @@ from ..dispatch.modes import below_modes
 from ..dtypes.definition import DType, int32
 from ..executors.kernel_interpreter import Interpreting
 from ..executors.library_call import called
+from ..graph.rewrite import rebuild
 from ..ops.definition import Spec, table
 from ..system import fork_safe_locks
 from ..tensor.grad_mode import GradMode
@@ -174,9 +175,7 @@ def _row_program(body: SubGraph, first: int, rows: Sequence[Spec], device: Devic
             done[node] = inputs[k]
         else:
             done[node] = Node(op="gather", inputs=(inputs[k], number), spec=node.spec)
-    for node in body.graph:
-        if node not in done:
-            done[node] = node.of(tuple([done[x] for x in node.inputs]))
+    rebuild(body.graph, lambda node, operands: node.of(operands), done)
     graph = Graph(inputs=(*inputs, number), outputs=tuple([done[x] for x in body.graph.outputs]))
     return step_program(SubGraph(graph), device)
 

@@ -219,7 +219,7 @@ def counted_rows(x: Any, index: Any) -> Any:
 
 
 def chosen_of_a_row(x: Any, index: Any, choices: Any) -> Any:
-    """Return sums over what indices choose: they walk the row as well, and do not have all of it at hand."""
+    """Return sums over what indices choose: they loop over the row too, and do not have all of it at hand."""
     flat = x[0] - tb.reshape(tb.max(x[0]), (1,))
     rows = x - tb.broadcast_to(tb.reshape(tb.max(x, axis=1), (4, 1)), (4, 8))
     across = tb.sum(tb.take_along_axis(rows, choices, axis=1), axis=1)

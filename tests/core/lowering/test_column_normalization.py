@@ -9,7 +9,7 @@ import tensorbus as tb
 from fused import CPU, THIN, program_of, record, steps_by_name
 from fused_programs import COLUMNS, steps_of_case
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.fusion.fusion_groups import strip_width
+from tensorbus.lowering.fusion.fusion_groups import column_panel_width
 from tensorbus.ops.definition import Spec
 
 KERNELS = {
@@ -43,9 +43,9 @@ def test_long_columns_are_walked_by_all_cores_several_times() -> None:
     assert len(steps_by_name(program_of(graph)[1])) > 1
 
 
-def test_strips_are_whole_cache_lines_and_enough_for_all_cores() -> None:
+def test_panels_are_whole_cache_lines_and_enough_for_all_cores() -> None:
     for rows in (40, 100, 700):
-        width = strip_width((rows, 4096), (0,), CPU)
+        width = column_panel_width((rows, 4096), (0,), CPU)
         assert width % 32 == 0
         assert 4096 // width >= CPU.groups // 4
-    assert strip_width((100, 8), (0,), CPU) == 0
+    assert column_panel_width((100, 8), (0,), CPU) == 0

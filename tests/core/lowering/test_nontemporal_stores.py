@@ -44,10 +44,10 @@ def test_the_next_row_is_fetched_in_the_second_walk_over_one() -> None:
     assert "fetch" not in one("softmax", SMALL, WIDE, axis=1)[0]
 
 
-def test_items_say_what_they_fill() -> None:
+def test_work_items_say_what_they_fill() -> None:
     assert one("exp", SMALL, PLAIN)[1] in ((0, 1), (1, 0))
     assert max(one("softmax", SMALL, PLAIN, axis=1)[1]) == 1024
-    assert one("softmax", SMALL, PLAIN, axis=0)[1] == (), "rows of a strip are apart"
+    assert one("softmax", SMALL, PLAIN, axis=0)[1] == (), "rows of a panel are apart"
 
 
 def test_running_sums_in_vectors() -> None:

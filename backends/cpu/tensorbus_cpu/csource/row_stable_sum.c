@@ -13,7 +13,7 @@ typedef union { double f; int64_t i; uint64_t u; } tb_slot;
 #define FOR_RANGE(i, from, to) for (int64_t i = (from), i##_end = (to); i < i##_end; ++i)
 #define INLINE static inline __attribute__((always_inline))
 enum { WAYS = 8, LEAF = 128, VECTOR = 32 / sizeof(A), VECTORS = WAYS / VECTOR };
-enum { BLOCK = 4096 / sizeof(A), STRIP = 256 / sizeof(A), DEPTH = 8, CHAINS = 8 };  // of columns; rows read at a time
+enum { BLOCK = 4096 / sizeof(A), PANEL = 256 / sizeof(A), DEPTH = 8, CHAINS = 8 };  // of columns; rows read at a time
 typedef A tb_vector __attribute__((vector_size(32)));
 typedef A tb_loose __attribute__((vector_size(32), aligned(sizeof(A)), may_alias));
 
@@ -216,11 +216,11 @@ INLINE const T *tb_line(const tb_columns *c, int64_t i) {
 // Join `depth` lines, `apart` from each other, to n sums or products, which are set by the `first` ones.
 INLINE void tb_add(A *restrict sum, const T *restrict x, int64_t n, int64_t apart, int64_t depth, const bool first) {
   int64_t at = 0;
-  for (; at + STRIP <= n; at += STRIP) {
-    A row_panel[STRIP];
-    FOR_RANGE(j, 0, STRIP) row_panel[j] = first ? LOAD(x, at + j) : JOIN(sum[at + j], LOAD(x, at + j));
-    FOR_RANGE(k, 1, depth) FOR_RANGE(j, 0, STRIP) row_panel[j] = JOIN(row_panel[j], LOAD(x, at + k * apart + j));
-    FOR_RANGE(j, 0, STRIP) sum[at + j] = row_panel[j];
+  for (; at + PANEL <= n; at += PANEL) {
+    A row_panel[PANEL];
+    FOR_RANGE(j, 0, PANEL) row_panel[j] = first ? LOAD(x, at + j) : JOIN(sum[at + j], LOAD(x, at + j));
+    FOR_RANGE(k, 1, depth) FOR_RANGE(j, 0, PANEL) row_panel[j] = JOIN(row_panel[j], LOAD(x, at + k * apart + j));
+    FOR_RANGE(j, 0, PANEL) sum[at + j] = row_panel[j];
   }
   FOR_RANGE(j, at, n) sum[j] = first ? LOAD(x, j) : JOIN(sum[j], LOAD(x, j));
   FOR_RANGE(k, 1, depth) FOR_RANGE(j, at, n) sum[j] = JOIN(sum[j], LOAD(x, k * apart + j));

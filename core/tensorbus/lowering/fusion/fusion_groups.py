@@ -392,10 +392,10 @@ def _fits(group: FusionGroup, target: Target) -> bool:
         return count >= target.work_items_to_fill // limits.busy_share or length < limits.row_min_length
     tail = len(group.domain) - 1 - max(over)
     joined = (*group.domain[: max(over) + 1], prod(group.domain[-tail:]))
-    return strip_width(joined, over, target) > 0
+    return column_panel_width(joined, over, target) > 0
 
 
-def strip_width(domain: Shape, over: Sequence[int], target: Target) -> int:
+def column_panel_width(domain: Shape, over: Sequence[int], target: Target) -> int:
     """Return how wide the panels of columns are that tasks go down several times; 0 where they do not pay.
 
     Long columns are read with large strides: several passes by all cores, each from end to end, are then

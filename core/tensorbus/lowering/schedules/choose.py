@@ -55,7 +55,7 @@ TABLE: Final = (
     _Entry("reduction", "reduction.reduction", "LAST_WORKGROUP_JOINS"),
     _Entry("reduction", "reduction.reduction", "TWO_STAGES"),
     # Groups of reductions, with values stored on the way and an epilogue.
-    _Entry("reduction", "normalization.column_normalization", "COLUMN_STRIPS"),
+    _Entry("reduction", "normalization.column_normalization", "COLUMN_NORMALIZATION"),
     _Entry("reduction", "normalization.row_normalization_gpu", "ROW_PER_WORKGROUP"),
     _Entry("reduction", "normalization.row_normalization", "PERSISTENT_ROWS"),
     _Entry("reduction", "reduction.multi_reduction", "MULTI_COLUMN_PANELS"),

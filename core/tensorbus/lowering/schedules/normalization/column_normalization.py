@@ -14,7 +14,7 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ...fusion.canonicalize import DomainKernel, Output
-from ...fusion.fusion_groups import strip_width
+from ...fusion.fusion_groups import column_panel_width
 from ...ir import index_expr as ix
 from ...ir.index_expr import ZERO
 from ...ir.inline import Index
@@ -29,7 +29,7 @@ from ..schedule import Schedule, ScheduleRequest, Verdict
 from .row_normalization import Pass, RowKernel
 
 
-def lower_column_strips(fused: DomainKernel, steps: LaunchList) -> None:
+def lower_column_normalization(fused: DomainKernel, steps: LaunchList) -> None:
     """Append the one launch of a group whose reductions are over other axes than the last."""
     _ColumnStrips(fused, steps).lower()
 
@@ -43,7 +43,9 @@ class _ColumnStrips(RowKernel):
         self.lengths = domain_lengths(b, self.inliner, fused)
         self.computed: dict[int, str] = {}
         self.scratch: dict[str, int] = {}
-        loops = self._begin(strip_width(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1])
+        loops = self._begin(
+            column_panel_width(fused.domain, fused.reduced, self.steps.target) or fused.domain[-1]
+        )
         for o in fused.outputs:
             b.buffer(self.names[o.slot], o.node.spec.dtype, writes=True)
         parts = self._passes()
@@ -199,10 +201,10 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
 
 
 def _build(request: ScheduleRequest, launches: LaunchList) -> None:
-    lower_column_strips(request.kernel, launches)
+    lower_column_normalization(request.kernel, launches)
 
 
-COLUMN_STRIPS: Final = Schedule(
+COLUMN_NORMALIZATION: Final = Schedule(
     name="column normalization",
     about="a task goes down a panel of columns once for each reduction that waits, while it is in cache",
     kinds=frozenset({"reduction"}), applies=_applies, build=_build,
