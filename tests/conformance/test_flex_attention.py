@@ -296,6 +296,22 @@ def test_lengths_may_be_open(device: str) -> None:
     assert len(tb.compile.explain(run)(q, k, v).recompiles) <= 1
 
 
+def test_a_mask_made_in_a_program_of_open_lengths(device: str) -> None:
+    """One program for one block, one for more; the numbers of rows that a mask is made of may be any."""
+
+    def ours(q: Any) -> Any:
+        mask = create_block_mask(causal, None, None, *q.shape[2:3] * 2, device=device, BLOCK_SIZE=16)
+        return flex_attention(q, q, q, block_mask=mask), mask.blocks
+
+    run = tb.compile(ours, dynamic=True)
+    for length in (9, 5, 33, 17, 40):
+        q = wave((1, 2, length, 4), 0.3, device)
+        out, blocks = run(q)
+        assert_near(out, dense(q, q, q, None, causal)[0], "float32", f"{length}")
+        assert blocks.tolist() == ours(q)[1].tolist()
+    assert len(run.recompiles) <= 1
+
+
 def wave(shape: tuple[int, ...], step: float, device: str) -> Any:
     values = np.sin(np.arange(math.prod(shape)) * step).reshape(shape).astype("f4")
     return tb.asarray(values, device=device)

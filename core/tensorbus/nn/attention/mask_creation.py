@@ -60,10 +60,11 @@ def create_block_mask(
     size = block_size("create_block_mask", BLOCK_SIZE)
     shape = (B or 1, H or 1, Q_LEN, KV_LEN)
     tall = max(1, _MAX_ELEMENTS // max(1, shape[0] * shape[1] * KV_LEN * size[0])) * size[0]
+    count = -(-Q_LEN // tall)
     parts = []
-    for start in range(0, Q_LEN, tall):
-        mask = _rows(mask_mod, shape, start, min(start + tall, Q_LEN), target)
-        parts.append(_states(mask, size))
+    for k in range(count):  # a program's, whose lengths may vary, is made for the number of parts alone
+        stop = Q_LEN if k == count - 1 else (k + 1) * tall
+        parts.append(_states(_rows(mask_mod, shape, k * tall, stop, target), size))
     if not parts:
         parts.append(zeros((*shape[:2], 0, -(-KV_LEN // size[1])), dtype=dt.uint8, device=target))
     blocks = parts[0] if len(parts) == 1 else concat(parts, axis=2)
