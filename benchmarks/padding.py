@@ -1,7 +1,7 @@
 """Encoders and attention in inference, half of their batch padding: ``python -m benchmarks padding``.
 
 PyTorch runs its fast path (nested tensors) in the same process and the same number of threads, with the same
-weights and data, in turn with tensorbus: the ratio is that of medians. Without PyTorch there is no ratio.
+weights and data, in turn with tensorbus: ratios are those of medians. Without PyTorch there are none.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def _rows(layers: str, build: Callable[[Any], Any], torch: Any, x: Any, mask: An
             row |= {f"{name} ms": round(value, 1) for name, value in times.items()}
             if "torch" in times:
                 row["ratio"] = round(times["tensorbus"] / times["torch"], 2)
+                row["compiled ratio"] = round(times["compiled"] / times["torch"], 2)
             rows.append(row)
     return rows
 
