@@ -140,3 +140,44 @@ def test_wrong_options_are_named(option: str) -> None:
     answer = CliRunner().invoke(app, ["plan", *[word for pair in options.items() for word in pair]])
     assert answer.exit_code == 2
     assert text in " ".join(answer.output.split())
+
+
+def calls_of(result: plan.Plan) -> dict[tuple[str, str], int]:
+    """Return the number of calls along each dimension of a mesh."""
+    return {(row.dimension, row.operation): row.calls for row in result.traffic}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-8b"])
+def test_a_pair_of_split_layers_takes_one_collective_forward_and_one_backward(name: str) -> None:
+    reduced = []
+    for layers in (2, 5):
+        model = partial(plan_models.build, name, 2, False, SIZES | {"layers": layers})
+        reduced.append(calls_of(plan.plan(model, {"tp": 4}))["tp", "all_reduce"])
+    assert reduced[1] - reduced[0] == 3 * 4  # attention and the feed-forward layers, two each
+
+
+@pytest.mark.full
+def test_the_plan_of_a_large_model_is_what_one_calculates_by_hand() -> None:
+    """A Llama of 70 billion parameters on 64 times 8 ranks: rows are divided by 64, layers split by 8."""
+    width, rows = 8192, 128256 // 8
+    attention = 1024 // 64 * width + 2 * (128 // 64) * width + width // 64 * 1024
+    feeds = 2 * (3584 // 64) * width + width // 64 * 3584
+    norm = width // 64
+    elements = 80 * (attention + feeds + 2 * norm) + norm + 2 * math.ceil(rows / 64) * width
+    model = partial(plan_models.build, "llama-70b", 1, True, {})
+    result = plan.plan(model, {"dp": 64, "tp": 8}, compute_dtype=tb.bfloat16)
+    assert result.elements == 80 * 8 * 64 * (attention + feeds) + (161 + 2 * 128256) * width
+    memory = result.memory
+    assert (memory.parameters, memory.gradients) == (4 * elements, 4 * elements)
+    assert 8 * elements <= memory.optimizer <= 8 * elements + 8 * 1024  # and the number of steps of each
+    calls = calls_of(result)
+    assert calls["dp", "all_gather"] == 2 * 81  # each block and the rest, forward and backward
+    assert calls["dp", "reduce_scatter"] == 81
+    # Blocks take two forward, again where they run again, and backward; embedding and head one each.
+    assert calls["tp", "all_reduce"] == 80 * 6 + 2
+    rows_of = {(row.dimension, row.operation): row for row in result.traffic}
+    gathered, reduced = rows_of["dp", "all_gather"], rows_of["tp", "all_reduce"]
+    assert gathered.bytes == 2 * 2 * elements  # bfloat16, twice
+    assert gathered.sent == 63 * gathered.bytes
+    assert reduced.bytes == 482 * 8192 * width * 2
+    assert reduced.sent == reduced.bytes * 2 * 7 // 8

@@ -107,11 +107,18 @@ class LlamaBlock(nn.Module):
         return result
 
 
+_READ_BY_SEVERAL: Final = dist.PrepareModuleOutput(
+    output_layouts=dist.Replicate(), desired_output_layouts=dist.Replicate(), use_local_output=False
+)
+"""Queries, keys and values read one norm, up and gate another: their gradients are reduced once, added up."""
+
+
 class Decoder(nn.Module):
     """Predicts the next token; ``forward`` returns the loss. ``checkpointed`` keeps blocks' inputs only."""
 
     parallel_plan: Styles = {
         "tokens": dist.RowwiseParallel(input_layouts=dist.Replicate()),
+        "blocks.*.*norm": _READ_BY_SEVERAL,
         "blocks.*.attention.[qkv]": dist.ColwiseParallel(),
         "blocks.*.attention.out": dist.RowwiseParallel(),
         "blocks.*.up": dist.ColwiseParallel(),
