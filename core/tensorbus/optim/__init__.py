@@ -1,8 +1,8 @@
 """Optimizers and schedules with PyTorch's names, arguments and arithmetic.
 
 Parameters with gradients come in; a step computes all new values, then stores them. In order: ``optimizer``,
-``step_hooks``, ``fused_update``, ``sgd``, ``adam``, ``adam_variants``, ``adafactor``, ``rmsprop``, ``rprop``,
-``lbfgs``, ``strong_wolfe``, ``clip_grad``, ``lr_scheduler``.
+``step_hooks``, ``fused_update``, ``sgd``, ``adam``, ``adam_variants``, ``adafactor``, ``rmsprop``,
+``adagrad``, ``adadelta``, ``rprop``, ``lbfgs``, ``strong_wolfe``, ``clip_grad``, ``lr_scheduler``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from ..system.lazy_import import lazy_exports
 
 if TYPE_CHECKING:
     from . import lr_scheduler as lr_scheduler
+    from .adadelta import Adadelta as Adadelta
     from .adafactor import Adafactor as Adafactor
     from .adafactor import Muon as Muon
+    from .adagrad import Adagrad as Adagrad
     from .adam import Adam as Adam
     from .adam import AdamW as AdamW
     from .adam_variants import Adamax as Adamax
@@ -27,21 +29,21 @@ if TYPE_CHECKING:
     from .lr_scheduler.base import LRScheduler as LRScheduler
     from .lr_scheduler.base import StepLR as StepLR
     from .optimizer import Optimizer as Optimizer
-    from .rmsprop import Adadelta as Adadelta
-    from .rmsprop import Adagrad as Adagrad
     from .rmsprop import RMSprop as RMSprop
     from .rprop import ASGD as ASGD
     from .rprop import Rprop as Rprop
     from .sgd import SGD as SGD
 
 _PARTS: Final = {
+    "adadelta": "Adadelta",
     "adafactor": "Adafactor Muon",
+    "adagrad": "Adagrad",
     "adam": "Adam AdamW",
     "adam_variants": "Adamax NAdam RAdam",
     "clip_grad": "clip_grad_norm_ clip_grad_value_",
     "lbfgs": "LBFGS",
     "optimizer": "Optimizer",
-    "rmsprop": "Adadelta Adagrad RMSprop",
+    "rmsprop": "RMSprop",
     "rprop": "ASGD Rprop",
     "lr_scheduler.base": "CosineAnnealingLR LRScheduler StepLR",
     "sgd": "SGD",

@@ -39,12 +39,12 @@ class Communicator:
             return [_own(total, y) for y in xs]
 
         asked = f"all_reduce {reduction} of {_spec(x)}"
-        return self._meeting.exchange(self._rank, asked, x, combine)  # type: ignore[no-any-return]
+        return self._meeting.exchange(self._rank, asked, x, combine)
 
     def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Copy every rank's tensor."""
         asked = f"all_gather of {x.dtype} in shapes {[*shapes]}"
-        return self._meeting.exchange(  # type: ignore[no-any-return]
+        return self._meeting.exchange(
             self._rank, asked, (x, shapes), lambda contributed: _gathered(contributed)
         )
 
@@ -58,7 +58,7 @@ class Communicator:
             ]
 
         asked = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
-        return self._meeting.exchange(self._rank, asked, xs, combine)  # type: ignore[no-any-return]
+        return self._meeting.exchange(self._rank, asked, xs, combine)
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Transpose the ranks' lists."""
@@ -74,14 +74,12 @@ class Communicator:
             return results
 
         asked = f"all_to_all of {xs[0].dtype}"
-        return self._meeting.exchange(self._rank, asked, (xs, shapes), combine)  # type: ignore[no-any-return]
+        return self._meeting.exchange(self._rank, asked, (xs, shapes), combine)
 
     def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
         """Copy the root's tensor."""
         asked = f"broadcast of {_spec(x)} from place {root}"
-        return self._meeting.exchange(  # type: ignore[no-any-return]
-            self._rank, asked, x, lambda xs: [_own(xs[root], y) for y in xs]
-        )
+        return self._meeting.exchange(self._rank, asked, x, lambda xs: [_own(xs[root], y) for y in xs])
 
     def send(self, x: tb.Tensor, to: int) -> None:
         """Leave a copy."""

@@ -6,11 +6,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tensorbus.backend_api import Rendezvous, WeakTable
 from tensorbus.errors import DistributedError, DistributedTimeoutError
 
+C = TypeVar("C")
+"""What a rank brings."""
+R = TypeVar("R")
+"""What a rank gets."""
 _meetings: Final[WeakTable[Any, dict[str, Meeting]]] = WeakTable()
 """By store and name: the ranks of a program share its store."""
 _lock: Final = threading.Lock()
@@ -38,9 +42,7 @@ class Meeting:
         self._ended = ""
         self._error: type[DistributedError] = DistributedError
 
-    def exchange(
-        self, rank: int, asked: str, contributed: Any, combine: Callable[[list[Any]], Sequence[Any]]
-    ) -> Any:
+    def exchange(self, rank: int, asked: str, contributed: C, combine: Callable[[list[C]], Sequence[R]]) -> R:
         """Bring something, wait for all, and return this rank's place of what ``combine`` makes of it all.
 
         One thread combines, while the others wait. What it raises is raised on every rank.
@@ -57,7 +59,8 @@ class Meeting:
         if now.error is not None:
             text = str(now.error) if isinstance(now.error, DistributedError) else f"{asked}: {now.error}"
             raise DistributedError(text) from now.error
-        return now.results[rank]
+        own: R = now.results[rank]
+        return own
 
     def _finish(self, now: _Round, combine: Callable[[list[Any]], Sequence[Any]]) -> None:
         try:
