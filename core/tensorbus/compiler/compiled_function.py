@@ -181,7 +181,7 @@ class CompiledFunction(Generic[P, R]):
 
     def _recipe(self) -> Any:
         """Return what a pickle needs to compile the function again."""
-        return recompile, (self._function, self.options)
+        return partial(compile_callable, **self.options), (self._function,)
 
     def _is_named(self) -> bool:
         """Return whether its module has it under its own name, as a decorator puts it there."""
@@ -498,8 +498,3 @@ def compile_callable(
     """Return a function or a module compiled with these options, which are known to be valid."""
     compiled = CompiledFunction(function, **options)
     return share_state(function, compiled) if isinstance(function, Module) else compiled
-
-
-def recompile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Return what a pickle held, compiled anew."""
-    return compile_callable(function, **options)
