@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -119,3 +120,33 @@ def test_the_device_of_a_distributed_tensor_answers_for_that_of_its_parts() -> N
         return here.type, here.properties == tb.Device("cpu").properties, here.memory_stats().allocated >= 0
 
     assert dist.run_ranks(rank, 2) == [("mesh", True, True)] * 2
+
+
+MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
+    "Shard: dim must be an int, got '0'": lambda x, mesh: S("0"),  # type: ignore[arg-type]
+    "Shard: dim must be an int, got True": lambda x, mesh: S(True),
+    r"placements are a list.*\[Shard\(dim=0\)\]": lambda x, mesh: dist.distribute_tensor(x, mesh, S(0)),
+    "got \\['S\\(0\\)'\\]": lambda x, mesh: dist.distribute_tensor(x, mesh, ["S(0)"]),
+    "distribute_tensor: a tensor is needed, got list": lambda x, mesh: dist.distribute_tensor([1], mesh),
+    "from_local: a tensor is needed, got float": lambda x, mesh: dist.DTensor.from_local(1.0, mesh, [R()]),
+    "a DeviceMesh is needed.*got None": lambda x, mesh: dist.distribute_tensor(x, None),
+    "a DeviceMesh is needed.*got 'cpu'": lambda x, mesh: dist.DTensor.from_local(x, "cpu", [R()]),
+    "a slice takes names of": lambda x, mesh: mesh[0],
+    "its lengths must be >= 1": lambda x, mesh: dist.init_device_mesh("cpu", (2.0,)),
+    "1 different words, as .*got 'a'": lambda x, mesh: dist.init_device_mesh("cpu", 2, mesh_dim_names="a"),
+    "1 different words.*got \\(1,\\)": lambda x, mesh: dist.init_device_mesh("cpu", 2, mesh_dim_names=(1,)),
+    "2 different words.*got \\('a', 'a'\\)":
+        lambda x, mesh: dist.init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "a")),
+}  # fmt: skip
+
+
+def test_what_makes_no_sense_is_named() -> None:
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", 2, mesh_dim_names=("tp",))
+        x = tb.ones(3, device="cpu")
+        for message, call in MISTAKES.items():
+            with pytest.raises(tb.ArgumentError, match=message):
+                call(x, mesh)
+        assert mesh["tp"] == mesh
+
+    dist.run_ranks(rank, 2)

@@ -42,7 +42,11 @@ class DeviceMesh:
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """Return the mesh along the named dimensions that this rank is in; it shares their groups."""
-        chosen = (names,) if isinstance(names, str) else tuple(names)
+        chosen = names if isinstance(names, tuple) else (names,)
+        if not all(isinstance(name, str) for name in chosen):
+            raise ArgumentError(
+                f"DeviceMesh: a slice takes names of {self!r}, got {names!r}; get_group(dim) takes numbers."
+            )
         dims = [self._dim(name) for name in chosen]
         if not dims or dims != sorted(set(dims)):
             raise ArgumentError(
@@ -92,9 +96,11 @@ class DeviceMesh:
 
 
 def init_device_mesh(
-    device_type: str | None, mesh_shape: Sequence[int], *, mesh_dim_names: Sequence[str] | None = None
+    device_type: str | None, mesh_shape: Sequence[int] | int, *, mesh_dim_names: Sequence[str] | None = None
 ) -> DeviceMesh:
     """Arrange all ranks as an array of ``mesh_shape``, the last dimension fastest. All ranks call it.
+
+    A number is the length of a mesh of one dimension.
 
     ``device_type`` is where the mesh's tensors lie; None: each rank's where they are. Raises
     ``ArgumentError`` where the shape does not hold as many ranks as the program has, or the names do not fit.
@@ -107,15 +113,21 @@ def init_device_mesh(
     [((0, 0), (0, 1)), ((0, 1), (0, 1)), ((1, 0), (2, 3)), ((1, 1), (2, 3))]
     """
     world = current()
-    shape = tuple(mesh_shape)
-    if not shape or any(n < 1 for n in shape) or math.prod(shape) != world.size:
+    shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
+    if not shape or any(type(n) is not int or n < 1 for n in shape) or math.prod(shape) != world.size:
         raise ArgumentError(
             f"init_device_mesh: a mesh of shape {shape} was asked for; its lengths must be >= 1 and their"
             f" product the number of ranks, {world.size}."
         )
-    if mesh_dim_names is not None and len({*mesh_dim_names}) != len(shape):
+    names = mesh_dim_names
+    if names is not None and (
+        isinstance(names, str)
+        or not all(isinstance(name, str) for name in names)
+        or not len(names) == len({*names}) == len(shape)
+    ):
         raise ArgumentError(
-            f"init_device_mesh: {len(shape)} different mesh_dim_names are needed, got {[*mesh_dim_names]}."
+            f"init_device_mesh: mesh_dim_names are {len(shape)} different words, as"
+            f" {('dp', 'tp')[: len(shape)]}, got {names!r}."
         )
     groups = []
     for dim, size in enumerate(shape):

@@ -103,6 +103,7 @@ class DTensor(Tensor):
         ``shape`` is that of the whole; None: every rank's part is as large as this one. Raises ``ShapeError``
         where the part is not what ``chunk`` gives this rank.
         """
+        _check("from_local", local_tensor, device_mesh)
         if isinstance(local_tensor, DTensor):
             raise ArgumentError(
                 "from_local: a rank's part is needed, got a DTensor; lay that out by redistribute()."
@@ -231,6 +232,7 @@ def distribute_tensor(
     >>> dist.run_ranks(rank, 2)
     [([0, 1], [0, 1, 2]), ([2], [0, 1, 2])]
     """
+    _check("distribute_tensor", tensor, device_mesh)
     whole: Placements = (Replicate(),) * device_mesh.ndim
     chosen = checked_placements(
         "distribute_tensor", whole if placements is None else placements, device_mesh.ndim, tensor.ndim
@@ -337,6 +339,15 @@ def laid_as(part: Tensor, x: Tensor, gradient: bool = False) -> Tensor:
         return part
     places = gradient_placements(x.placements) if gradient else x.placements
     return _cell(part, layout_of(x.device_mesh, places, x.shape))  # type: ignore[no-any-return]
+
+
+def _check(name: str, x: object, mesh: object) -> None:
+    if not isinstance(x, Tensor):
+        raise ArgumentError(
+            f"{name}: a tensor is needed, got {type(x).__name__}; tensorbus.asarray makes one."
+        )
+    if not isinstance(mesh, DeviceMesh):
+        raise ArgumentError(f"{name}: a DeviceMesh is needed, as init_device_mesh makes one, got {mesh!r}.")
 
 
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:

@@ -17,9 +17,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class Shard(Placement):
-    """Each rank has a part along axis ``dim``, as ``chunk`` splits it: the last may be short."""
+    """Each rank has a part along axis ``dim``, as ``chunk`` splits it: the last may be short.
+
+    ``dim`` is an int, which may be negative; anything else raises ``ArgumentError``.
+    """
 
     dim: int
+
+    def __post_init__(self) -> None:
+        if type(self.dim) is not int:
+            raise ArgumentError(f"{type(self).__name__}: dim must be an int, got {self.dim!r}.")
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,9 @@ Placements = tuple[Placement, ...]
 
 def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: int, ndim: int) -> Placements:
     """Return placements, one a dimension of the mesh, with axes that are not negative."""
-    chosen = tuple(placements)
+    chosen = placements if isinstance(placements, Placement) else tuple(placements)
+    if isinstance(chosen, Placement):
+        raise ArgumentError(f"{name}: placements are a list, one for each dimension of the mesh; [{chosen}].")
     if len(chosen) != mesh_ndim or not all(isinstance(p, Shard | Replicate | Partial) for p in chosen):
         raise ArgumentError(
             f"{name}: a placement (Shard, Replicate or Partial) is needed for each of the mesh's {mesh_ndim}"
