@@ -24,6 +24,8 @@ new_views: Final[list[ref[Tensor]]] = []
 """Views that were made since they were last sorted into families."""
 _families: Final[dict[int, Family]] = {}
 """The roots that have views, by the id of their weak reference."""
+_shared: Final[dict[int, Family]] = {}
+"""Those of which two tensors may be alive: a list of detached losses, say, has none."""
 _limit: Final = [MANY]
 lock: Final = fork_safe_locks.reentrant()
 """Held while a change reaches the tensors that show it: two of different parts are both kept."""
@@ -69,6 +71,11 @@ class Family:
         self.root = root
         self.views: list[ref[Tensor]] = []
 
+    def is_shared(self) -> bool:
+        """Return whether two of its tensors are alive, whatever they show now."""
+        living = {id(x) for reference in (self.root, *self.views) if (x := reference()) is not None}
+        return len(living) > 1
+
     def alive(self) -> dict[int, Tensor]:
         """Return the views that are alive, by the id of their link."""
         by_link: dict[int, Tensor] = {}
@@ -78,6 +85,7 @@ class Family:
                 by_link[id(x._view)] = x
         if not by_link:
             _families.pop(id(self.root), None)
+            _shared.pop(id(self.root), None)
         return by_link
 
 
@@ -227,11 +235,13 @@ def _sort() -> None:
             if family is None:
                 family = _families[id(root)] = Family(root)
             family.views.append(ref(x))
+            _shared[id(root)] = family
         if sum(len(family.views) for family in _families.values()) > _limit[0]:
             for key, family in list(_families.items()):
                 family.views = [r for r in family.views if r() is not None]
                 if not family.views:
                     del _families[key]
+                    _shared.pop(key, None)
             _limit[0] = max(MANY, 2 * sum(len(family.views) for family in _families.values()))
 
 
@@ -290,8 +300,13 @@ def relations(xs: Sequence[Tensor]) -> tuple[Any, ...]:
 def are_unrelated(fixed: Container[int], others: Container[int]) -> bool:
     """Return whether no two tensors with these ids show elements of one root."""
     with lock:
-        families = [*_families.values()]
-    for family in families:
+        families = [*_shared.items()]
+    for key, family in families:
+        if not family.is_shared():  # until it has another view
+            with lock:
+                if not family.is_shared():
+                    _shared.pop(key, None)
+            continue
         root = family.root()
         members = [*family.alive().values()] if root is None else [root, *family.alive().values()]
         if sum(id(x) in fixed or id(x) in others for x in members) > 1:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import tensorbus as tb
+from tensorbus.autograd.views import MANY, Family
 
 PLACE = SimpleNamespace(held=None)
 TABLE: dict[str, tb.Tensor] = {}
@@ -62,3 +63,34 @@ def test_an_argument_that_was_the_state_is_another_later(fn, runs) -> None:
     compiled = tb.compile(fn)
     assert outcomes(compiled) == outcomes(fn)
     assert outcomes(compiled) == outcomes(fn)
+
+
+def test_detached_results_that_are_kept_cost_later_calls_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tb.nn.Linear(2, 1)
+    optimizer = tb.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(x: tb.Tensor) -> tb.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step = tb.compile(loss_of, compare_eager=False)
+    x = tb.ones((3, 2))
+    losses = [loss_of(x) for _ in range(2 * MANY)]  # each is a view whose root is gone
+    losses += [step(x) for _ in range(4)]
+    asked = []
+    alive = Family.alive
+    monkeypatch.setattr(Family, "alive", lambda family: asked.append(family) or alive(family))
+    losses.append(step(x))
+    assert len(asked) <= 8
+    captures = len(step.replays)
+    weight = model.weight.detach()  # a view of what the program writes to, made outside
+    part = losses[0].reshape((1,))  # and one of what was looked at before
+    before = weight.tolist()
+    step(tb.asarray([[3.0, 0.0], [0.0, 2.0], [1.0, 5.0]]))
+    assert weight.tolist() == model.weight.tolist() != before
+    part += 1
+    assert losses[0].item() == part.item()
+    assert len(step.replays) >= captures
