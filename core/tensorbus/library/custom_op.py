@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol, overload
 
 from .. import plugins
-from ..autograd import engine
+from ..autograd import engine, views
 from ..backend_interface.protocols import Call, Kernel
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import OwnedKernel, forget_program_kernels, register_program_kernels
@@ -337,12 +337,17 @@ def _function(definition: Definition) -> Any:
         has_kernels = definition.everywhere or definition.kernels
         if short and has_kernels and not active_modes and all(type(x) is Tensor for x in operands):
             _learn(schema, plans, values, operands, attrs)
+        changed = (
+            [operands[k] for k in mutated_places(schema, layout_of(schema, attrs))] if schema.mutated else []
+        )
+        if len(changed) > 1:
+            _check_apart(schema, changed)
         result = table.run(schema.name, operands, attrs)
         results = [result] if schema.single else [*result]
-        if schema.mutated:
-            changed = mutated_places(schema, layout_of(schema, attrs))
-            _rebind(schema, [operands[k] for k in changed], results[len(results) - len(changed) :])
-            results = results[: len(results) - len(changed)]
+        if changed:
+            for x, value in zip(changed, results[-len(changed) :], strict=True):
+                x.rebind(value)
+            results = results[: -len(changed)]
         if schema.returns == "nothing":
             return None
         if schema.returns == "tensor":
@@ -367,11 +372,16 @@ def _function(definition: Definition) -> Any:
     return function
 
 
-def _rebind(schema: Schema, tensors: list[Tensor], values: list[Tensor]) -> None:
-    if len({id(x) for x in tensors}) != len(tensors):
+def _check_apart(schema: Schema, changed: list[Tensor]) -> None:
+    """Raise ``ArgumentError`` where two mutated arguments are one tensor, or may show one element."""
+    if len({id(x) for x in changed}) != len(changed):
         raise ArgumentError(f"{schema.name}: the same tensor was passed for two arguments that it mutates.")
-    for x, value in zip(tensors, values, strict=True):
-        x.rebind(value)
+    viewed = {id(views.root_of(x)) for x in changed if views.view_of(x) is not None}
+    if any(id(x) in viewed for x in changed) or views.overlapping(changed):
+        raise ArgumentError(
+            f"{schema.name}: two arguments that it mutates may show the same elements, as views of one"
+            f" tensor; each is written by itself, so one write would be lost. Pass clones and copy them back."
+        )
 
 
 def _learn(

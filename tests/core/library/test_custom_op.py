@@ -103,6 +103,30 @@ def accumulate() -> Any:
     return accumulate
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_mutated_views_show_no_element_twice(compiled: bool) -> None:
+    op = accumulate()
+
+    def call(pick: Any) -> Any:
+        x = tb.zeros(4)
+        one, other = pick(x)
+        op(one, tb.ones(()), [other])
+        return x
+
+    run = tb.compile(call) if compiled else call
+    assert run(lambda x: (x[:2], x[2:])).tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert run(lambda x: (x[::2], x[1::2])).tolist() == [1.0, 0.0, 1.0, 0.0]
+    for pick, error in (
+        (lambda x: (x[:3], x[2:]), "may show the same elements"),
+        (lambda x: (x, x[2:]), "may show the same elements"),
+        (lambda x: (x[1:], x[1:][:1]), "may show the same elements"),
+        (lambda x: (x.reshape((2, 2)), x.reshape((4, 1))), "may show the same elements"),
+        (lambda x: (x, x), "the same tensor was passed"),
+    ):
+        with pytest.raises(tb.ArgumentError, match=error):
+            run(pick)
+
+
 def test_a_function_of_values_needs_no_fake_in_eager_code() -> None:
     """Its kernel says the shapes; programs ask for a rule, and shapes that values decide are refused."""
     calls = []
