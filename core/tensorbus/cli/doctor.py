@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
@@ -12,11 +13,15 @@ from rich.text import Text
 from .. import plugins
 from ..errors import TensorbusError
 from ..plugins.api_version import API_VERSION
+from ..plugins.foreign_text import printable_lines
 from ..plugins.plugin_status import PluginStatus
 from ..system import env
 from .devices import STYLES, DeviceReport, find_default, open_all, status_after
 from .plugin_process import Task, run_tasks
 from .plugin_report import Smoke
+
+_LONGEST_TRACEBACK: Final = 20_000
+"""How many characters of a traceback, or of what a process wrote before it died, are printed: the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +162,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
             *(run.traceback for run in finding.smoke),
         ]:
             if trace:
-                shown.add_row("traceback", Text(trace.rstrip()))
+                shown.add_row("traceback", Text(printable_lines(trace[-_LONGEST_TRACEBACK:]).rstrip()))
         console.print(shown)
     failed = [
         f"{finding.status.kind} {finding.status.name}" for finding in diagnosis.findings if finding.failed

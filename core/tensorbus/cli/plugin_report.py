@@ -16,6 +16,7 @@ from ..eager import plugin_ops
 from ..errors import TensorbusError
 from ..ops import lazy_families
 from ..ops.definition import table
+from ..plugins.foreign_text import error_text, kind_of, printable
 from ..plugins.plugin_code import on_plugin_code
 from ..plugins.probe import Probe
 from ..system import env
@@ -108,15 +109,15 @@ def _unit(device: Device) -> Unit:
     try:
         properties = device.properties
         return Unit(
-            name=properties.name,
+            name=printable(properties.name, 200),
             memory=properties.memory,
             dtypes=tuple(sorted(dtype.name for dtype in properties.dtypes)),
-            note=str(properties.extra.get("note", "")),
+            note=printable(properties.extra.get("note", ""), 1000),
         )
     except TensorbusError as error:
         return Unit(problem=str(error))
     except Exception as error:
-        return Unit(problem=f"describing it failed: {type(error).__name__}: {error}")
+        return Unit(problem=f"describing it failed: {kind_of(error)}: {error_text(error)}")
 
 
 def _smoke(device: Device, messages: Messages) -> list[Smoke]:
@@ -135,7 +136,9 @@ def _checked(device: Device, how: str, seconds: float, messages: Messages) -> Sm
         raise
     except BaseException as error:
         text = "".join(traceback.format_exception(error))
-        return Smoke(device=str(device), how=how, problem=f"{type(error).__name__}: {error}", traceback=text)
+        return Smoke(
+            device=str(device), how=how, problem=f"{kind_of(error)}: {error_text(error)}", traceback=text
+        )
     expected = [2.0, 4.0, 6.0]
     problem = f"add([1, 2, 3], [1, 2, 3]) gave {result!r}; it should give {expected!r}"
     return Smoke(device=str(device), how=how, problem=None if result == expected else problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -13,6 +13,7 @@ from ..dtypes.definition import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
 from ..system import env
 from .extension import IMPORT, KERNELS, PROBE, Extension
+from .foreign_text import error_text, kind_of, printable
 from .plugin_code import run_plugin_code
 from .probe import Probe, ProbeTimeoutError
 
@@ -27,6 +28,13 @@ State = Literal["discovered", "imported", "probed", "ready", "unavailable"]
 
 MAX_UNITS: Final = 4096
 """The most units that a device type may have: more is a mistake, and a list of them would fill the memory."""
+
+_DESCRIPTIONS: Final = (
+    ("name", str, "a string"),
+    ("memory", int | None, "a number of bytes, or None"),
+    ("extra", Mapping, "a mapping"),
+)
+"""What is shown of a unit, and what it must be."""
 
 # What a driver raises where there is no hardware is for its author to choose; these say that code is wrong.
 _MISTAKES = (
@@ -54,22 +62,23 @@ class Failure:
     @property
     def reason(self) -> str:
         """One line that says why."""
+        text = error_text(self.error)
         if isinstance(self.error, PluginError):
-            return str(self.error)
-        text = " ".join(str(self.error).split()) or "no reason given"
-        kind = (
-            ""
-            if isinstance(self.error, TensorbusError | ProbeTimeoutError)
-            else f"{type(self.error).__name__}: "
-        )
-        return f"{self.stage} failed: {kind}{text}"
+            return text
+        ours = isinstance(self.error, TensorbusError | ProbeTimeoutError)
+        return f"{self.stage} failed: {'' if ours else f'{kind_of(self.error)}: '}{text}"
 
     @property
     def traceback(self) -> str:
         """The traceback, as Python prints it."""
         import traceback
 
-        return "".join(traceback.format_exception(self.error))
+        try:
+            return "".join(traceback.format_exception(self.error))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as second:  # the error is of a class of the plugin's
+            return f"{kind_of(self.error)}: its traceback cannot be had, as that raises {kind_of(second)}"
 
 
 class Backend:
@@ -137,10 +146,9 @@ class Backend:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            text = " ".join(str(error).split()) or "no reason given"
             raise DeviceError(
                 f"device '{self.type}:{index}' of {self.extension.owner} cannot be described: its"
-                f" runtime.properties({index}) failed: {type(error).__name__}: {text}"
+                f" runtime.properties({index}) failed: {kind_of(error)}: {error_text(error)}"
             ) from error
 
         dtypes = getattr(properties, "dtypes", None) if isinstance(properties, DeviceProperties) else None
@@ -150,6 +158,11 @@ class Backend:
                 f"properties({index})", got, "DeviceProperties with a frozenset of tensorbus dtypes"
             )
         assert isinstance(properties, DeviceProperties)
+        for name, kind, needed in _DESCRIPTIONS:
+            said = getattr(properties, name)
+            if not isinstance(said, kind) or isinstance(said, bool):
+                got = f"DeviceProperties whose {name} is {printable(repr(said), 200)}"
+                raise self.breach(f"properties({index})", got, f"DeviceProperties whose {name} is {needed}")
         return properties
 
     def memory_stats(self, index: int) -> MemoryStats:
@@ -176,10 +189,9 @@ class Backend:
 
     def failed(self, call: str, error: BaseException) -> DeviceError:
         """Return the error for a function of the package that raised something of its own."""
-        text = " ".join(str(error).split()) or "no reason given"
         return DeviceError(
             f"device type {self.type!r} of {self.extension.owner}: its {call} failed with"
-            f" {type(error).__name__}: {text}"
+            f" {kind_of(error)}: {error_text(error)}"
         )
 
     def lowering(self) -> Lowering | None:
@@ -263,8 +275,9 @@ class Backend:
         count = run_plugin_code(owner, "device_count()", runtime.device_count)
         if type(count) is not int or not 0 <= count <= MAX_UNITS:
             raise PluginError(
-                f"device_count() of {self.type!r} from {owner} returned {count!r}; it must return how many"
-                f" units there are, as an int from 0 to {MAX_UNITS}."
+                f"device_count() of {self.type!r} from {owner} returned"
+                f" {printable(repr(count), 200)}; it must return how many units there are,"
+                f" as an int from 0 to {MAX_UNITS}."
             )
         if count == 0:
             raise DeviceUnavailableError("its driver found no device (device_count() is 0)")
@@ -310,8 +323,10 @@ class Backend:
         message += failure.reason.rstrip(".") + "."
         if failure.stage != "reading its manifest":
             manifest = extension.manifest
-            message += f" It needs {manifest.requires.rstrip('.')}." if manifest.requires else ""
-            message += f" To install what it needs: {manifest.install}." if manifest.install else ""
+            message += f" It needs {printable(manifest.requires).rstrip('.')}." if manifest.requires else ""
+            message += (
+                f" To install what it needs: {printable(manifest.install)}." if manifest.install else ""
+            )
         message += f" `tensorbus doctor` shows details; tensorbus.plugins.retry({self.type!r}) tries again."
         error = kind(message)
         error.__cause__ = failure.error

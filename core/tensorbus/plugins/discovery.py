@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import PluginError
+from .foreign_text import printable
 
 DEVICES: Final = "tensorbus.devices"
 PLUGINS: Final = "tensorbus.plugins"
@@ -173,7 +174,7 @@ def _entry_points(folders: Sequence[str]) -> Iterator[EntryPoint]:
 
 def _split(folder_name: str) -> tuple[str, str]:
     name, _, version = folder_name.rpartition(".")[0].partition("-")
-    return name.replace("_", "-"), version.partition("-")[0]
+    return printable(name.replace("_", "-"), 200), printable(version.partition("-")[0], 100)
 
 
 def _version(folder: str, name: str) -> str:

@@ -14,6 +14,8 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any, Final, TypeVar
 
+from .foreign_text import error_text
+
 T = TypeVar("T")
 Listener = Callable[[str, str, bool], None]
 """Is told the owner, what it is asked for, and whether that begins (True) or has ended."""
@@ -32,6 +34,11 @@ def run_plugin_code(owner: str, request: str, work: Callable[[], T]) -> T:
         listener(owner, request, True)
     try:
         result: T = _frame(owner, request)(work)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        error_text(error)  # which may be code of the plugin's too, and takes part in its time
+        raise
     finally:
         for listener in _listeners:
             listener(owner, request, False)

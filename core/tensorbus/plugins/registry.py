@@ -17,6 +17,7 @@ from .backend import Backend, Failure
 from .connectors import Connectors
 from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, scan
 from .extension import KERNELS, OPS, Extension, extension_of
+from .foreign_text import error_text, kind_of
 from .manifest import Manifest, is_type_name
 
 if TYPE_CHECKING:
@@ -453,6 +454,6 @@ class Registry:
 def _failed_ops(owner: str, error: BaseException) -> PluginError:
     if isinstance(error, PluginError):
         return error
-    failed = PluginError(f"tensorbus_ops of {owner} failed: {type(error).__name__}: {error}.")
+    failed = PluginError(f"tensorbus_ops of {owner} failed: {kind_of(error)}: {error_text(error)}.")
     failed.__cause__ = error
     return failed

@@ -9,6 +9,71 @@ import pytest
 
 from throwaway import EXTENSION, RUNTIME, Site
 
+SAYS = "\\x1b[2J\\x07\\udcff" + "long" * 100_000
+
+
+def counting(line: str) -> str:
+    return RUNTIME.replace("return self.units", line)
+
+
+def raising(kind: str) -> str:
+    return counting(f"raise type({kind})()")
+
+
+def describing(said: str) -> str:
+    return RUNTIME.replace("name=__name__", said)
+
+
+# name: (the runtime, what is said of it; "" for one that works)
+SPEAKERS = {
+    "text": (counting(f"raise OSError('{SAYS}')"), "its probe failed: OSError: \\x1b[2J\\x07\\udcfflong"),
+    "kind": (raising(r"'\x1b[2J', (Exception,), {}"), "its probe failed: \\x1b[2J: no reason given"),
+    "mute": (
+        raising("'Mute', (Exception,), {'__str__': lambda self: 1 / 0}"),
+        "its probe failed: Mute: its text cannot be had, as that raises ZeroDivisionError",
+    ),
+    "endless": (
+        raising("'Slow', (Exception,), {'__str__': lambda self: __import__('time').sleep(99)}"),
+        "its probe failed: no answer within 2 s",
+    ),
+    "count": (counting(f"return '{SAYS}'"), "returned '\\x1b[2J\\x07\\udcfflong"),
+    "name": (describing(f"name='{SAYS}'"), ""),
+    "note": (describing(f"name='x', extra={{'note': '{SAYS}'}}"), ""),
+    "number": (describing("name=3"), "whose name is 3; it must return"),
+    "memory": (describing("name='x', memory='much'"), "whose memory is 'much'; it must return"),
+    "extra": (describing("name='x', extra=3"), "whose extra is 3; it must return"),
+}
+
+
+@pytest.mark.full
+def test_what_plugins_say_is_shown_as_text(site: Site) -> None:
+    for name, (runtime, _) in SPEAKERS.items():
+        site.install(name, runtime=runtime)
+    site.install("fine", device="host = true")
+    only = {"TENSORBUS_PLUGINS": ",".join([*SPEAKERS, "fine"]), "TENSORBUS_PROBE_TIMEOUT": "2"}
+    rows = {row["dist"]: row for row in json.loads(site.command("devices", "--json", environment=only))}
+    for name, (_, said) in SPEAKERS.items():
+        row = rows[f"tb-{name}"]
+        assert said in (row["reason"] or ""), row
+        for text in (row["reason"] or "", row["name"], row["note"]):
+            assert len(text) < 2500
+            assert text.isprintable() or not text, text[:200]
+    assert rows["tb-fine"]["state"] == "ready"
+    for command, code in (("devices", 0), ("doctor", 1)):
+        shown = site.command(command, code=code, environment=only)
+        assert "".join(shown.split()).isprintable()
+        assert len(shown) < 200_000
+    site.run(
+        f"""
+        check([str(unit) for unit in devices() if unit.type == "fine"] == ["fine:0"])
+        for name in {[name for name, (_, said) in SPEAKERS.items() if "its probe failed" in said]}:
+            error = error_of(device, name)
+            check(isinstance(error, DeviceUnavailableError) and f"tb-{{name}} 1.0" in str(error), error)
+            check(str(error).isprintable() and len(str(error)) < 3000, error)
+        """,
+        TENSORBUS_PROBE_TIMEOUT="2",
+    )
+
 
 def test_an_entry_point_that_names_no_device_type(site: Site) -> None:
     only = {"TENSORBUS_PLUGINS": "fine,NP U!"}
