@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
+from operator import attrgetter
 from typing import Any, Final
 
 from ..backend_interface.protocols import Call, Kernel
@@ -54,8 +55,10 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "iota": ("arange",), "sign": ("sign", "logical_or"),
     "erf": ("abs", "minimum", "maximum", "exp", "sign", "where", "zeros_like"),
     "cast": ("zeros", "asarray", "where"), "broadcast_to": ("broadcast_to",), "flip": ("flip",),
-    "permute_dims": ("permute_dims",), "concat": ("concat",), "pad": ("full",), "windows": ("lib",),
-    "fold": ("zeros",), "gather": ("asarray",), "scatter": ("ascontiguousarray",), "matmul": ("matmul",),
+    "permute_dims": ("permute_dims",), "concat": ("concat",), "pad": ("full",),
+    "windows": ("lib.stride_tricks.sliding_window_view",),
+    "fold": ("zeros",), "gather": ("asarray",),
+    "scatter": ("ascontiguousarray", *(f"{name}.at" for name in COMBINE.values())), "matmul": ("matmul",),
     "sort": ("sort", "flip"), "argsort": ("argsort", "flip"), "cumulative_sum": ("cumsum",),
     "take_along_axis": ("take_along_axis",),
     **{name: (name,) for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")},
@@ -116,7 +119,7 @@ def _name_of(xp: Any) -> str:
 def _lacking(xp: Any, own: Collection[str]) -> frozenset[str]:
     """Return the ops that ``xp`` cannot serve; a warning names them all, and the functions that it lacks."""
     needs = {**{name: (name,) for name in SAME_NAME}, **NEEDS}
-    missing = {op: [name for name in names if not hasattr(xp, name)] for op, names in needs.items()}
+    missing = {op: [name for name in names if not _has(xp, name)] for op, names in needs.items()}
     lacking = sorted(op for op, names in missing.items() if names and op not in own)
     if lacking:
         functions = sorted({name for op in lacking for name in missing[op]})
@@ -127,6 +130,15 @@ def _lacking(xp: Any, own: Collection[str]) -> frozenset[str]:
             stacklevel=3,
         )
     return frozenset(lacking)
+
+
+def _has(xp: Any, name: str) -> bool:
+    """Return whether a library has a function, which may be a function's own: ``add.at``."""
+    try:
+        attrgetter(name)(xp)
+    except AttributeError:
+        return False
+    return True
 
 
 def _named(kernel: Callable[..., Any] | Kernel, library: str) -> Callable[..., Any] | Kernel:

@@ -159,9 +159,9 @@ class Backend:
             )
         assert isinstance(properties, DeviceProperties)
         for name, kind, needed in _DESCRIPTIONS:
-            said = getattr(properties, name)
-            if not isinstance(said, kind) or isinstance(said, bool):
-                got = f"DeviceProperties whose {name} is {printable(repr(said), 200)}"
+            value = getattr(properties, name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                got = f"DeviceProperties whose {name} is {printable(repr(value), 200)}"
                 raise self.breach(f"properties({index})", got, f"DeviceProperties whose {name} is {needed}")
         return properties
 

@@ -8,10 +8,12 @@ entry points of the groups that belong to tensorbus.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from ..errors import PluginError
@@ -25,6 +27,10 @@ LAUNCHERS: Final = "tensorbus.launchers"
 _GROUPS: Final = (DEVICES, PLUGINS, COMMUNICATORS, STORES, LAUNCHERS)
 # A folder written to this shortly before a scan may be written to again without a newer time stamp.
 _UNSTABLE_SECONDS: Final = 2.0
+_LONGEST_FILE: Final = 1 << 22
+"""How many bytes of a file of metadata are read."""
+_MOST_ENTRIES: Final = 200
+"""How many entry points of one distribution count, the first ones: each is compared with all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +174,7 @@ def _entry_points(folders: Sequence[str]) -> Iterator[EntryPoint]:
         text = _read(os.path.join(folder, name, "entry_points.txt"))
         if not any(group in text for group in _GROUPS):
             continue
-        for group, entry, value in _lines(text):
+        for group, entry, value in islice(_lines(text), _MOST_ENTRIES):
             yield EntryPoint(entry, value, group, dist, version or _version(folder, name), folder)
 
 
@@ -185,9 +191,12 @@ def _version(folder: str, name: str) -> str:
 
 
 def _read(path: str) -> str:
+    """Return the text of a file, "" where it cannot be read or is none: a pipe has no end."""
     try:
-        with open(path, "rb") as file:
-            return file.read().decode("utf-8", "replace")
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return ""
+            return file.read(_LONGEST_FILE).decode("utf-8", "replace")
     except OSError:
         return ""
 

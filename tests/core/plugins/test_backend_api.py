@@ -68,6 +68,15 @@ def test_a_table_has_no_kernel_for_what_the_library_lacks_and_one_warning_names_
         own = from_namespace(library, DTYPES, own=lacking)
     assert own.keys() == table.keys()
     assert from_namespace(np, DTYPES, own=("exp",)).keys() == whole.keys() - {"exp"}
+    library.add, library.lib = (
+        (lambda x, y: np.add(x, y)),
+        object(),
+    )  # functions without functions of their own
+    with pytest.warns(
+        UserWarning, match=r"no add\.at, .*lib\.stride_tricks.* no kernels for .*scatter.*windows"
+    ):
+        table = from_namespace(library, DTYPES)
+    assert not {"scatter", "windows"} & table.keys()
 
 
 def _dialect() -> Dialect:

@@ -20,8 +20,8 @@ def raising(kind: str) -> str:
     return counting(f"raise type({kind})()")
 
 
-def describing(said: str) -> str:
-    return RUNTIME.replace("name=__name__", said)
+def describing(description: str) -> str:
+    return RUNTIME.replace("name=__name__", description)
 
 
 # name: (the runtime, what is said of it; "" for one that works)
@@ -52,9 +52,9 @@ def test_what_plugins_say_is_shown_as_text(site: Site) -> None:
     site.install("fine", device="host = true")
     only = {"TENSORBUS_PLUGINS": ",".join([*SPEAKERS, "fine"]), "TENSORBUS_PROBE_TIMEOUT": "2"}
     rows = {row["dist"]: row for row in json.loads(site.command("devices", "--json", environment=only))}
-    for name, (_, said) in SPEAKERS.items():
+    for name, (_, fault) in SPEAKERS.items():
         row = rows[f"tb-{name}"]
-        assert said in (row["reason"] or ""), row
+        assert fault in (row["reason"] or ""), row
         for text in (row["reason"] or "", row["name"], row["note"]):
             assert len(text) < 2500
             assert text.isprintable() or not text, text[:200]
@@ -66,7 +66,7 @@ def test_what_plugins_say_is_shown_as_text(site: Site) -> None:
     site.run(
         f"""
         check([str(unit) for unit in devices() if unit.type == "fine"] == ["fine:0"])
-        for name in {[name for name, (_, said) in SPEAKERS.items() if "its probe failed" in said]}:
+        for name in {[name for name, (_, fault) in SPEAKERS.items() if "its probe failed" in fault]}:
             error = error_of(device, name)
             check(isinstance(error, DeviceUnavailableError) and f"tb-{{name}} 1.0" in str(error), error)
             check(str(error).isprintable() and len(str(error)) < 3000, error)
@@ -142,3 +142,28 @@ def test_a_default_that_names_no_device_is_named(site: Site) -> None:
     switches = {"TENSORBUS_DEFAULT_DEVICE": "nope", "TENSORBUS_PLUGINS": "fine"}
     printed = site.command("devices", environment=switches)
     assert "The default device cannot be used: TENSORBUS_DEFAULT_DEVICE='nope'" in printed
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+def test_metadata_that_is_no_file_or_has_no_end(site: Site) -> None:
+    site.install("fine", device="host = true")
+    for name in ("pipe", "zero", "folder", "many"):
+        site.install(name)
+        entries = site.folder / f"tb_{name}-1.0.dist-info" / "entry_points.txt"
+        entries.unlink()
+        if name == "pipe":
+            os.mkfifo(entries)
+        elif name == "zero":
+            entries.symlink_to("/dev/zero")
+        elif name == "folder":
+            entries.mkdir()
+        else:
+            lines = "".join(f"many{k} = tb_many.extension\n" for k in range(100_000))
+            entries.write_text(f"[tensorbus.devices]\n{lines}")
+    site.run(
+        """
+        check([str(unit) for unit in devices()] == ["fine:0"])
+        check(plugins.known_types()[0] == "fine" and "many199" in plugins.known_types())
+        check(len(plugins.known_types()) == 201)
+        """
+    )
