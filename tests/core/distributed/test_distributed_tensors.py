@@ -143,10 +143,18 @@ MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
 def test_what_makes_no_sense_is_named() -> None:
     def rank() -> None:
         mesh = dist.init_device_mesh("cpu", 2, mesh_dim_names=("tp",))
-        x = tb.ones(3, device="cpu")
+        other = dist.init_device_mesh("cpu", (1, 2))
+        x: Any = tb.ones(3, device="cpu")
         for message, call in MISTAKES.items():
             with pytest.raises(tb.ArgumentError, match=message):
                 call(x, mesh)
         assert mesh["tp"] == mesh
+        x = dist.distribute_tensor(x, mesh)
+        assert (
+            x.redistribute(mesh, [S(0)]).placements == (S(0),) == x.redistribute(placements=[S(0)]).placements
+        )
+        for call in (x.redistribute, lambda: x.redistribute(mesh), lambda: x.redistribute(other, [S(0)])):
+            with pytest.raises(tb.ArgumentError, match=r"redistribute: placements on DeviceMesh.*are needed"):
+                call()
 
     dist.run_ranks(rank, 2)

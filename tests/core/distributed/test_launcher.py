@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import socket
 import sys
@@ -128,6 +129,35 @@ def test_a_store_that_the_user_names_is_served_by_the_first_rank(tmp_path: Path)
     code, _, err = run(FAILS.format(how="sys.exit(3)"), 2, tmp_path, max_restarts=1, store=url)
     assert code == 0
     assert "Starting all again (1 of 1 restarts)." in err
+
+
+TALKS = """
+import os, sys, threading
+def talk(stream):
+    for k in range(500):
+        stream.write(f"r{os.environ['RANK']} {k} ")
+        stream.flush()
+        stream.write("x" * (k % 200) + " \u00e9 end\\n")
+    stream.flush()
+threads = [threading.Thread(target=talk, args=(stream,)) for stream in (sys.stdout, sys.stderr)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+sys.stdout.buffer.write(b"\\xff raw\\n")
+sys.stdout.write("without an end")
+"""
+
+
+def test_lines_of_ranks_are_whole(tmp_path: Path) -> None:
+    code, out, err = run(TALKS, 4, tmp_path)
+    assert code == 0
+    line = re.compile(r"\[(\d)\] r\1 \d+ x* \u00e9 end")
+    rest = [text for text in (out + err).splitlines() if not line.fullmatch(text)]
+    assert len((out + err).splitlines()) - len(rest) == 4 * 2 * 500
+    assert sorted(rest) == sorted(
+        f"[{rank}] {text}" for rank in range(4) for text in ("\ufffd raw", "without an end")
+    )
 
 
 LEAVES = """

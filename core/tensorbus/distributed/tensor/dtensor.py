@@ -146,13 +146,28 @@ class DTensor(Tensor):
         whole = self.redistribute([Replicate()] * self.device_mesh.ndim)
         return whole.to_local(grad_placements=grad_placements)
 
-    def redistribute(self, placements: Sequence[Placement]) -> DTensor:
+    def redistribute(
+        self, device_mesh: DeviceMesh | Sequence[Placement] | None = None,
+        placements: Sequence[Placement] | None = None,
+    ) -> DTensor:  # fmt: skip
         """Return the same tensor in other placements, by the collectives that send the fewest elements.
 
-        All ranks of the mesh call it. Raises ``ArgumentError``, ``AxisError`` and what collectives raise.
+        ``redistribute(placements)`` and, as in PyTorch, ``redistribute(device_mesh, placements)`` on the mesh
+        that it lies on. All ranks of the mesh call it. Raises ``ArgumentError``, ``AxisError`` and what
+        collectives raise.
         """
         layout: Layout = self._value.layout
-        chosen = checked_placements("redistribute", placements, layout.mesh.ndim, len(self.shape))
+        wanted: Any = placements
+        if device_mesh is not None and not isinstance(device_mesh, DeviceMesh):
+            wanted, device_mesh = device_mesh, None
+        if wanted is layout.placements and device_mesh is None:
+            return self
+        if wanted is None or device_mesh not in (None, layout.mesh):
+            raise ArgumentError(
+                f"redistribute: placements on {layout.mesh!r} are needed, got {wanted!r} on {device_mesh!r};"
+                f" distribute_tensor(x.full_tensor(), mesh, placements) brings a tensor to another mesh."
+            )
+        chosen = checked_placements("redistribute", wanted, layout.mesh.ndim, len(self.shape))
         if chosen == layout.placements:
             return self
         local = redistribute(self._value.local, layout.mesh, layout.shape, layout.placements, chosen)
