@@ -65,7 +65,7 @@ def changed(program: Program, change: Callable[[Any], Any]) -> Program:
     return replace(program, steps=steps)
 
 
-@pytest.mark.parametrize("target", [CPU, THIN], ids=["cores", "items"])
+@pytest.mark.parametrize("target", [CPU, THIN], ids=["cores", "work-items"])
 @pytest.mark.parametrize("name", CASES)
 def test_no_index_is_thought_larger_than_it_is(name: str, target: Target) -> None:
     """With one element less than each buffer has, the same program is refused: each last one is reached."""
@@ -184,7 +184,7 @@ def test_what_is_below_the_smaller_of_two_is_below_both() -> None:
 
 
 @pytest.mark.parametrize("length", [3000, 3001, 5000])
-def test_packets_end_where_rows_do(length: int) -> None:
+def test_vectors_end_where_rows_do(length: int) -> None:
     """Rows that are scanned in parts, the last of them shorter."""
     target = replace(
         THIN, tasks_to_fill=132 * 64, work_items_to_fill=132 * 1024, min_chunk=8, vector_bytes=16,
@@ -194,8 +194,13 @@ def test_packets_end_where_rows_do(length: int) -> None:
     assert "tb_cumulative_sum_workgroup" in {kernel.name for kernel in program.kernels()}
 
 
-def test_packets_of_rows_of_several_axes_begin_at_multiples_of_their_length() -> None:
+def test_vectors_of_rows_of_several_axes_begin_at_multiples_of_their_length() -> None:
     """What is left of such a multiple by the length of an axis is one as well."""
     target = replace(THIN, vector_bytes=16, subgroup_size=32)
     _, program = program_of(record(lambda x: tb.flip(x, axis=0).max() + x.sum(), spec(64, 16)), target)
     assert any("% n1)" in text and "<4>" in text for text in map(str, program.kernels()))
+
+
+def test_sums_in_blocks_of_blocks_are_bounded() -> None:
+    """Ten million elements are three levels of blocks, each of which ends where the one around it does."""
+    assert program_of(record(tb.sum, spec(10_000_000)), THIN)[1].steps

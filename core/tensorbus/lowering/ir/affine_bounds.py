@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import gcd, inf
 from typing import Final
 
-_STEPS: Final = 400
+_STEPS: Final = 800
 """How many sums are looked at before one counts as unbounded."""
 _DEPTH: Final = 5
 
