@@ -128,7 +128,7 @@ def manifest_path(module: str, owner: str) -> str:
             f" Reinstall it; if it was installed while this program ran, start the program again."
         )
     folders = list(spec.submodule_search_locations or ())
-    for depth in range(len(inner) - 1, -1, -1):
+    for depth in range(max(len(inner) - 1, 0), -1, -1):
         for folder in folders:
             path = os.path.join(folder, *inner[:depth], "manifest.toml")
             if os.path.isfile(path):

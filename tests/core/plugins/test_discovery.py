@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorbus.errors import PluginError
 from tensorbus.plugins.api_version import satisfies
-from tensorbus.plugins.discovery import metadata_of, normalized, scan
+from tensorbus.plugins.discovery import manifest_path, metadata_of, normalized, scan
 from tensorbus.plugins.manifest import Manifest
 
 from throwaway import EXTENSION, Site
@@ -212,6 +212,19 @@ def test_editable_installs_shadowed_copies_and_rubbish_on_the_path(site: Site, t
         check(type(error) is PluginError and "has no manifest.toml" in str(error), error)
         """
     )
+
+
+@pytest.mark.parametrize("module", ["own", "own.extension", "own.deep.extension"])
+def test_a_manifest_lies_in_the_package_or_one_above(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match=r"own has no manifest\.toml: it must lie in the package 'own'"):
+        manifest_path(module, "own")
+    (tmp_path / "own" / "manifest.toml").touch()
+    assert manifest_path(module, "own") == str(tmp_path / "own" / "manifest.toml")
 
 
 def test_egg_info_and_attributes(site: Site) -> None:
