@@ -1,7 +1,7 @@
 """Optimizers and schedules with PyTorch's names, arguments and arithmetic.
 
 Parameters with gradients come in; a step computes all new values, then stores them. In order: ``optimizer``,
-``step_hooks``, ``fused_update``, ``sgd``, ``adam``, ``adam_variants``, ``adafactor``, ``rmsprop``,
+``step_hooks``, ``fused_update``, ``sgd``, ``adam``, ``adam_variants``, ``adafactor``, ``muon``, ``rmsprop``,
 ``adagrad``, ``adadelta``, ``rprop``, ``lbfgs``, ``strong_wolfe``, ``clip_grad``, ``lr_scheduler``.
 """
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from . import lr_scheduler as lr_scheduler
     from .adadelta import Adadelta as Adadelta
     from .adafactor import Adafactor as Adafactor
-    from .adafactor import Muon as Muon
     from .adagrad import Adagrad as Adagrad
     from .adam import Adam as Adam
     from .adam import AdamW as AdamW
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from .lr_scheduler.base import CosineAnnealingLR as CosineAnnealingLR
     from .lr_scheduler.base import LRScheduler as LRScheduler
     from .lr_scheduler.base import StepLR as StepLR
+    from .muon import Muon as Muon
     from .optimizer import Optimizer as Optimizer
     from .rmsprop import RMSprop as RMSprop
     from .rprop import ASGD as ASGD
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 
 _PARTS: Final = {
     "adadelta": "Adadelta",
-    "adafactor": "Adafactor Muon",
+    "adafactor": "Adafactor",
     "adagrad": "Adagrad",
     "adam": "Adam AdamW",
     "adam_variants": "Adamax NAdam RAdam",
     "clip_grad": "clip_grad_norm_ clip_grad_value_",
     "lbfgs": "LBFGS",
+    "muon": "Muon",
     "optimizer": "Optimizer",
     "rmsprop": "RMSprop",
     "rprop": "ASGD Rprop",

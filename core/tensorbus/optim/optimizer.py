@@ -36,6 +36,16 @@ def at_least(optimizer: str, least: float, **settings: Any) -> None:
             raise ArgumentError(f"{optimizer}: {name} must be a number >= {least}, got {value!r}.")
 
 
+def refuse_complex(name: str, group: Group) -> None:
+    """Raise ``ArgumentError`` for complex parameters, whose parts are no rows and columns."""
+    for parameter in group["params"]:
+        if parameter.dtype.is_complex:
+            raise ArgumentError(
+                f"{name}: parameters are real, got one of {parameter.dtype}; give it to Adam, or optimize its"
+                " view_as_real."
+            )
+
+
 class Choices(TypedDict, total=False):
     """Options by which PyTorch chooses how a step runs."""
 
