@@ -35,7 +35,7 @@ def ran(
     dtypes: tuple[Any, ...] = (),
 ) -> list[Any]:  # fmt: skip
     """Return a function's results; in ``blocks`` of each axis at most, which loop over the whole of it."""
-    from tensorbus_cuda.graphs.launch import sizes
+    from tensorbus_cuda.kernel_launch import sizes
 
     def shape(launch: Any) -> Any:
         wanted, threads = sizes(launch)
@@ -51,7 +51,7 @@ def ran(
 @pytest.mark.parametrize("shape", [(8,), (100_003,), (130, 96), (3, 24_576), (64, 3, 5, 7)], ids=str)
 def test_no_block_is_larger_than_what_kernels_are_compiled_for(shape: tuple[int, ...], most: int) -> None:
     """CUDA refuses to launch one that is."""
-    from tensorbus_cuda.graphs.launch import sizes
+    from tensorbus_cuda.kernel_launch import sizes
 
     def several(x: Any) -> Any:
         return x * 2, tb.softmax(x, axis=-1), tb.sum(x, axis=0), tb.cumulative_sum(x, axis=-1)
@@ -88,7 +88,7 @@ def test_updates_behind_sums_of_columns_are_written_over_what_they_read(
     shape: tuple[int, int], language: Dialect, maps: bool
 ) -> None:
     """So does the step of a bias: other rows have read the old ones before, and what is updated stays put."""
-    from tensorbus_cuda.graphs.launch import sizes
+    from tensorbus_cuda.kernel_launch import sizes
 
     def update(p: Any, m: Any, g: Any) -> tuple[Any, ...]:
         map_of_all = g * p

@@ -102,7 +102,7 @@ def test_kernels_of_one_lowering_serve_other_sizes(
     function: Callable[[Any], Any], expected: Callable[[Any], Any], shape: tuple[int | None, ...],
     hint: int, others: tuple[int, ...],
 ) -> None:  # fmt: skip
-    from tensorbus_cuda.graphs.launch import sizes
+    from tensorbus_cuda.kernel_launch import sizes
 
     lengths, program = lowered_once(function, hint, shape)
     assert not lengths.serves_one_size(), lengths.conditions
@@ -320,7 +320,7 @@ def test_one_launcher_has_the_arguments_and_blocks_of_each_size(
     group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the driver is handed is that of a launcher made for the size alone; buffers and late ones too."""
-    module = importlib.import_module("tensorbus_cuda.graphs.launch")
+    module = importlib.import_module("tensorbus_cuda.kernel_launch")
     stream = SimpleNamespace(ptr=7)
     unit: Any = SimpleNamespace(
         alone=True, bare=None, stream=lambda: stream, failures=SimpleNamespace(note=lambda name: None)

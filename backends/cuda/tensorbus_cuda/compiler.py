@@ -23,7 +23,7 @@ from tensorbus.backend_api import dtypes as dt
 
 from .dialect import OPTIONS, native
 from .graphs.cuda_graph import GraphRunner
-from .graphs.launch import Launcher
+from .kernel_launch import Launcher
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Layout, Node, Script

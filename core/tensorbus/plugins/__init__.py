@@ -1,6 +1,7 @@
 """Device types and plugins: found lazily, opened once, kept apart from each other.
 
-A name comes in; a probed backend leaves, or the stored reason why there is none (``backend.Failure``).
+A name comes in; a probed backend leaves, or the stored reason why there is none: ``backend.Failure``, which
+``Backend.open`` keeps for a device and ``Addon.attempt`` for any other plugin.
 This is the one facade to them; nothing above it touches the plugin manager. In order: ``hookspecs``,
 ``foreign_text``, ``discovery``, ``manifest``, ``api_version``, ``allow_block``, ``plugin_code``,
 ``extension``, ``probe``, ``backend``, ``addon``, ``connectors``, ``plugin_status``, ``registry``.

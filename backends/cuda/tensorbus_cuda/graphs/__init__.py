@@ -1,4 +1,5 @@
-"""Launches, and programs recorded and replayed as CUDA graphs.
+"""Compiled programs recorded and replayed as CUDA graphs.
 
-In order: ``launch``, ``graph_dependencies``, ``steady_inputs``, ``cuda_graph``.
+``cuda_graph.GraphRunner`` records a program at its second run, and launches the graph from then on.
+In order: ``graph_dependencies``, ``steady_inputs``, ``cuda_graph``.
 """

@@ -29,8 +29,8 @@ from tensorbus.backend_api import (
 )
 
 from ..async_errors import listed
+from ..kernel_launch import Launcher
 from . import graph_dependencies
-from .launch import Launcher
 from .steady_inputs import SteadyInputs
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """One arena for all temporaries of a program: those that are never alive together share memory.
 
-Results that are written late, as the gradients of a training step are, lend theirs until then.
+Devices that run a program by one call ask for it; others give memory back after each step, by
+``Program.frees``. Results that are written late, as the gradients of a training step are, lend theirs until
+then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Launches: a kernel with its sizes, whose arguments lie where CUDA reads them, so that little is left."""
+"""The launch of one kernel: its sizes, and arguments that lie where CUDA reads them, so that little is left.
+
+Launches of whole programs as CUDA graphs are in ``graphs.cuda_graph``.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from cupy.cuda import driver
 from tensorbus.backend_api import INDEX, Launch, RuntimeArg, SymInt
 from tensorbus.backend_api import dtypes as dt
 
-from ..dialect import THREADS
+from .dialect import THREADS
 
 if TYPE_CHECKING:
-    from ..unit import Unit
+    from .unit import Unit
 
 _SCALAR: Final[dict[dt.DType, Callable[[Any], Any]]] = {
     INDEX: np.int64, **{d: getattr(np, d.name) for d in (
