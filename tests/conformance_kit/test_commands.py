@@ -235,6 +235,70 @@ def test_a_kernel_that_crashes_is_a_finding(tmp_path: Path, jobs: tuple[str, ...
             assert end in result["problem"]
 
 
+HANGING = """
+import os, signal, time
+from tensorbus.backend_api import Kernel, hookimpl
+
+def acosh(x):
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+    time.sleep(600)
+
+def asinh(x):
+    if os.fork() == 0:
+        time.sleep(60)
+    os._exit(7)
+
+def atanh(x):
+    raise SystemExit("x" * 100_000)
+
+@hookimpl
+def tensorbus_kernels(device_type):
+    return {f.__name__: Kernel(name="odd", function=f, before=("*",)) for f in (acosh, asinh, atanh)}
+"""
+HANG_ENDS = {
+    "acosh": "it has not come back within 20 s (--time-limit): ended in acosh (extension.py:7)",
+    "asinh": "the process crashed: it ended with exit code 7",
+    "atanh": "(100000 characters) (extension.py:15)",
+}
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_kernel_that_never_returns_is_a_finding(tmp_path: Path, jobs: str) -> None:
+    """So is one that leaves a child behind with the process's pipes, and one that raises no Exception."""
+    arguments = ["--device", "cpu", "--ops", "acosh,asinh,atanh,floor", "--dtypes", "float32"]
+    arguments += ["--checks", "value", "--time-limit", "20", "-n", jobs]
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorbus", "conformance", *arguments, "--report", str(tmp_path / "r.json")],
+        stdout=subprocess.PIPE, text=True, timeout=300, check=False,
+        env=_installed(tmp_path, "hanging", HANGING),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "1 native, 3 failed" in done.stdout
+    rows = json.loads((tmp_path / "r.json").read_text())["devices"]["cpu"]
+    for op, end in HANG_ENDS.items():
+        (finding,) = rows[op]["float32"]["findings"]
+        assert (finding["check"], finding["call"]) == ("value", f"{op}(float32[])")
+        assert end in finding["problem"]
+        assert len(finding["problem"]) < 3000
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n", "2")], ids=["pytest", "xdist"])
+def test_a_kernel_that_never_returns_under_pytest(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    file = tmp_path / "report.json"
+    command = ["pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "tensorbus_conformance", *workers]
+    command += ["--device", "cpu", "--ops", "acosh,floor", "--dtypes", "float32", "--report", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "--quick", "--time-limit", "30"], stdout=subprocess.PIPE, text=True,
+        timeout=300, check=False, cwd=tmp_path, env=_installed(tmp_path, "hanging", HANGING),
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout
+    rows = json.loads(file.read_text())["devices"]["cpu"]
+    assert rows["floor"]["float32"]["status"] == "native"
+    (finding,) = rows["acosh"]["float32"]["findings"]
+    assert "(--time-limit)" in finding["problem"] or "the process crashed" in finding["problem"]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["pytest", "xdist"])
 def test_a_crash_under_pytest_is_a_finding_of_the_report(tmp_path: Path, workers: tuple[str, ...]) -> None:
@@ -254,6 +318,7 @@ def test_a_crash_under_pytest_is_a_finding_of_the_report(tmp_path: Path, workers
 def test_what_cannot_be_written_or_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
     kit = ("tensorbus", "conformance", *ADD)
     assert "this is a folder" in _run(*kit, "--report", str(tmp_path), code=2)
+    assert "--time-limit nan" in _run(*kit, "--time-limit", "nan", code=2)
     assert "--jobs -1" in _run(*kit, "-n", "-1", code=2)
     missing = str(tmp_path / "nowhere")
     shown = _run("tensorbus", "coverage", "--all", "--markdown", "--reports", missing, code=2)

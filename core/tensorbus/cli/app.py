@@ -130,6 +130,9 @@ def conformance(
     in_process: Annotated[
         bool, typer.Option("--in-process", help="Run here, where a crash ends the run: for debuggers.")
     ] = False,
+    time_limit: Annotated[
+        float, typer.Option("--time-limit", help="Seconds for one check of one call; then the next op.")
+    ] = 600.0,
     communicator: Annotated[
         str, typer.Option("--communicator", help="Examine what connects ranks instead, on these devices.")
     ] = "",
@@ -153,7 +156,7 @@ def conformance(
             )
             raise typer.Exit(code)
         code = conformance_command.run(
-            device or (), ops, dtypes, checks, report, quick, jobs, shard, in_process
+            device or (), ops, dtypes, checks, report, quick, jobs, shard, in_process, time_limit
         )
     raise typer.Exit(code)
 

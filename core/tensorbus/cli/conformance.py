@@ -17,17 +17,14 @@ PACKAGE: Final = "tensorbus-conformance"
 
 def run(
     devices: Sequence[str], ops: str, dtypes: str, checks: str, report: Path | None, quick: bool, jobs: int,
-    shard: str, in_process: bool = False,
+    shard: str, in_process: bool, time_limit: float,
 ) -> int:  # fmt: skip
     """Run the kit; return the exit code. Exits with 2 where it is not installed."""
     kit = _kit("command")
     names = ([name for name in option.split(",") if name] for option in (ops, dtypes, checks))
     path = None if report is None else str(report)
-    return int(
-        kit.conformance(
-            devices, *names, path=path, quick=quick, jobs=jobs, shard=shard, in_process=in_process
-        )
-    )
+    options = {"path": path, "quick": quick, "jobs": jobs, "shard": shard, "in_process": in_process}
+    return int(kit.conformance(devices, *names, **options, time_limit=time_limit))
 
 
 def run_communicator(

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from . import examination, report
-from .examination import CHECKS, Options, cases
+from .examination import CHECKS, TIME_LIMIT, Options, cases
 from .outcome import Outcome
 from .runner import run, with_progress
 
@@ -16,11 +16,12 @@ from .runner import run, with_progress
 def conformance(
     devices: Sequence[str], ops: Sequence[str] = (), dtypes: Sequence[str] = (), checks: Sequence[str] = (),
     path: str | None = None, quick: bool = False, jobs: int = 1, shard: str = "",
-    in_process: bool = False,
+    in_process: bool = False, time_limit: float = TIME_LIMIT,
 ) -> int:  # fmt: skip
     """Examine ``devices`` and print the report; write it as JSON to ``path``.
 
-    Cases run in ``jobs`` processes beside this one, or with ``in_process`` in this one.
+    Cases run in ``jobs`` processes beside this one, or with ``in_process`` in this one. ``time_limit`` is for
+    how many seconds such a process may be at one check of one call.
 
     Returns the exit code: 0 where nothing was found, 1 where something was, 130 where Ctrl-C or SIGTERM
     stopped it; then the report is of what was done by then, and says so. Raises the errors of ``cases``,
@@ -36,8 +37,10 @@ def conformance(
         raise ValueError(f"--report {path}: this is a folder; name a file in it.")
     if jobs < 0:
         raise ValueError(f"--jobs {jobs}: a number of processes is needed; 0: one for each processor.")
+    if not time_limit > 0:
+        raise ValueError(f"--time-limit {time_limit:g}: a positive number of seconds is needed.")
     todo = examination.shard(cases(devices, ops, dtypes, quick), shard)
-    options = Options(checks=tuple(checks) or CHECKS, quick=quick)
+    options = Options(checks=tuple(checks) or CHECKS, quick=quick, time_limit=time_limit)
     console, errors = Console(), Console(stderr=True)
 
     def note(outcome: Outcome) -> None:

@@ -36,6 +36,10 @@ CHECKS = (
     "value", "bounds", "large", "repeated", "decomposition", "batching", "derivative", "jvp", "views",
     "compiled", "refusal", "route",
 )  # fmt: skip
+TIME_LIMIT = 600.0
+"""For how many seconds one check of one call may go on: far more than slow devices take."""
+LONGEST = 2000
+"""How many characters of an exception's text a finding has."""
 QUICK_STEP = 5
 """Every how many sample calls all checks are run, where the kit is quick."""
 QUICK_OPS = 6
@@ -48,10 +52,14 @@ DERIVATIVE_DTYPES = (dt.float32, dt.float64, dt.complex64, dt.complex128)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run. ``quick`` tries values in all sample calls, and the rest in a few, in one dtype."""
+    """What to run. ``quick`` tries values in all sample calls, and the rest in a few, in one dtype.
+
+    ``time_limit`` is for how many seconds a process beside this one may be at one check of one call.
+    """
 
     checks: tuple[str, ...] = CHECKS
     quick: bool = False
+    time_limit: float = TIME_LIMIT
 
 
 def cases(
@@ -310,11 +318,14 @@ class _Examination:
         yield from denials(self.case.device, self.op)
 
 
-def raised(error: Exception) -> str:
-    """Return what an exception says, and where it was raised."""
+def raised(error: BaseException) -> str:
+    """Return what an exception says, at most ``LONGEST`` characters of it, and where it was raised."""
     line = traceback.extract_tb(error.__traceback__)[-1]
     where = f" ({line.filename.rpartition('/')[2]}:{line.lineno})"
-    return f"raised {type(error).__name__}: {error}{where}"
+    text = str(error)
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}... ({len(text)} characters)"
+    return f"raised {type(error).__name__}: {text}{where}"
 
 
 def is_claimed(manifest: Manifest, op: str, dtype: DType) -> bool:

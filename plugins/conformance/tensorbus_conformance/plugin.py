@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--report", metavar="FILE", default=None, help="write the conformance report as JSON")
     group.addoption("--shard", metavar="I/N", default="", help="only the I-th of N parts of the cases")
     group.addoption("--in-process", action="store_true", help="run cases here, where a crash ends the run")
+    group.addoption(
+        "--time-limit", type=float, default=None, help="seconds for one check of one call (default: 600)"
+    )
     group.addoption("--quick", action="store_true", help="one dtype of each kind, fewer derivatives")
     group.addoption("--communicator", metavar="NAME", default="", help="examine what connects ranks instead")
     group.addoption("--ranks", type=int, default=4, help="how many ranks it connects (default: 4)")
@@ -48,9 +51,12 @@ def names(config: pytest.Config, option: str) -> list[str]:
 
 def options(config: pytest.Config) -> Options:
     """Return what the options ask for."""
-    from .examination import Options
+    from .examination import TIME_LIMIT, Options
 
-    return Options(quick=bool(config.getoption("--quick")))
+    limit = config.getoption("--time-limit")
+    if limit is not None and not limit > 0:
+        raise pytest.UsageError(f"--time-limit {limit:g}: a positive number of seconds is needed.")
+    return Options(quick=bool(config.getoption("--quick")), time_limit=limit or TIME_LIMIT)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -134,11 +140,12 @@ class _Collector:
         """Examine a case in a process of its own, which may crash, where pytest-xdist has made none."""
         from .examination import examine
         from .runner import is_installed
-        from .worker import Worker
+        from .worker import Worker, limited
 
-        isolated = hasattr(self.config, "workerinput") or self.config.getoption("--in-process")
-        if isolated or not is_installed(case.device):
+        if self.config.getoption("--in-process") or not is_installed(case.device):
             return examine(case, options)
+        if hasattr(self.config, "workerinput"):
+            return limited(case, options)
         if self.worker is None or not self.worker.is_alive or self.worker.options != options:
             self.pytest_sessionfinish()
             self.worker = Worker(options)

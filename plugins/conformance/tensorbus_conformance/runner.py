@@ -23,7 +23,7 @@ from tensorbus import plugins
 
 from .examination import Options, examine
 from .outcome import Case, Outcome
-from .worker import Worker
+from .worker import PATIENCE, Worker
 
 
 def run(
@@ -31,8 +31,9 @@ def run(
 ) -> Generator[Outcome, None, None]:
     """Yield the outcome of each case, as they are done, by ``jobs`` processes; 0 are as many as processors.
 
-    A case that takes its process down is a finding like any other, and a fresh process goes on. With
-    ``in_process`` cases run here, as do those of a device that a call registered: no other process has it.
+    A case that takes its process down, or takes too long, is a finding like any other, and a fresh process
+    goes on. With ``in_process`` cases run here, as do those of a device that a call registered: no other
+    process has it.
     """
     here = [case for case in cases if in_process or not is_installed(case.device)]
     others = [case for case in cases if case not in here] if here else list(cases)
@@ -55,9 +56,9 @@ def _by_workers(cases: Sequence[Case], options: Options, jobs: int) -> Generator
             while left and len(workers) < jobs:
                 workers.append(Worker(options))
                 workers[-1].begin(left.pop())
-            ready = wait([worker.connection for worker in workers])
-            for worker in [w for w in workers if w.connection in ready]:
-                outcome = worker.receive()
+            wait([worker.connection for worker in workers], PATIENCE)
+            for worker in tuple(workers):
+                outcome = worker.receive(0)
                 if outcome is None:
                     continue
                 yield outcome

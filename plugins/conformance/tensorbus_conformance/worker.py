@@ -1,7 +1,7 @@
 """A process that examines one case after another, so that what a kernel does to it ends nothing else.
 
-It says which check of which call it is at before it begins one: where a kernel takes the process down, that
-is what the finding names, and the Python functions that it was in.
+It says which check of which call it is at before it begins one: where a kernel takes the process down, or
+never returns, that is what the finding names, and the Python functions that it was in.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -22,6 +23,10 @@ _AT = "at"
 _FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 _FRAMES = 8
 """How many functions a finding names, the innermost first."""
+PATIENCE = 0.5
+"""For how many seconds to wait for what a process says before it is looked after."""
+_GRACE = 5.0
+"""How many seconds a process has to end after it was told to."""
 
 
 class Worker:
@@ -38,34 +43,55 @@ class Worker:
         dying.close()
         self.case: Case | None = None
         self._check, self._call = "value", ""
+        self._since = time.monotonic()
 
     def begin(self, case: Case) -> None:
         """Hand over a case."""
         self.case, self._check, self._call = case, "value", case.op
+        self._since = time.monotonic()
         with suppress(OSError):  # a process that is gone already: ``receive`` says so
             self.connection.send(case)
 
-    def receive(self) -> Outcome | None:
-        """Return the outcome of the case; None: it has only told how far it is.
+    def receive(self, patience: float = PATIENCE) -> Outcome | None:
+        """Return the outcome of the case; None: there is none yet.
 
-        Waits for what the process says next. Where it is gone, that is the outcome.
+        Waits ``patience`` seconds at most. Where the process is gone, or a check has taken longer than it may
+        and the process was ended, that is the outcome.
         """
-        try:
-            kind, what = self.connection.recv()
-        except (EOFError, OSError):
-            self._process.join()
-            return self._crashed()
-        if kind == _AT:
-            self._check, self._call = what
+        alive = self.is_alive  # asked first: what it said before its end is there to be read
+        if self.connection.poll(patience if alive else 0):
+            try:
+                kind, what = self.connection.recv()
+            except (EOFError, OSError):
+                self._end_within(_GRACE)
+                return self._failed(f"the process crashed: {_end(self._process.exitcode)}{self._stack()}")
+            if kind == _AT:
+                self._check, self._call = what
+                self._since = time.monotonic()
+                return None
+            self.case = None
+            return Outcome.from_dict(what)
+        if not alive:  # a child of its own holds the connection
+            return self._failed(f"the process crashed: {_end(self._process.exitcode)}{self._stack()}")
+        limit = self.options.time_limit
+        if time.monotonic() - self._since <= limit:
             return None
-        self.case = None
-        return Outcome.from_dict(what)
+        if os.name == "posix" and self._process.pid is not None:
+            os.kill(self._process.pid, signal.SIGABRT)  # which has it show its stack
+        self._end_within(_GRACE)
+        return self._failed(f"it has not come back within {limit:g} s (--time-limit): ended{self._stack()}")
 
-    def _crashed(self) -> Outcome:
+    def _failed(self, problem: str) -> Outcome:
         assert self.case is not None
-        problem = f"the process crashed: {_end(self._process.exitcode)}{self._stack()}"
         finding = Finding(check=self._check, call=self._call, problem=problem)
         return Outcome(case=self.case, route="missing", findings=(finding,))
+
+    def _end_within(self, seconds: float) -> None:
+        """Wait for the end of the process, then bring it about."""
+        self._process.join(seconds)
+        if self.is_alive:
+            self._process.kill()
+            self._process.join()
 
     def _stack(self) -> str:
         """Return where Python was as a signal ended the process; nothing where none did."""
@@ -89,7 +115,7 @@ class Worker:
         self.connection.close()
         self._last_words.close()
         self._process.terminate()
-        self._process.join()
+        self._end_within(_GRACE)
 
 
 def _end(code: int | None) -> str:
@@ -108,7 +134,10 @@ def _work(connection: Connection, dying: Connection, options: Options) -> None:
         faulthandler.enable(dying.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes the report
 
+    place = ["value", ""]
+
     def at(check: str, call: str) -> None:
+        place[:] = check, call
         connection.send((_AT, (check, call)))
 
     while True:
@@ -116,9 +145,22 @@ def _work(connection: Connection, dying: Connection, options: Options) -> None:
             case: Any = connection.recv()
         except EOFError:
             return
+        place[:] = "value", case.op
         try:
             outcome = examine(case, options, at)
-        except Exception as error:  # not a device's fault that a check foresaw
-            finding = Finding(check="value", call=case.op, problem=raised(error))
+        except BaseException as error:  # a kernel's SystemExit too; Ctrl-C does not come here
+            finding = Finding(check=place[0], call=place[1], problem=raised(error))
             outcome = Outcome(case=case, route="missing", findings=(finding,))
         connection.send(("outcome", outcome.as_dict()))
+
+
+def limited(case: Case, options: Options) -> Outcome:
+    """Examine a case in this process, and end it where a check takes too long, with a stack on stderr."""
+
+    def at(check: str, call: str) -> None:
+        faulthandler.dump_traceback_later(options.time_limit, exit=True, file=2)
+
+    try:
+        return examine(case, options, at)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
