@@ -204,6 +204,20 @@ def test_a_leak_of_the_smallest_results_is_found_and_a_cache_that_fills_up_is_no
             assert problems("exp", checks=("repeated",)) == {}
 
 
+@pytest.mark.parametrize(("every", "make"), [(1, bytes), (3, bytes), (3, np.empty), (7, np.empty)])
+def test_a_leak_at_some_calls_is_found(every: int, make: Callable[[int], Any]) -> None:
+    retained: list[Any] = []
+    calls = count(1)
+
+    def keeping(right: Any, call: Call, x: Any) -> Any:
+        if next(calls) % every == 0:
+            retained.append(make(17))
+        return right(x)
+
+    with device(twisted("exp", keeping)):
+        assert "each call keeps memory of the host" in problems("exp", checks=("repeated",))["repeated"]
+
+
 def test_a_leak_of_a_slow_kernel_is_found() -> None:
     retained: list[Any] = []
 
