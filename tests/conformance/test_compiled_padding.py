@@ -80,6 +80,24 @@ def test_another_sequence_is_not_seen(device: str, rows: list[int]) -> None:
     assert tb.all(out[1, 3:] == 0)
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_results_have_one_dtype_whatever_is_padding(device: str, compiled: bool, rows: list[int]) -> None:
+    """Also where there is nothing to multiply, of operands whose dtypes differ."""
+    model = encoder(device, batch_first=True)
+    attention, *_ = attention_case("shares of heads", "none", False, tb.float32, device)
+    for call in (
+        lambda x, padding: model(x, src_key_padding_mask=padding),
+        lambda x, padding: attention(x, x, x, padding)[0],
+    ):
+        run = tb.compile(call) if compiled else call
+        for kind in PADDING:
+            with tb.no_grad():
+                out = run(
+                    tb.ones((3, 5, WIDTH), dtype=tb.float16, device=device), padding_of(kind, 3, 5, device)
+                )
+            assert out.dtype is tb.float32, kind
+
+
 def test_where_a_program_multiplies_padding(device: str, rows: list[int]) -> None:
     """What learns, few products, and transforms, whose examples have numbers of their own."""
     module, (x, _, _, padding), _ = attention_case("shares of heads", "anywhere", False, tb.float32, device)

@@ -7,6 +7,7 @@ store that let anything else through would keep on one kind what it loses on ano
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,16 +16,20 @@ from ..errors import ArgumentError, DistributedError
 LONGEST: Final = 1e8
 """Seconds, three years: what clocks and sockets of all platforms can wait, and so what "for ever" is."""
 _BITS: Final = 63
+_DIGITS: Final = 20
+"""No number of 64 bits is longer as text, its sign included."""
 
 
 def store_key(key: Any) -> str:
     """Return a key. Raises ``ArgumentError`` for what is no text, or none that can be encoded."""
     if not isinstance(key, str):
-        raise ArgumentError(f"store: a key is a str, got {key!r} of {type(key).__name__}.")
+        raise ArgumentError(f"store: a key is a str, got {reprlib.repr(key)} of {type(key).__name__}.")
     try:
         key.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"store: a key is text that UTF-8 can encode, got {key!r}: {error}.") from None
+        raise ArgumentError(
+            f"store: a key is text that UTF-8 can encode, got {reprlib.repr(key)}: {error.reason}."
+        ) from None
     return key
 
 
@@ -35,7 +40,9 @@ def store_keys(keys: Sequence[Any]) -> list[str]:
     ['a', 'b']
     """
     if isinstance(keys, str | bytes):
-        raise ArgumentError(f"store: several keys are a list of str, got {keys!r}; write [{keys!r}].")
+        raise ArgumentError(
+            f"store: several keys are a list of str, got {reprlib.repr(keys)}; write [{reprlib.repr(keys)}]."
+        )
     return [store_key(key) for key in keys]
 
 
@@ -46,9 +53,10 @@ def store_value(value: Any) -> bytes:
     b'ab'
     """
     if isinstance(value, str):
-        raise ArgumentError(f"store: a value is bytes, got {value!r} of str; write {value!r}.encode().")
+        text = reprlib.repr(value)
+        raise ArgumentError(f"store: a value is bytes, got {text} of str; write {text}.encode().")
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise ArgumentError(f"store: a value is bytes, got {value!r} of {type(value).__name__}.")
+        raise ArgumentError(f"store: a value is bytes, got {reprlib.repr(value)} of {type(value).__name__}.")
     return bytes(value)
 
 
@@ -64,7 +72,7 @@ def store_seconds(seconds: Any, default: float) -> float:
 def store_amount(amount: Any) -> int:
     """Return what is added. Raises ``ArgumentError`` for what is no integer of 64 bits."""
     if isinstance(amount, bool) or not isinstance(amount, int) or not _fits(amount):
-        raise ArgumentError(f"store: add: an amount is an integer of 64 bits, got {amount!r}.")
+        raise ArgumentError(f"store: add: an amount is an integer of 64 bits, got {reprlib.repr(amount)}.")
     return amount
 
 
@@ -79,7 +87,7 @@ def store_sum(key: str, current: bytes | None, amount: int) -> int:
     text = b"0" if current is None else current
     if not text.removeprefix(b"-").isdigit():
         raise DistributedError(f"add: {key!r} holds {text[:80]!r}, which is no number.")
-    total = int(text) + amount
+    total = int(text) + amount if len(text) <= _DIGITS else 1 << _BITS
     if not _fits(total):
         raise DistributedError(f"add: {key!r} holds {text[:80]!r}, and with {amount} has more than 64 bits.")
     return total

@@ -250,9 +250,10 @@ class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):
         if [values[k].strides for k in arrays] != self._strides or any(values[k].offset for k in arrays):
             compiler, index = self._plan.lowering.compiler, self._plan.order.index
             values = [pack(compiler, v, index) if type(v) is StridedArray else v for v in values]
-        if self._again is not None:
+        again = self._again  # another thread may have asked meanwhile
+        if again is not None:
             if self._has_run:
-                self._run, self._again = self._again(), None
+                self._run, self._again = again(), None
             self._has_run = True
         return self._run(values)
 

@@ -222,6 +222,7 @@ LAUNCHERS = {
     "torchrun with a store of its own": ({
         "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "65535",
         "TORCHELASTIC_USE_AGENT_STORE": "True"}, (1, 4, 0, "tcp://a:1")),
+    "a size of something else": ({"WORLD_SIZE": "9", "PMI_RANK": "1", "PMI_SIZE": "2"}, (1, 2, 1, "")),
     "no address": ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "", "MASTER_PORT": "x"}, (0, 2, 0, "")),
     "a batch script of Slurm": ({"SLURM_NTASKS": "4", "SLURM_JOB_ID": "7"}, None),
     "MPICH": ({"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1"}, (2, 4, 1, "")),
@@ -268,3 +269,11 @@ def test_variables_that_make_no_sense_are_named_at_once(
     with pytest.raises((ArgumentError, DistributedError), match=message):
         dist.init()
     assert not dist.is_initialized()
+
+
+def test_a_variable_alone_is_nothing_where_the_program_says_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.delenv("RANK", raising=False)
+    dist.init(rank=0, world_size=1)
+    assert dist.get_world_size() == 1
+    dist.shutdown()

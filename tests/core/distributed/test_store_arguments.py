@@ -64,6 +64,9 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a sum with text": (
         lambda s: (s.set("t", b"1_0"), s.add("t", 1)), DistributedError, "holds b'1_0', which is no number",
     ),
+    "a sum with a long text": (
+        lambda s: (s.set("t", b"1" * 5000), s.add("t", 1)), DistributedError, "more than 64 bits",
+    ),
     "a sum with nothing": (
         lambda s: (s.set("t", b""), s.add("t", 1)), DistributedError, "holds b'', which is no number",
     ),

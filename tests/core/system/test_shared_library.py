@@ -10,11 +10,11 @@ from tensorbus.system.shared_library import check_complete, load_library
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ELF is Linux's")
-def test_half_of_a_library_is_refused() -> None:
+def test_a_library_that_is_cut_short_is_refused() -> None:
     loaded = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if ".so" in line]
     whole = Path(loaded[0]).read_bytes()
     check_complete(whole)
-    for length in (4, 50, 100, 3000, len(whole) // 2):
+    for length in (4, 50, 100, 3000):  # half of one with much to debug it by may be all that is loaded
         with pytest.raises(OSError, match=f"cut short after {length} bytes"):
             check_complete(whole[:length])
         with pytest.raises(OSError, match="cut short"):

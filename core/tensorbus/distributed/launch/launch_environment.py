@@ -35,20 +35,15 @@ class Launched(NamedTuple):
     store: str
 
 
-def launched(environment: Mapping[str, str]) -> Launched | None:
+def launched(environment: Mapping[str, str], stated: bool = False) -> Launched | None:
     """Return what the launcher put into the environment; None where the program was started alone.
 
-    Raises ``ArgumentError`` where a variable is no number, or one of ``RANK`` and ``WORLD_SIZE`` is missing.
+    Raises ``ArgumentError`` where a variable is no number, or nothing but one of ``RANK`` and ``WORLD_SIZE``
+    is there, unless rank and size are ``stated`` elsewhere.
 
     >>> launched({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"})
     Launched(rank=1, size=2, local_rank=1, store='tcp://node1:29500')
     """
-    if ("RANK" in environment) != ("WORLD_SIZE" in environment):
-        there, missing = ("RANK", "WORLD_SIZE") if "RANK" in environment else ("WORLD_SIZE", "RANK")
-        raise ArgumentError(
-            f"distributed: {there}={environment[there]!r} is in the environment and {missing} is not: what"
-            f" starts the ranks sets both. Set {missing} too, or unset {there} for a program of one rank."
-        )
     for names in _LAUNCHERS:
         if names[0] in environment and names[1] in environment:
             numbers = []
@@ -60,6 +55,12 @@ def launched(environment: Mapping[str, str]) -> Launched | None:
                     )
                 numbers.append(int(text))
             return Launched(numbers[0], numbers[1], numbers[2], _store_url(environment))
+    if not stated and ("RANK" in environment) != ("WORLD_SIZE" in environment):
+        there, missing = ("RANK", "WORLD_SIZE") if "RANK" in environment else ("WORLD_SIZE", "RANK")
+        raise ArgumentError(
+            f"distributed: {there}={environment[there]!r} is in the environment and {missing} is not: what"
+            f" starts the ranks sets both. Set {missing} too, or unset {there} for a program of one rank."
+        )
     return None
 
 
@@ -134,9 +135,9 @@ def init(
     (0, 1)
     >>> tb.distributed.shutdown()
     """
-    launched_as = launched(os.environ) or Launched(0, 1, 0, _store_url(os.environ))
     if (rank is None) != (world_size is None):
         raise ArgumentError("distributed: rank and world_size are given together, or neither.")
+    launched_as = launched(os.environ, rank is not None) or Launched(0, 1, 0, _store_url(os.environ))
     number, size = (
         launched_as.rank if rank is None else rank,
         launched_as.size if world_size is None else world_size,

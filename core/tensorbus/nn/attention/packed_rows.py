@@ -14,6 +14,7 @@ from ...backend_interface.capabilities import HasNoElements
 from ...devices.stream import has_streams
 from ...dispatch.modes import base_device, is_guarded, is_value_mode
 from ...dtypes import definition as dt
+from ...dtypes.info import result_type
 from ...library.custom_op import custom_op
 from ...ops.creation.creation import zeros
 from ...ops.elementwise.arithmetic import maximum, minimum
@@ -76,7 +77,8 @@ def linear_of_first_rows(x: Tensor, count: Tensor, weight: Tensor, bias: Tensor 
     """
     rows, number = x.shape[0], int(count)
     if not number:
-        return zeros((rows, weight.shape[0]), dtype=x.dtype, device=x.device)
+        kind = result_type(x, weight) if bias is None else result_type(x, weight, bias)
+        return zeros((rows, weight.shape[0]), dtype=kind, device=x.device)
     out = linear(x if number == rows else x[:number], weight, bias)
     return out if number == rows else pad(out, (0, 0), (rows - number, 0))
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from ....devices.device import Device
 from ....dtypes.definition import DType
+from ....dtypes.info import result_type
 from ....errors import ShapeError
 from ....ops.creation.creation import full, triu
-from ....ops.elementwise.where_cast import where
+from ....ops.elementwise.where_cast import cast, where
 from ....ops.movement.movement import permute_dims, reshape
 from ....tensor.grad_mode import grad_enabled
 from ....tensor.tensor import Tensor
@@ -102,8 +103,11 @@ class TransformerEncoder(Module):
         batch = PackedBatch(keep, encoder_mask(mask, padding, keep, heads, src), captured=not reads)
         rows = batch.rows
         x = rows.pack(permute_dims(src, (1, 0, 2)) if turned else src)
-        for layer in self.layers if not reads or rows.count else ():
-            x = layer.forward_packed(x, batch)
+        if reads and not rows.count:  # nothing to compute: the dtype is that of other masks all the same
+            x = cast(x, result_type(x, *self.layers.parameters()))
+        else:
+            for layer in self.layers:
+                x = layer.forward_packed(x, batch)
         out = rows.unpack(x)
         return permute_dims(out, (1, 0, 2)) if turned else out
 
