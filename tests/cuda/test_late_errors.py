@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
+import queue
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tensorbus.backend_api import Reports
+from tensorbus.backend_api import Reports, StridedArray
+from tensorbus.dtypes.definition import float32
 from tensorbus.errors import DeviceError
 from tensorbus_cuda import device as cuda
 from tensorbus_cuda.async_errors import SHOWN, Failures, Watch, listed
@@ -320,6 +324,60 @@ def test_a_copy_that_nobody_waits_for_keeps_its_few_bytes(cupy_or_names: None) -
     unit.give_up_room()
     assert unit._given_up == [first]
     assert unit.room() is not first
+
+
+class _Bytes(bytearray):
+    """Memory of the host whose end can be seen."""
+
+
+def test_a_large_copy_that_nobody_waits_for_keeps_the_memory_it_writes(
+    cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver writes on where a wait was ended, by Ctrl-C or by an error of others."""
+    buffers: list[weakref.ref[_Bytes]] = []
+    begun, going_on, seen = threading.Event(), threading.Event(), queue.SimpleQueue[bytes | None]()
+
+    def host(nbytes: int) -> _Bytes:
+        memory = _Bytes(nbytes)
+        buffers.append(weakref.ref(memory))
+        return memory
+
+    def synchronize() -> None:
+        begun.set()
+        going_on.wait(60)
+        memory = buffers[0]()
+        if memory is not None:
+            ctypes.memset(written[0], 7, len(memory))
+        seen.put(None if memory is None else bytes(memory))
+
+    written: list[int] = []
+    memory = SimpleNamespace(copy_to_host_async=lambda at, nbytes, stream: written.append(at))
+    monkeypatch.setattr(cuda, "bytearray", host, raising=False)
+    monkeypatch.setattr(cuda, "pack", lambda compiler, value, index: value)
+    unit = _unit(_Words(), lambda: None)
+    unit.stream = lambda: SimpleNamespace(synchronize=synchronize)
+    runtime = _runtime_of(unit)
+    runtime.compiler = None
+    looked = _Looks()
+    runtime.make_waits_interruptible(looked.look, 0)
+    count = cuda.STAGING_BYTES
+    value = StridedArray(SimpleNamespace(memory=memory), (count,), (1,), 0, float32)
+
+    def fail() -> None:
+        begun.wait(60)
+        runtime.raise_later(DeviceError("the group failed"), 0)
+        runtime.interrupt_waits(0)
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    with suppress(DeviceError):  # leaves no trace of its own, which would hold the memory
+        runtime.to_host(value, float32, 0)
+        raise AssertionError("the wait was not ended")
+    failing.join()
+    gc.collect()
+    going_on.set()
+    assert seen.get(timeout=60) == bytes([7]) * 4 * count
+    del looked
 
 
 def test_who_looks_during_a_long_wait_may_end_it(

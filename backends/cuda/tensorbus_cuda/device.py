@@ -183,12 +183,12 @@ class CudaRuntime:
         unit.check(self.reports)  # what failed is not copied: a library may be at its end meanwhile
         packed = pack(self.compiler, value, index)
         host = bytearray(value.nbytes)
-        at = ctypes.addressof(ctypes.c_char.from_buffer(host))
+        first = ctypes.c_char.from_buffer(host)
         stream = unit.stream()
 
-        def copy() -> None:
+        def copy() -> None:  # holds the memory that it writes: it may go on where nobody waits any more
             with unit.current():
-                packed.buffer.memory.copy_to_host_async(at, value.nbytes, stream)
+                packed.buffer.memory.copy_to_host_async(ctypes.addressof(first), value.nbytes, stream)
                 stream.synchronize()
 
         unit.until(copy)
