@@ -318,7 +318,7 @@ class CudaRuntime:
 
     def raise_later(self, error: Exception, index: int) -> None:
         """Raise ``error`` at the next wait for the GPU, or read of a value."""
-        self.units[index].late.append(error)
+        self.units[index].raise_later(error)
 
     def not_later(self, error: Exception, index: int) -> None:
         """Do not raise ``error`` any more."""
@@ -330,7 +330,7 @@ class CudaRuntime:
         unit = self.units[index]
         unit.looks = [*(known for known in unit.looks if known() is not None), WeakMethod(look)]
         if unit.interruptible is None:
-            unit.interruptible = InterruptibleWait()
+            unit.interruptible = InterruptibleWait(unit.late)
 
     def interrupt_waits(self, index: int) -> None:
         """End what waits on the host: it raises what is to be raised later."""

@@ -112,15 +112,10 @@ class Unit:
 
     def until(self, wait: Callable[[], object]) -> None:
         """Make a call that waits for the GPU; what is to be raised later ends it, once others say so."""
-        waits = self.interruptible
-        if waits is None:
+        if self.interruptible is None:
             wait()
-            return
-        while not waits.run(wait, self.look):
-            waits.interrupted = False
-            if self.late:
-                waits.interrupted = True  # for the others that are to be raised
-                self.raise_late()
+        else:
+            self.interruptible.run(wait, self.look)
 
     def wait_for(self, marker: Any) -> None:
         """Wait for a stream or an event."""
@@ -138,11 +133,19 @@ class Unit:
             if look is not None:
                 look()
 
+    def raise_later(self, error: Exception) -> None:
+        """Raise ``error`` at the next look; waits that are interrupted for it raise it in any case."""
+        self.late.append(error)
+        if self.interruptible is not None:
+            self.interruptible.expect(error)
+
     def raise_late(self) -> None:
         """Raise what was to be raised later, if there is anything."""
-        if self.late:
+        try:
             late = self.late.pop(0)
-            raise type(late)(str(late))
+        except IndexError:  # nothing, or another thread was first
+            return
+        raise type(late)(str(late))
 
     def wait(self) -> None:
         """Wait for the work in every stream. Raises ``DeviceError`` where some of it failed."""
