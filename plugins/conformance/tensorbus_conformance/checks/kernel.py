@@ -32,7 +32,7 @@ LEAK_CALLS = 200
 LEAK_ROUNDS = 4
 """In how many rounds these calls are made: what grows in each but the first is a leak."""
 LEAK_MIN_CALLS = 20
-"""How many calls of a round are made however long they take, within reason."""
+"""How many calls of a round are made however long they take, within reason; of the last ones, all."""
 LEAK_FACTORS = (1, 4, 16)
 """By how much the calls of each measurement are more: one is not enough to accuse."""
 LEAK_BYTES_PER_CALL = {"host": 12, "device": 0}
@@ -90,8 +90,9 @@ def steady(trial: Trial) -> Iterator[str]:
         tracemalloc.start()
         try:
             for _ in range(LEAK_ROUNDS):
-                calls = 0
-                for _ in _within_reason(factor * LEAK_CALLS // LEAK_ROUNDS, factor * LEAK_MIN_CALLS):
+                calls, count = 0, factor * LEAK_CALLS // LEAK_ROUNDS
+                least = count if factor == LEAK_FACTORS[-1] else factor * LEAK_MIN_CALLS
+                for _ in _within_reason(count, least):
                     calls += 1
                     again = [array(x) for x in trial.run(tensors)]
                     if not all(same_bits(a, b) for a, b in zip(first, again, strict=True)):
