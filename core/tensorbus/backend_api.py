@@ -18,6 +18,7 @@ from .backend_interface.capabilities import SupportsDLPack as SupportsDLPack
 from .backend_interface.capabilities import SupportsHostArrays as SupportsHostArrays
 from .backend_interface.capabilities import SupportsHostMemory as SupportsHostMemory
 from .backend_interface.capabilities import SupportsHostViews as SupportsHostViews
+from .backend_interface.capabilities import SupportsImmediateErrors as SupportsImmediateErrors
 from .backend_interface.capabilities import SupportsInterruptibleWaits as SupportsInterruptibleWaits
 from .backend_interface.capabilities import SupportsLateErrors as SupportsLateErrors
 from .backend_interface.capabilities import SupportsLending as SupportsLending

@@ -65,6 +65,18 @@ class SupportsLateErrors(Protocol):
 
 
 @runtime_checkable
+class SupportsImmediateErrors(Protocol):
+    """Optional: a device whose work raises when it is asked for; reading a value later raises nothing.
+
+    Where work is queued, reads raise what failed before them, so that each stays where it is written.
+    """
+
+    def raises_at_once(self, index: int) -> bool:
+        """Return whether a device is such a one."""
+        ...
+
+
+@runtime_checkable
 class SupportsInterruptibleWaits(Protocol):
     """Optional: a device of ``SupportsLateErrors`` where an error ends waits for what is never done."""
 

@@ -15,6 +15,9 @@ from error_bounds import assert_alike
 Log = list[Any]
 INPUTS = [[1.0, 0.5], [0.25, 0.125], [3.0, 4.0], [-1.0, 5.0], [0.5, 0.25], [0.1, 0.2]]
 FEW_ELEMENTS = [[1.0], [3.0], [0.5, 0.25], [2.0], [-1.0], [4.0, 5.0]]
+NAN, INF = float("nan"), float("inf")
+NOT_FINITE = [[1.0, 0.5], [2.0, 3.0], [NAN, 1.0], [0.25, 0.125], [INF, 1.0], [4.0, 5.0], [1.0, -INF]]
+NOT_FINITE_FIRST = [*reversed(NOT_FINITE)]
 ROUNDINGS = 16
 
 
@@ -48,12 +51,14 @@ def training(log: Log) -> Callable[[Any], Any]:
 def kinds_of_numbers(log: Log) -> Callable[[Any], Any]:
     def fn(x):
         wide = float(x.sum())
-        whole = int((x * 3).sum())
+        turned = (x * 3j).sum().item()
+        whole = int((x > 0).sum())
+        sure = int((x > 0).all())
         count = (x > 0).sum().item()
         truth = (x > 0).all().item()
         y = x * 2 + 1
-        log.append((wide, whole, count, truth))
-        return y, wide, whole, count, truth
+        log.append((wide, whole, sure, count, truth))
+        return y, wide, turned.imag, whole, sure, count, truth
 
     return fn
 
@@ -179,21 +184,101 @@ def is_of_something_else(log: Log) -> Callable[[Any], Any]:
     return fn
 
 
+def may_be_no_whole_number(log: Log) -> Callable[[Any], Any]:
+    parameter = tb.nn.Parameter(tb.ones((2,)))
+    optimizer = tb.optim.SGD([parameter], lr=0.125)
+
+    def fn(x):
+        optimizer.zero_grad()
+        loss = (parameter * x).sum()
+        whole: int = int(loss)
+        log.append("behind")
+        loss.backward()
+        optimizer.step()
+        log.append(whole)
+        return whole, parameter.detach()
+
+    return fn
+
+
+def varies_in_dtype(log: Log) -> Callable[[Any], Any]:
+    def fn(x):
+        if x.shape[0] == 2:
+            x = tb.astype(x, tb.int32)
+        whole = int(x.sum())
+        log.append("behind")
+        y = x * 2
+        y = y + 1
+        log.append(whole)
+        return y
+
+    return fn
+
+
+def is_complex_at_times(log: Log) -> Callable[[Any], Any]:
+    def fn(x):
+        if x.shape[0] == 2:
+            x = tb.astype(x, tb.complex64)
+        wide = float(x.sum())
+        log.append("behind")
+        y = x * 2
+        y = y + 1
+        log.append(wide)
+        return y
+
+    return fn
+
+
+def is_out_of_range_before(log: Log) -> Callable[[Any], Any]:
+    table = tb.asarray([5.0, 6.0, 7.0])
+
+    def fn(x):
+        value = tb.take(table, tb.astype(x, tb.int64)).sum().item()
+        log.append("behind")
+        y = x * 2
+        y = y + 1
+        log.append(value)
+        return y
+
+    return fn
+
+
+def is_out_of_range_behind(log: Log) -> Callable[[Any], Any]:
+    table = tb.asarray([5.0, 6.0, 7.0])
+
+    def fn(x):
+        value = x.sum().item()
+        log.append("behind")
+        y = tb.take(table, tb.astype(x, tb.int64)) * 2
+        log.append(value)
+        return y
+
+    return fn
+
+
 @pytest.mark.parametrize(
-    ("case", "segments"),
+    ("case", "segments", "inputs"),
     [
-        (training, 1), (kinds_of_numbers, 1), (is_overwritten, 1), (is_carried_on, None),
-        (is_bound_again, None), (is_closed_over, None), (leaves_before, None), (fails_behind, None),
-        (is_handled, None), (is_no_number, None), (is_of_something_else, None),
+        (training, 1, INPUTS), (kinds_of_numbers, 1, INPUTS), (is_overwritten, 1, INPUTS),
+        (is_carried_on, None, INPUTS), (is_bound_again, None, INPUTS), (is_closed_over, None, INPUTS),
+        (leaves_before, None, INPUTS), (fails_behind, None, INPUTS), (is_handled, None, INPUTS),
+        (is_no_number, None, FEW_ELEMENTS), (is_of_something_else, None, INPUTS),
+        (may_be_no_whole_number, 2, NOT_FINITE), (may_be_no_whole_number, 2, NOT_FINITE_FIRST),
+        (varies_in_dtype, None, FEW_ELEMENTS), (varies_in_dtype, None, [*FEW_ELEMENTS, [NAN]]),
+        (is_complex_at_times, None, FEW_ELEMENTS), (is_complex_at_times, None, [*reversed(FEW_ELEMENTS)]),
+        (is_out_of_range_before, None, [[1.0, 2.0], [2.0, 1.0], [0.0, 1.0], [1.0, 9.0]]),
+        (is_out_of_range_behind, None, [[1.0, 2.0], [2.0, 1.0], [0.0, 1.0], [1.0, 9.0]]),
     ],
 )  # fmt: skip
-def test_numbers_are_those_that_were_there(case: Any, segments: int | None) -> None:
+def test_numbers_are_those_that_were_there(
+    case: Any, segments: int | None, inputs: list[list[float]]
+) -> None:
     runs = []
     for is_compiled in (False, True):
         log: Log = []
         fn = case(log)
         fn = tb.compile(fn) if is_compiled else fn
-        results = [_outcome(fn, values) for values in (FEW_ELEMENTS if case is is_no_number else INPUTS) * 2]
+        results = [_outcome(fn, values) for values in inputs * 2]
         runs.append((results, [*log]))
     (wanted, shown), (got, noted) = runs
     assert_alike(got, wanted, ROUNDINGS)

@@ -20,6 +20,7 @@ UNDIVIDED: Final = (
     ast.NamedExpr,
 )  # fmt: skip
 """Expressions whose parts are evaluated sometimes, or more than once: they are not taken apart."""
+_BINDING: Final = (ast.Assign, ast.AnnAssign)
 
 
 class BreakMarks:
@@ -33,6 +34,8 @@ class BreakMarks:
         """Whether each marked node calls a function that breaks inside, by id."""
         self.whole: set[int] = set()
         """The ids of statements that Python runs as they are."""
+        self.at_once: set[int] = set()
+        """The ids of assignments of numbers not to be put off: a capture broke at their snapshot."""
         self._loops: set[int] = set()
         """The ids of loops that Python runs, round by round."""
         nodes = [(p, n) for s in root.body for n in ast.walk(s) if (p := position_of(n)) is not None]
@@ -45,6 +48,10 @@ class BreakMarks:
             node = next((n for p, n in nodes if p == position and isinstance(n, ast.expr)), None)
             if node is not None:
                 self._at[id(node)] = leads and isinstance(node, ast.Call)
+                continue
+            bound = next((n for p, n in nodes if p == position and isinstance(n, _BINDING)), None)
+            if bound is not None and bound.value is not None and position_of(bound.value) in breaks:
+                self.at_once.add(id(bound))
                 continue
             around = [
                 n for p, n in nodes if isinstance(n, ast.stmt) and p.line <= position.line <= p.end_line

@@ -2,8 +2,13 @@
 
 Of ``value = loss.item()``, ``loss.backward()``, ``optimizer.step()``, ``return value`` the first line would
 end a segment. A copy of the value is taken in its place, which is part of the program, and the number is read
-before the statement that uses it. What is read is what was there, and nobody can tell when: reading has no
-effect, and where what lies between fails, the name is not used any more.
+before the statement that uses it. What is read is what was there, and nobody can tell when: such a read has
+no effect and cannot fail, and where what lies between fails, the name is not used any more.
+
+Others stay where they are written, as what lies behind them must not happen if they fail: ``int`` of a dtype
+that has nan and inf, ``float`` of a complex one, and each read of a device that queues its work, which raises
+what failed in any of it (``SupportsImmediateErrors``). Dtype and device are known to the capture that comes
+to the snapshot: it breaks there, and the function is divided anew with the read in its place.
 """
 
 from __future__ import annotations
@@ -12,6 +17,8 @@ import ast
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
+from ...dispatch.modes import is_value_mode
+from ...dtypes.definition import bool_
 from ...tensor.tensor import Tensor
 from ..state.value_identity import exact_isinstance
 from .evaluation_order import BreakMarks
@@ -25,7 +32,7 @@ _CLOSING: Final = (ast.Lambda, ast.FunctionDef, ast.GeneratorExp, ast.ClassDef)
 
 
 class ReadNumber:
-    """A number that was read at once, as it was not one of a tensor."""
+    """A number that was read at once: not one of a tensor, or one whose reading may fail."""
 
     __slots__ = ("_value",)
 
@@ -46,11 +53,23 @@ class ReadNumber:
 def snapshot(x: Any, kind: str) -> Any:
     """Return what ``x.item()``, ``float(x)`` or ``int(x)``, by ``kind``, gives later what it gives now.
 
-    Raises what it raises.
+    Where that may fail it is called now, which ends a capture, and raises what it raises.
     """
-    if exact_isinstance(x, Tensor) and x.size == 1:
+    if exact_isinstance(x, Tensor) and x.size == 1 and _never_fails(x, kind):
         return x.detach().clone()
     return ReadNumber(x.item() if kind == "item" else float(x) if kind == "float" else int(x))
+
+
+def _never_fails(x: Tensor, kind: str) -> bool:
+    """Return whether a read by ``kind`` raises for no value of ``x``, nor the error of other work."""
+    from ...backend_interface.capabilities import SupportsImmediateErrors
+
+    if kind == "int" and not (x.dtype.is_integer or x.dtype is bool_):
+        return False
+    if (kind == "float" and x.dtype.is_complex) or is_value_mode(x.device.type):
+        return False
+    runtime = x.device.runtime
+    return isinstance(runtime, SupportsImmediateErrors) and runtime.raises_at_once(x.device.index)
 
 
 class LateReads:
@@ -90,7 +109,7 @@ class LateReads:
         kind, operand = _operand(s.value, self._local)
         if not kind or not self._marks.breaks_at(s.value) or self._marks.leads(s.value):
             return None
-        if self._marks.within(operand) or id(s) in self._marks.whole:
+        if self._marks.within(operand) or id(s) in self._marks.whole | self._marks.at_once:
             return None
         has_work = False
         for k, statement in enumerate(later):
