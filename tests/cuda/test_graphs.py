@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import threading
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +26,7 @@ class _Kernel:
         self.last: Any = []
         self.late: list[Any] = []
         self.numbers: list[Any] = []
-        self.launcher = SimpleNamespace(fill=lambda pointers, numbers: None)
+        self.launcher = SimpleNamespace(fill=lambda pointers, numbers: None, lock=nullcontext())
         self.updates: list[int] = []
 
 
@@ -117,6 +119,112 @@ def test_small_inputs_that_lie_elsewhere_each_time_are_copied(
         assert run(k) == (k == steady.OFTEN, [7, 200, 300 + k, 400 + k])
         assert copies.pop() == (7, 100 + k, 32, 5)
         assert not copies
+
+
+class _Rival:
+    """A lock, and another thread that starts ``work`` in the middle of what the first does.
+
+    ``comes`` returns once that thread has to wait for the lock, or, where nobody made it wait, is done.
+    """
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._lock, self._seen = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(work,))
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is self._thread:
+            self._seen.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def _run(self, work: Callable[[], object]) -> None:
+        work()
+        self._seen.set()
+
+    def comes(self) -> None:
+        if self._thread.ident is None:
+            self._thread.start()
+            assert self._seen.wait(60)
+
+    def ends(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+def test_threads_launch_a_graph_with_their_own_small_inputs(
+    cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copies lie at one place for all of them: none is placed before another's has been launched."""
+    steady: Any = importlib.import_module("tensorbus_cuda.graphs.steady_inputs")
+    graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
+    block, memory, launched = SimpleNamespace(ptr=7, nbytes=32), dict[int, int](), list[int]()
+
+    def copy(target: int, source: int, *_: int) -> None:
+        memory[target] = source
+        rival.comes()
+
+    def launch(whole: Any, stream: int) -> int:
+        launched.append(memory[block.ptr])
+        return 0
+
+    runtime = SimpleNamespace(memcpyAsync=copy, memcpyDeviceToDevice=3)
+    monkeypatch.setattr(steady.cupy.cuda, "runtime", runtime)
+    stream = SimpleNamespace(ptr=5)
+    unit = SimpleNamespace(
+        current=nullcontext, stream=lambda: stream, failures=SimpleNamespace(note=lambda what: None)
+    )
+    inputs = steady.SteadyInputs(unit, [0])
+    inputs._blocks[0] = block
+    graph = SimpleNamespace(
+        driver=SimpleNamespace(launch=launch), changing=[], late=[], where=None, whole=None,
+        capture=SimpleNamespace(around={}),
+    )  # fmt: skip
+    player = object.__new__(graphs.GraphRunner)
+    player._unit, player._stream, player._steady, player._title = unit, stream, inputs, "a program"
+    player._runs, player._able, player._reports = 1, True, False
+    player._result_slots, player._inputs, player._pinned, player._input_slots = [], [0], [0], [0]
+    player._moving, player._graphs = {}, {(graphs.get_matmul_precision(), 7, 0): graph}
+
+    def run(place: int) -> None:
+        source = SimpleNamespace(ptr=place, stream=stream)
+        assert player.play([StridedArray(source, (8,), (1,), 0, float32)], [source])
+
+    rival = player._lock = _Rival(lambda: run(200))
+    run(100)
+    rival.ends()
+    assert launched == [100, 200]
+
+
+def test_graphs_of_several_threads_share_a_kernels_arguments(cupy_or_names: None) -> None:
+    """The driver reads them where the kernel keeps them, for all graphs that have it."""
+    graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
+    words, told = [0], dict[str, int]()
+
+    def fill(pointers: list[int], numbers: list[Any]) -> None:
+        words[:] = pointers
+        rival.comes()
+
+    def change(whole: str, node: Any, at: Any) -> int:
+        told[whole] = words[0]
+        return 0
+
+    def run(name: str, place: int) -> None:
+        kernel = _Kernel(0)
+        kernel.pointers = [0]
+        kernel.launcher = SimpleNamespace(fill=fill, lock=rival)
+        driver = SimpleNamespace(change=change, launch=lambda whole, stream: 0)
+        graph = SimpleNamespace(driver=driver, changing=[kernel], late=[], where=None, whole=name)
+        player = object.__new__(graphs.GraphRunner)
+        player._moving, player._title = {0: 0}, "a program"
+        player._unit = SimpleNamespace(failures=SimpleNamespace(note=lambda what: None))
+        player._launch(graph, (), [SimpleNamespace(ptr=place)], SimpleNamespace(ptr=0))
+
+    rival = _Rival(lambda: run("second", 200))
+    run("first", 100)
+    rival.ends()
+    assert told == {"first": 100, "second": 200}
 
 
 NO_GPU = cuda.why_unavailable()

@@ -58,13 +58,14 @@ class Launcher:
 
     ``blocks`` and ``threads`` are those of the grid, ``shared`` the bytes of memory that the launch gives to
     each block, ``function`` is CUDA's handle, ``arguments`` the address of the pointers to the arguments.
+    ``lock`` is held from ``fill`` until CUDA has read them: threads share one.
     For many sizes see ``tensorbus.executors.program_template.LaunchTemplate``.
     """
 
     __slots__ = (
-        "_begin", "_cells", "_current", "_holds", "_launch", "_lock", "_module", "_neighbours", "_note",
+        "_begin", "_cells", "_current", "_holds", "_launch", "_module", "_neighbours", "_note",
         "_numbers", "_open", "_pointers", "_shape", "_stream", "_unit", "_what", "_words", "arguments",
-        "blocks", "function", "name", "shared", "threads",
+        "blocks", "function", "lock", "name", "shared", "threads",
     )  # fmt: skip
 
     def __init__(self, unit: Unit, function: Any, launch: Launch) -> None:
@@ -94,7 +95,7 @@ class Launcher:
         self._pointers = (ctypes.c_void_p * len(places))(*places)
         self.arguments = ctypes.addressof(self._pointers)
         self._cells: list[Any] = []
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._open: list[tuple[int, dt.DType]] = []
         self._begin, self._holds = start + 8 * count, b""
         late: list[tuple[int, dt.DType]] = []
@@ -133,7 +134,7 @@ class Launcher:
         to = self._stream()
         words = self._words
         shape: tuple[int, ...] = self._shape
-        with self._lock:
+        with self.lock:
             if size is not None:
                 shape, numbers = size
                 if numbers is not self._holds:
@@ -160,7 +161,7 @@ class Launcher:
                 self._again(to, shape, error)
 
     def fill(self, pointers: Sequence[int], values: Sequence[Any]) -> None:
-        """Set the arguments, for a graph that reads them from ``arguments``."""
+        """Set the arguments, for a graph that reads them from ``arguments``. Whoever calls holds ``lock``."""
         for k, pointer in enumerate(pointers):
             self._words[k] = pointer
         for cell, value in zip(self._cells, values, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -234,14 +235,18 @@ class GraphRunner:
             reused += others
         self._results: dict[int, list[Any]] = {s: [] for s in reused}
         self._runs = self._tries = 0
+        self._lock = threading.Lock()
+        """Held from placing what threads share, as copies of inputs, until the launch that reads it."""
         names = [s.what.kernel.name for s in script.steps if s.what is not None]
         self._title = f"a program ({listed(names) or 'library calls'})"
 
     def play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
         """Run the program as a graph; False where it is to be queued step by step."""
-        self._runs += 1
-        if not self._able or self._runs == 1:
-            return False
+        with self._lock:
+            self._runs += 1
+            return self._able and self._runs > 1 and self._play(values, buffers)
+
+    def _play(self, values: Sequence[Any], buffers: list[Any]) -> bool:
         unit, stream = self._unit, self._unit.stream()
         if self._stream is None:
             self._stream = stream
@@ -298,9 +303,10 @@ class GraphRunner:
             if now != one.last or numbers != one.numbers:
                 for place, pointer in zip(one.places, now, strict=True):
                     one.pointers[place] = pointer
-                one.launcher.fill(one.pointers, numbers)
                 one.last = None
-                code = driver.change(graph.whole, one.node, one.at)
+                with one.launcher.lock:
+                    one.launcher.fill(one.pointers, numbers)
+                    code = driver.change(graph.whole, one.node, one.at)
                 if code:
                     raise self._unit.failed("changing a graph", code)
                 one.last, one.numbers = now, numbers
@@ -390,8 +396,10 @@ class GraphRunner:
             return None
         launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
         pointers = self._pointers(k, step, buffers)
-        launcher.fill(pointers, [read(values) for read in step.late])
-        launcher.into(side.ptr)
+        numbers = [read(values) for read in step.late]
+        with launcher.lock:
+            launcher.fill(pointers, numbers)
+            launcher.into(side.ptr)
         return launcher, pointers
 
     def _record(self, values: Sequence[Any], buffers: list[Any]) -> CudaGraph:
