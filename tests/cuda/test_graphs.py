@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -13,6 +16,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.backend_api import StridedArray
 from tensorbus.dtypes.definition import float32
+from tensorbus.errors import DeviceError
 from tensorbus_cuda import device as cuda
 
 
@@ -121,6 +125,38 @@ def test_small_inputs_that_lie_elsewhere_each_time_are_copied(
         assert not copies
 
 
+class _Block:
+    """Memory whose end can be seen."""
+
+    ptr, nbytes = 7, 32
+
+
+@pytest.mark.parametrize("tries", ["too many", "one that fails"])
+def test_a_program_that_is_no_graph_keeps_no_memory_for_graphs(
+    cupy_or_names: None, monkeypatch: pytest.MonkeyPatch, tries: str
+) -> None:
+    graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
+    steady: Any = importlib.import_module("tensorbus_cuda.graphs.steady_inputs")
+
+    def record(values: Any, buffers: Any) -> Any:
+        raise DeviceError("a library call cannot be recorded.")
+
+    monkeypatch.setattr(graphs.cupy.cuda.driver, "CUDADriverError", OSError, raising=False)
+    player = object.__new__(graphs.GraphRunner)
+    player._able, player._tries, player._record = True, graphs.TRIES * (tries == "too many"), record
+    player._steady = steady.SteadyInputs(None, [0])
+    player._steady._blocks[0] = copied = _Block()
+    player._results, player._temporaries = {1: [_Block()]}, {2: _Block()}
+    player._memory, player._counts, player._graphs = _Block(), _Block(), OrderedDict(key=_Block())
+    held = [copied, *player._results[1], player._temporaries[2], player._memory, player._counts]
+    ends = [weakref.ref(block) for block in (*held, player._graphs["key"])]
+    del held, copied
+    assert player._recorded("other", (), []) is None
+    assert not player._able
+    gc.collect()
+    assert [end() for end in ends] == [None] * len(ends)
+
+
 class _Rival:
     """A lock, and another thread that starts ``work`` in the middle of what the first does.
 
@@ -200,14 +236,14 @@ def test_threads_launch_a_graph_with_their_own_small_inputs(
 def test_graphs_of_several_threads_share_a_kernels_arguments(cupy_or_names: None) -> None:
     """The driver reads them where the kernel keeps them, for all graphs that have it."""
     graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
-    words, told = [0], dict[str, int]()
+    words, changed = [0], dict[str, int]()
 
     def fill(pointers: list[int], numbers: list[Any]) -> None:
         words[:] = pointers
         rival.comes()
 
     def change(whole: str, node: Any, at: Any) -> int:
-        told[whole] = words[0]
+        changed[whole] = words[0]
         return 0
 
     def run(name: str, place: int) -> None:
@@ -224,7 +260,7 @@ def test_graphs_of_several_threads_share_a_kernels_arguments(cupy_or_names: None
     rival = _Rival(lambda: run("second", 200))
     run("first", 100)
     rival.ends()
-    assert told == {"first": 100, "second": 200}
+    assert changed == {"first": 100, "second": 200}
 
 
 NO_GPU = cuda.why_unavailable()

@@ -380,10 +380,14 @@ class GraphRunner:
         return graph
 
     def _give_up(self) -> None:
+        """Run step by step from now on, and keep no memory for graphs."""
         self._able = False
         self._graphs.clear()
         self._temporaries.clear()
-        self._memory = None
+        self._memory = self._counts = None
+        self._steady.clear()
+        for blocks in self._results.values():
+            blocks.clear()
 
     def _step(
         self, k: int, step: Queued, values: Sequence[Any], buffers: list[Any], side: Any

@@ -62,6 +62,12 @@ class SteadyInputs:
                     result[slot] = block
         return result
 
+    def clear(self) -> None:
+        """Give the copies' memory back, behind what is queued with it, and forget where inputs lay."""
+        self._blocks.clear()
+        self._places.clear()
+        self._moves = dict.fromkeys(self._slots, 0)
+
 
 def _is_plain(value: Any) -> bool:
     """Return whether a value is small, and begins with its block, its elements in C order."""
