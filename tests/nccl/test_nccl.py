@@ -128,7 +128,7 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     cupy.cuda = types.ModuleType("cupy.cuda")
     cupy.cuda.nccl = nccl
     cupy.cuda.Device = lambda index: nullcontext()
-    stream = types.SimpleNamespace(ptr=0, record=lambda: types.SimpleNamespace(done=True))
+    stream = types.SimpleNamespace(ptr=0)
     cupy.cuda.get_current_stream = lambda: stream
     cupy.cuda.alloc_pinned_memory = _Pinned
     cupy.cuda.runtime = types.SimpleNamespace(
@@ -290,3 +290,45 @@ def test_messages_say_what_they_are(communicators: Any) -> None:
         assert receiver.problem() == text
     receiver.close()
     assert receiver.problem() == ""
+
+
+class _Event:
+    """What says of each look whether a message is there, or that work before it failed."""
+
+    def __init__(self, *looks: bool | tb.DeviceError) -> None:
+        self.looks = [*looks]
+        self.meanwhile: Any = None
+
+    def is_done(self) -> bool:
+        if self.meanwhile is not None:
+            thread = threading.Thread(target=self.meanwhile)
+            thread.start()
+            thread.join(20)
+            assert not thread.is_alive()
+        look = self.looks.pop(0)
+        if isinstance(look, tb.DeviceError):
+            raise look
+        return look
+
+
+def test_heads_are_looked_at_once_they_are_there() -> None:
+    """Errors of the GPU are told, and while one thread asks it others may ask for messages."""
+    from tensorbus_nccl.arrivals import HEAD, Arrivals, head_of
+
+    def arrived(spec: str) -> Any:
+        memory = _Pinned(HEAD)
+        ctypes.memmove(memory.ptr, head_of(spec), HEAD)
+        return memory
+
+    arrivals, first, second = Arrivals(), _Event(False, True), _Event(tb.DeviceError("a kernel trapped"))
+    first.meanwhile = lambda: arrivals.expect(_Event(True), arrived("int32[2]"), "int32[1]", None)
+    arrivals.expect(first, arrived("int32[3]"), "int32[3]", None)
+    assert arrivals.problem() == ""
+    arrivals.expect(second, arrived(""), "int32[4]", None)
+    for text in ("int32[1] was asked for, but what was sent is int32[2]",) * 2:
+        assert arrivals.problem() == f"recv: {text}"
+    assert not first.looks
+    arrivals = Arrivals()
+    arrivals.expect(second, arrived(""), "int32[4]", None)
+    for text in ("int32[4] did not come, since work before it failed: a kernel trapped",) * 2:
+        assert arrivals.problem() == f"recv: {text}"

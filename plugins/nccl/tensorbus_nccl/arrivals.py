@@ -7,6 +7,9 @@ import threading
 from collections import deque
 from typing import Any, Final, NamedTuple
 
+import tensorbus as tb
+from tensorbus.errors import DeviceError
+
 HEAD: Final = 64
 """The bytes in front of a message, which say what it is."""
 
@@ -19,7 +22,7 @@ def head_of(spec: str) -> bytes:
 class _Arrival(NamedTuple):
     """A head on its way: it is at ``memory``, of the host, once ``event`` is done; ``held`` lives so long."""
 
-    event: Any
+    event: tb.Event
     memory: Any
     wanted: str
     held: Any
@@ -33,17 +36,31 @@ class Arrivals:
         self._lock = threading.Lock()
         self._problem = ""
 
-    def expect(self, event: Any, memory: Any, wanted: str, held: Any) -> None:
+    def expect(self, event: tb.Event, memory: Any, wanted: str, held: Any) -> None:
         """Look, once ``event`` is done, whether what was sent is what was ``wanted``."""
         with self._lock:
             self._due.append(_Arrival(event, memory, wanted, held))
 
     def problem(self) -> str:
-        """Return what was sent where something else was asked for, of the first such; "" for nothing."""
-        with self._lock:
-            while not self._problem and self._due and self._due[0].event.done:
-                arrival = self._due.popleft()
+        """Return what was sent where something else was asked for, of the first such; "" for nothing.
+
+        Where work of the device failed before a message was there, it says so. The device may keep waiting
+        whoever asks it: nobody else waits for that.
+        """
+        while True:
+            with self._lock:
+                if self._problem or not self._due:
+                    return self._problem
+                arrival = self._due[0]
+            try:
+                if not arrival.event.is_done():
+                    return ""
                 sent = ctypes.string_at(arrival.memory.ptr, HEAD).decode(errors="replace").strip()
-                if sent != arrival.wanted:
-                    self._problem = f"recv: {arrival.wanted} was asked for, but what was sent is {sent}"
-        return self._problem
+                problem = f"recv: {arrival.wanted} was asked for, but what was sent is {sent}"
+                problem = "" if sent == arrival.wanted else problem
+            except DeviceError as error:
+                problem = f"recv: {arrival.wanted} did not come, since work before it failed: {error}"
+            with self._lock:
+                if self._due and self._due[0] is arrival:
+                    self._due.popleft()
+                    self._problem = self._problem or problem

@@ -296,7 +296,9 @@ class Communicator:
         head = device_empty((HEAD,), tb.uint8, like.device)
         begin = device_address(head) or 0
         take(HEAD, begin)
-        self._arrivals.expect(*session.to_host(begin, HEAD), _spec(like), head)
+        memory, there = session.to_host(begin, HEAD), tb.Event(like.device)
+        there.record()
+        self._arrivals.expect(there, memory, _spec(like), head)
         result, target = _new(like, like.shape)
         if result.size:
             take(result.nbytes, target)

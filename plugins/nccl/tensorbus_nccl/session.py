@@ -73,14 +73,14 @@ class Session:
             self.end(f"NCCL failed: {error}")
             raise DistributedError(f"{what}: NCCL failed: {error}.") from error
 
-    def to_host(self, address: int, nbytes: int) -> tuple[Any, Any]:
-        """Queue a copy to the host's memory; return an event behind it, and that memory."""
+    def to_host(self, address: int, nbytes: int) -> Any:
+        """Queue a copy to the host's memory, which is returned."""
         cuda = self._cupy.cuda
         with self.device():
             memory, stream = cuda.alloc_pinned_memory(nbytes), cuda.get_current_stream()
             kind = cuda.runtime.memcpyDeviceToHost
             cuda.runtime.memcpyAsync(memory.ptr, address, nbytes, kind, stream.ptr)
-            return stream.record(), memory
+            return memory
 
     def problem(self) -> str:
         """Return what NCCL tells has failed meanwhile, "" for nothing."""
