@@ -292,6 +292,51 @@ def test_messages_say_what_they_are(communicators: Any) -> None:
     assert receiver.problem() == ""
 
 
+def test_heads_of_messages_are_of_the_stream_that_sends_them(
+    communicators: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing orders another stream behind what made one, nor its end behind what another stream reads."""
+    import cupy
+    from tensorbus_nccl import communicator
+
+    streams = [types.SimpleNamespace(ptr=k) for k in (5, 6)]
+    current = [streams[0]]
+    made_in: dict[int, tuple[Any, int]] = {}
+    sent: list[tuple[int, int]] = []
+
+    def packed(x: tb.Tensor) -> tuple[tb.Tensor, int]:
+        packed, address = pack(x)
+        made_in[address] = packed, current[0].ptr
+        return packed, address
+
+    def send(self: Any, source: int, count: int, kind: int, to: int, stream: int) -> None:
+        assert made_in[source][1] == stream
+        sent.append((source, stream))
+
+    pack = communicator._packed
+    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: current[0])
+    monkeypatch.setattr(communicator, "_packed", packed)
+    monkeypatch.setattr(communicator, "_HEADS", 3)
+    monkeypatch.setattr(_Nccl, "send", send, raising=False)
+    ends = [communicators(rank) for rank in range(RANKS)]
+    connecting = [
+        threading.Thread(target=end.prepare, args=(types.SimpleNamespace(type="cuda", index=0),))
+        for end in ends
+    ]
+    for thread in connecting:
+        thread.start()
+    for thread in connecting:
+        thread.join(20)
+    for size in (0, 0, 1, 0):
+        for current[0] in streams:
+            ends[0].send(tb.zeros((size,), dtype="float32", device="cpu"), 1)
+    assert len(sent) == 8 + 2
+    assert len({source for source, _ in sent[:4]}) == 2  # the same ones again
+    assert sent[0] == sent[2]
+    assert {number for _, number in ends[0]._heads} <= {5, 6}
+    assert len(ends[0]._heads) <= 3
+
+
 class _Event:
     """What says of each look whether a message is there, or that work before it failed."""
 

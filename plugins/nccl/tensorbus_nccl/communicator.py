@@ -66,8 +66,12 @@ class Communicator:
         self._session: Session | None = None
         self._ended = ""
         self._arrivals = Arrivals()
-        self._heads: dict[str, tuple[tb.Tensor, int]] = {}
-        """By what they say: what goes in front of messages, and where it lies."""
+        self._heads: dict[tuple[str, int], tuple[tb.Tensor, int, Any]] = {}
+        """What goes in front of messages, where it lies, and its stream: by what it says, and that stream.
+
+        Each is made, sent and given back in one stream, whose order is enough; it is held, so that no other
+        stream gets its number.
+        """
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Let NCCL combine; or each rank a part, of what NCCL does not have."""
@@ -271,12 +275,13 @@ class Communicator:
     def send(self, x: tb.Tensor, to: int) -> None:
         """Send what it is, then its bytes."""
         session, (own, source) = self._on(x), _packed(x)
-        spec = _spec(x)
-        head = self._heads.get(spec)
+        spec, current = _spec(x), session.stream()
+        head = self._heads.get((spec, current.ptr))
         if head is None:
             if len(self._heads) >= _HEADS:
                 self._heads.clear()
-            head = self._heads[spec] = _packed(tb.tensor(list(head_of(spec)), dtype="uint8", device=x.device))
+            says = tb.tensor(list(head_of(spec)), dtype="uint8", device=x.device)
+            head = self._heads[spec, current.ptr] = *_packed(says), current
         begin, number = head[1], session.number("UINT8")
         session.run("send", lambda comm, stream: comm.send(begin, HEAD, number, to, stream))
         if own.size:

@@ -47,6 +47,11 @@ class Session:
         device: AbstractContextManager[Any] = self._cupy.cuda.Device(self.index)
         return device
 
+    def stream(self) -> Any:
+        """Return the stream that is current on the GPU."""
+        with self.device():
+            return self._cupy.cuda.get_current_stream()
+
     def number(self, name: str) -> int:
         """Return NCCL's number of a dtype."""
         return int(getattr(self.nccl, f"NCCL_{name}"))
