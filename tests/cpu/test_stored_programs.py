@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tensorbus as tb
+from tensorbus_cpu.native.relocatable_program import PythonCall, RelocatableProgram, decoded, encoded
 
 from error_bounds import gamma
 
@@ -196,3 +198,19 @@ print(tb.compile(lambda x: grow(x) + 1)(tb.asarray([1.0])).item())
 """
         assert float(bench.run(body)) == factor + 1
     assert not (bench.cache / "cpu" / "programs").exists() or not bench.programs()
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "attrs",
+    [{"axis": (0, None)}, {"program": object()}, {"steps": [object()]}],
+    ids=["plain", "no value", "no values"],
+)
+def test_only_calls_with_plain_attributes_are_written(attrs: dict[str, Any]) -> None:
+    call = PythonCall(op="sum", attrs=attrs, specs=(), late=(), outputs=())
+    written = encoded(RelocatableProgram(words=[7], calls=(call,), names=(), labels=(), products=False))
+    if "axis" in attrs:
+        assert written is not None
+        assert decoded(written).calls[0].attrs == attrs
+    else:
+        assert written is None

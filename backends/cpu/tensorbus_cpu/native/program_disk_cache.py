@@ -67,7 +67,8 @@ class CachedLowering:
         if path is not None and listing is not None:  # its kernels are still being compiled
             from .relocatable_program import encoded
 
-            cache_store(path, encoded(listing))
+            if (data := encoded(listing)) is not None:
+                cache_store(path, data)
         return compiled
 
     def compile_symbolic(self, order: CompileRequest, env: PlanEnv) -> SymbolicProgram | None:

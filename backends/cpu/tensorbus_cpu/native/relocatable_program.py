@@ -149,8 +149,11 @@ def _addresses(words: Sequence[Any]) -> list[int]:
     return [k for k, word in enumerate(words) if word.__class__ is Address]
 
 
-def encoded(listing: RelocatableProgram) -> bytes:
-    """Return a listing as bytes: the length of what tells the rest, that, then the numbers."""
+def encoded(listing: RelocatableProgram) -> bytes | None:
+    """Return a listing as bytes: the length of what tells the rest, that, then the numbers.
+
+    None where a call has an attribute that is no plain value: a program of scores, say.
+    """
     things: dict[Address, int] = {}
     places: list[list[int]] = []
     numbers: list[Any] = [*listing.words]
@@ -162,7 +165,10 @@ def encoded(listing: RelocatableProgram) -> bytes:
         "calls": [call.text() for call in listing.calls], "names": listing.names, "labels": listing.labels,
         "products": listing.products,
     }  # fmt: skip
-    about = marshal.dumps(head)  # for this version of Python, whose own modules lie on disk like that
+    try:
+        about = marshal.dumps(head)  # for this version of Python, whose own modules lie on disk like that
+    except ValueError:
+        return None
     return len(about).to_bytes(8, "little") + about + np.array(numbers, np.int64).tobytes()
 
 

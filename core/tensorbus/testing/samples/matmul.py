@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from typing import Final
 
 from ...backend_interface.graph import Node
 from ...devices.device import Device
 from ...dtypes import definition as dt
+from ...dtypes.definition import DType
 from ...errors import DtypeError, ShapeError
 from ...ops.definition import Shape, Spec
 from ..sample import INF, NAN, Fill, Sample
@@ -118,22 +120,22 @@ def _attention_gradients() -> Iterator[Sample]:
     yield Sample(args=fills((3, 4), (3, 2), (3, 4), (5, 4), (5, 2)), raises=ShapeError)
 
 
-def _flex(causal: bool, **named: object) -> dict[str, object]:
+def _flex(causal: bool, scores: DType = dt.float32, **named: object) -> dict[str, object]:
     """Return the attributes of a call of ``flex_attention``: of plain attention, or a causal one."""
     from ...nn.attention.score_capture import capture
 
     mask = (lambda b, h, q_idx, kv_idx: q_idx >= kv_idx) if causal else None
-    program = capture(None, mask, dt.float32, Device("cpu", 0)).program
+    program = capture(None, mask, scores, Device("cpu", 0)).program
     return {"program": program, "scale": 0.5, **named}
 
 
 def _flex_attention() -> Iterator[Sample]:
-    for shapes, causal, named in _FLEX:
+    for (shapes, causal, named), (scores, kinds) in product(_FLEX, _FLEX_SCORES.items()):
         blocks = (
             () if "block_size" not in named else (Fill(shape=(1, 1, 2, 3), dtype=dt.uint8, values=_BLOCKS),)
         )
         fills = [Fill(shape=shape, low=-1, high=1) for shape in shapes]
-        yield Sample(args=(*fills, *blocks), kwargs=_flex(causal, **named), dtypes=_FLEX_DTYPES)
+        yield Sample(args=(*fills, *blocks), kwargs=_flex(causal, scores, **named), dtypes=kinds)
     bad = tuple(Fill(shape=shape) for shape in ((1, 2, 3, 4), (1, 2, 3, 5), (1, 2, 3, 4)))
     yield Sample(args=bad, kwargs=_flex(False), raises=ShapeError, note="widths that differ")
     flat = tuple(Fill(shape=(3, 4)) for _ in range(3))
@@ -141,7 +143,7 @@ def _flex_attention() -> Iterator[Sample]:
 
 
 def _flex_attention_gradients() -> Iterator[Sample]:
-    for shapes, causal, named in _FLEX:
+    for (shapes, causal, named), (scores, kinds) in product(_FLEX, _FLEX_SCORES.items()):
         blocks = (
             () if "block_size" not in named else (Fill(shape=(1, 1, 2, 3), dtype=dt.uint8, values=_BLOCKS),)
         )
@@ -149,7 +151,7 @@ def _flex_attention_gradients() -> Iterator[Sample]:
         fills = [Fill(shape=shape, low=-1, high=1) for shape in (out, lse, out, lse, *shapes)]
         # Logarithms as large as those of a dozen keys, so that shares are ones.
         fills[3] = Fill(shape=lse, low=2, high=3)
-        yield Sample(args=(*fills, *blocks), kwargs=_flex(causal, **named), dtypes=_FLEX_DTYPES)
+        yield Sample(args=(*fills, *blocks), kwargs=_flex(causal, scores, **named), dtypes=kinds)
     wrong = tuple(Fill(shape=(1, 1, 3, 4)) for _ in range(7))
     yield Sample(args=wrong, kwargs=_flex(False), raises=ShapeError)
 
@@ -159,15 +161,16 @@ def _flex_captured_gradients() -> Iterator[Sample]:
     from ...decompose.tracer import OPS
     from ...nn.attention.score_capture import capture
 
-    bias = OPS.wrap(Node(op="input", attrs={"index": 0}, spec=Spec((2, 4), dt.float32))).requires_grad_()
-    program = capture(lambda s, b, h, i, j: s + bias[h, j], None, dt.float32, OPS.device).program
     queries, lines = (3, 2, 3, 4), (3, 2, 3)
     fills = [Fill(shape=s, low=-1, high=1) for s in (queries, lines, queries, lines, queries)]
     fills[3] = Fill(shape=lines, low=2, high=3)
     keys = [Fill(shape=s, low=-1, high=1) for s in ((3, 2, 4, 4), (3, 2, 4, 4))]
-    learned = Fill(shape=(2, 4), dtype=dt.float32, low=-1, high=1)
-    named = {"program": program, "scale": 0.5}
-    yield Sample(args=(*fills, *keys, learned), kwargs=named, dtypes=_FLEX_DTYPES)
+    for scores, kinds in _FLEX_SCORES.items():
+        bias = OPS.wrap(Node(op="input", attrs={"index": 0}, spec=Spec((2, 4), scores))).requires_grad_()
+        program = capture(lambda s, b, h, i, j, bias=bias: s + bias[h, j], None, scores, OPS.device).program
+        learned = Fill(shape=(2, 4), dtype=scores, low=-1, high=1)
+        named = {"program": program, "scale": 0.5}
+        yield Sample(args=(*fills, *keys, learned), kwargs=named, dtypes=kinds)
     wrong = tuple(Fill(shape=(1, 1, 3, 4)) for _ in range(7))
     yield Sample(args=(*wrong, learned), kwargs=named, raises=ShapeError)
 
@@ -180,8 +183,10 @@ _FLEX: Final[tuple[tuple[tuple[Shape, Shape, Shape], bool, dict[str, object]], .
     (((0, 1, 2, 3), (0, 1, 4, 3), (0, 1, 4, 3)), False, {}),
 )
 _BLOCKS: Final = (1, 0, 2, 2, 1, 1)
-_FLEX_DTYPES: Final = (dt.float16, dt.bfloat16, dt.float32)
-"""What scores of float32 are of; those of float64 have a program of their own."""
+_FLEX_SCORES: Final = {
+    dt.float32: tuple(d for d in dt.FLOATING if d is not dt.float64), dt.float64: (dt.float64,),
+}  # fmt: skip
+"""Scores have the dtype of what products of a dtype add up in, and a program of their own."""
 
 SAMPLES: dict[str, Callable[[], Iterable[Sample]]] = {
     "matmul": _matmul, "affine": _affine, "scaled_matmul": _scaled,
