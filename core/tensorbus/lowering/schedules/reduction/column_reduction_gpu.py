@@ -322,8 +322,10 @@ class _WorkgroupColumns(MultiReduction):
 
         outs = {f"full{k}": o.slot for k, o in enumerate(self.full)}
         # The end of a column comes behind all that is read for it, and reads the column's own elements.
-        # Outputs of the whole domain are stored before it, and may not lie over what it reads.
-        same = aligned_slots(fused) if self.full else aligned_slots(fused, full=False)
+        # Outputs of the whole domain are stored before it: larger than what it reads, or elsewhere.
+        same = aligned_slots(fused)
+        if not self.full or domain[axis] > 1:
+            same |= aligned_slots(fused, full=False)
         if cut.count == 1:
             launch = groups.launch(take, finish)
             self.steps.add(launch, {**slots, **self.outs()}, same)
