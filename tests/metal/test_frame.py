@@ -36,7 +36,7 @@ def test_the_frame_hands_over_buffers_and_parameters(op: str, kind: str, tmp_pat
     (tmp_path / "source.metal").write_text(
         f"{header}void custom({arguments}, uint3 thread_position_in_grid) {{\n{body}}}\n"
         'extern "C" void entry(void *const *b, const char *p, const uint *grid) {\n'
-        f"  tb_items(grid, grid, [=](uint3 at) {{ custom({calls}, at); }});\n}}\n"
+        f"  tb_threads(grid, grid, [=](uint3 at) {{ custom({calls}, at); }});\n}}\n"
     )
     command = [COMPILER, "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off"]
     done = subprocess.run(

@@ -46,7 +46,7 @@ def test_the_frame_calls_it_with_its_arguments(tmp_path: Path) -> None:
         f"{header}void custom(const device unsigned char *tb_operand_0, device unsigned char *tb_result_0,"
         f" const device unsigned char *tb_params, uint3 thread_position_in_grid) {{\n{body}}}\n"
         'extern "C" void entry(void *const *b, const char *p, const uint *grid) {\n'
-        "  tb_items(grid, grid, [=](uint3 at) {"
+        "  tb_threads(grid, grid, [=](uint3 at) {"
         " custom((unsigned char *)b[0], (unsigned char *)b[1], (unsigned char *)p, at); });\n}\n"
     )
     command = [COMPILER, "-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
