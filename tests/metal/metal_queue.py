@@ -34,7 +34,7 @@ def metal_kernel(
         *(f"device uchar *{n}" for n in output_names),
     ]
     operand = ", ".join([*(f"(uchar *)b[{k}]" for k in range(len(names))), "at"])
-    order = "groups" if "threadgroup_barrier" in source else "items"
+    order = "threadgroups" if "threadgroup_barrier" in source else "threads"
     text = (
         f"{header}\nkernel void custom_{name}({', '.join([*heads, *_AT])}) {{\n{source}\n}}\n"
         'extern "C" void entry(void *const *b, const uint *grid, const uint *group) {\n'
