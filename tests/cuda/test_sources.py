@@ -128,7 +128,7 @@ def test_sorts_of_rows_assemble(arch: str, tmp_path: Path) -> None:
                 if sorting.serves(dtype, length):
                     _, text = sorting.source(dtype, length, descending=places, places=places)
                     parts.append(f"namespace n{len(parts)} {{\n{text}\n}}")
-    names = ("LENGTH", "PER_ITEM", "ITEMS", "PLACE")
+    names = ("LENGTH", "PER_THREAD", "THREADS", "PLACE")
     ends = "".join(f"#undef {name}\n" for name in names)
     text = "".join(
         re.sub(r"tb_(arg)?sort_rows_\w+", f"k{number}", part) + f"\n{ends}"
