@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import platform
 import statistics
@@ -24,7 +25,9 @@ import cupy
 import tensorbus as tb
 import torch
 
-from benchmarks import attention, functions
+from benchmarks import functions
+from benchmarks.attention import cases as flex_cases
+from benchmarks.attention import one_query
 from benchmarks.compiled.models import Library, gpt, mlp
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -213,7 +216,7 @@ def other_shapes() -> Iterator[Case]:
 
 
 def products() -> Iterator[Case]:
-    """Yield products, alone and in what models make of them."""
+    """Yield products, alone and in what models make of them, and scaled ones of floats of 8 bits."""
     for n, name in ((4096, "float32"), (8192, "bfloat16"), (8192, "float16")):
         p = torch.randn(n, n, device=DEVICE, dtype=getattr(torch, name))
         x = tb.from_dlpack(p) if name != "bfloat16" else tb.randn(n, n, device=DEVICE).to(tb.bfloat16)
@@ -225,7 +228,18 @@ def products() -> Iterator[Case]:
         yield f"linear and {name}, 8192x4096x4096 bfloat16", {
             "tensorbus": partial(ours, x, v), "torch.compile": partial(theirs, p, w),
         }, 0, "ms"  # fmt: skip
-    yield from _narrow()
+    n = 8192
+    p, q = (torch.randn(n, n, device=DEVICE).to(torch.float8_e4m3fn) for _ in range(2))
+    x, y = (tb.randn(n, n, device=DEVICE).to(tb.float8_e4m3fn) for _ in range(2))
+    own, one = tb.asarray(1.0, device=DEVICE), torch.ones((), device=DEVICE)
+    yield f"scaled_matmul {n}, float8_e4m3fn to bfloat16", {
+        "tensorbus": lambda: tb.scaled_matmul(x, y.mT, own, own, dtype="bfloat16"),
+        "PyTorch": lambda: torch._scaled_mm(p, q.t(), one, one, out_dtype=torch.bfloat16),
+    }, 0, "ms"  # fmt: skip
+
+
+def attention() -> Iterator[Case]:
+    """Yield attention, and flex_attention beside PyTorch's, which torch.compile makes, and its dense one."""
     shape = (8, 16, 4096, 128)
     a = [torch.randn(shape, device=DEVICE, dtype=torch.bfloat16) for _ in range(3)]
     b = [tb.randn(*shape, device=DEVICE).to(tb.bfloat16) for _ in range(3)]
@@ -234,10 +248,10 @@ def products() -> Iterator[Case]:
     yield "attention, causal, 8x16x4096x128 bfloat16", {
         "tensorbus": lambda: compiled(*b), "PyTorch": lambda: peer(*a, is_causal=True),
     }, 0, "ms"  # fmt: skip
-    for name, calls in attention.cases(DEVICE, shape, "bfloat16", 512, backward=True):
-        yield name, calls, 0, "ms"
-    for name, calls in attention.one_query(DEVICE, "bfloat16"):
-        yield name, calls, 0, "ms"
+    columns = {"tensorbus": "tensorbus", "flex": "torch.compile", "sdpa": "PyTorch"}
+    decoding = one_query(DEVICE, "bfloat16")
+    for name, calls in itertools.chain(flex_cases(DEVICE, shape, "bfloat16", 512, backward=True), decoding):
+        yield name, {columns[who]: call for who, call in calls.items()}, 0, "ms"
 
 
 _ENDS: Final[dict[str, Callable[..., Any]]] = {
@@ -248,18 +262,6 @@ _ENDS: Final[dict[str, Callable[..., Any]]] = {
 
 def _ended(call: Callable[..., Any], functional: Any) -> Callable[..., Any]:
     return lambda x, w: call(functional, functional.linear(x, w))
-
-
-def _narrow() -> Iterator[Case]:
-    """Yield scaled products of floats of 8 bits."""
-    n = 8192
-    p, q = (torch.randn(n, n, device=DEVICE).to(torch.float8_e4m3fn) for _ in range(2))
-    x, y = (tb.randn(n, n, device=DEVICE).to(tb.float8_e4m3fn) for _ in range(2))
-    own, one = tb.asarray(1.0, device=DEVICE), torch.ones((), device=DEVICE)
-    yield f"scaled_matmul {n}, float8_e4m3fn to bfloat16", {
-        "tensorbus": lambda: tb.scaled_matmul(x, y.mT, own, own, dtype="bfloat16"),
-        "PyTorch": lambda: torch._scaled_mm(p, q.t(), one, one, out_dtype=torch.bfloat16),
-    }, 0, "ms"  # fmt: skip
 
 
 def training() -> Iterator[Case]:
@@ -425,10 +427,11 @@ def _one_token() -> Iterator[Case]:
     }, 0, "ms"  # fmt: skip
 
 
-def run(suites: list[Callable[[], Iterator[Case]]]) -> str:
-    """Measure; return the table in Markdown."""
+def run(suites: list[Callable[[], Iterator[Case]]]) -> Iterator[str]:
+    """Measure; yield the lines of the table in Markdown, each when it is known."""
     names = ("tensorbus", "PyTorch", "torch.compile", "CUDA graph", "CuPy", "JAX")
-    lines = [f"| what | {' | '.join(names)} | unit | copy | best peer |", "|---" * (len(names) + 4) + "|"]
+    yield f"| what | {' | '.join(names)} | unit | copy | best peer |"
+    yield "|---" * (len(names) + 4) + "|"
     copy = 0.0
     for suite in suites:
         try:
@@ -437,14 +440,12 @@ def run(suites: list[Callable[[], Iterator[Case]]]) -> str:
                 result = microseconds(calls) if unit == "us" else milliseconds(calls, together)
                 if name.startswith("copy"):
                     copy = size / result["PyTorch"]
-                lines.append(_line(name, result, names, size, unit, copy))
-                print(lines[-1], flush=True)
+                yield _line(name, result, names, size, unit, copy)
         except Exception:
-            lines.append(f"| {suite.__name__}: stopped, see the log | | | | | | | |")
+            yield f"| {suite.__name__}: stopped, see the log | | | | | | | | | |"
             traceback.print_exc()
         torch.cuda.empty_cache()
         tb.empty_cache(DEVICE)
-    return "\n".join(lines)
 
 
 def _line(
@@ -477,19 +478,20 @@ def main() -> None:
     """Measure everything and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.card", description=__doc__)
     parser.add_argument("--output", type=Path, help="a file for the table")
-    groups = {
-        f.__name__: f for f in (small, bound_by_memory, rows, other_shapes, products, training, transforms)
-    }
+    suites = (small, bound_by_memory, rows, other_shapes, products, attention, training, transforms)
+    groups = {suite.__name__: suite for suite in suites}
     parser.add_argument("groups", nargs="*", help=f"of {', '.join(groups)}; none: all")
     options = parser.parse_args()
     unknown = set(options.groups) - set(groups)
     if unknown:
         parser.error(f"no group is called {', '.join(sorted(unknown))}; there are {', '.join(groups)}")
     print(versions(), flush=True)
-    table = run([groups[name] for name in options.groups or groups])
-    text = f"{time.strftime('%Y-%m-%d')}, {versions()}\n\n{table}\n"
-    if options.output is not None:
-        options.output.write_text(text)
+    text = f"{time.strftime('%Y-%m-%d')}, {versions()}\n\n"
+    for line in run([groups[name] for name in options.groups or groups]):
+        print(line, flush=True)
+        text += f"{line}\n"
+        if options.output is not None:  # row by row: a run that is stopped leaves what it measured
+            options.output.write_text(text)
 
 
 if __name__ == "__main__":
