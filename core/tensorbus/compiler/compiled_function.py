@@ -324,7 +324,7 @@ class CompiledFunction(Generic[P, R]):
                 with SideEffectObserver(active.sites) as observer:
                     out = self._function(*args, **kwargs)
             except BaseException as error:
-                optimizer_init.undo_unused()
+                optimizer_init.undo_unused(active.prologue.stepped_optimizers)
                 active.run()
                 self._note(active)
                 if isinstance(error, Exception):

@@ -265,6 +265,7 @@ class Optimizer:
             known = self.state.get(parameter)
             if known is None:
                 known = self.state[parameter] = CountedDict()
+            host_prologue.note_optimizer_step(known)
             _store(known, state)
 
     def _updated(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:

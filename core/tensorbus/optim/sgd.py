@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Unpack
 
 from ..errors import ArgumentError
+from ..ops.creation.creation import full_like
 from ..tensor.tensor import Tensor
 from .fused_update import fused_update
 from .optimizer import Choices, Group, Optimizer, Parameters, State, at_least
@@ -46,6 +47,15 @@ class SGD(Optimizer):
                 f"SGD: nesterov needs momentum > 0 and no dampening, got momentum {group['momentum']!r} and"
                 f" dampening {group['dampening']!r}."
             )
+
+    def first_state(self, parameter: Tensor, group: Group) -> State:
+        """Return what momentum has gathered of nothing yet; with dampening only the first gradient tells.
+
+        It is -0.0: any gradient added to it stays what it is, to the sign of a zero.
+        """
+        if not group["momentum"] or group["dampening"]:
+            return {}
+        return {"momentum_buffer": full_like(parameter, -0.0)}
 
     def update(self, parameter: Tensor, gradient: Tensor, state: State, group: Group) -> Tensor:
         """Return the parameter less ``lr`` times the gradient, or what momentum has gathered of it."""

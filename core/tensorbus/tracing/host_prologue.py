@@ -31,8 +31,8 @@ class HostPrologue:
     ``observed`` what Python read of that state. ``slots`` are locations whose numbers belong to the prologue
     too: a run may read and change them freely. Numbers that come from there are ``varying``. ``appended`` are
     lists, by id, to which a run appends, without a look into them. ``free``: all that the prologue reads is
-    bound. ``stepped_optimizers`` are the states, by id, of optimizers that took a step. ``shape_env`` has
-    the symbolic lengths.
+    bound. ``stepped_optimizers`` are the states, by id, of optimizers that took a step, and of the parameters
+    that did. ``shape_env`` has the symbolic lengths.
     """
 
     def __init__(self, dry: bool = False, note_obstacle: Callable[[], None] | None = None) -> None:
@@ -413,7 +413,7 @@ def value_each_run(owner: Any, function: Callable[..., Any], *sizes: int) -> Any
 
 
 def note_optimizer_step(state: dict[Any, Any]) -> None:
-    """Note that an optimizer takes a step, and so looks at its ``state``."""
+    """Note that an optimizer takes a step, and so looks at its ``state``, or at that of a parameter."""
     active = active_prologue()
     if active is not None:
         active.stepped_optimizers.add(id(state))

@@ -14,6 +14,9 @@ from error_bounds import assert_alike
 ROUNDINGS = 4 * 32
 """Of four steps: sums of a layer, forward and back, and the update."""
 MAKERS: dict[str, Callable[[Any], optim.Optimizer]] = {
+    "SGD": lambda p: optim.SGD(p, lr=0.1),
+    "SGD with momentum": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+    "SGD with Nesterov's": lambda p: optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "Adam": lambda p: optim.Adam(p, lr=0.1),
     "AdamW with amsgrad": lambda p: optim.AdamW(p, lr=0.1, amsgrad=True),
     "capturable Adam": lambda p: optim.Adam(p, lr=0.1, capturable=True),
@@ -211,3 +214,29 @@ def test_a_gradient_read_before_it_is_overwritten_is_guarded() -> None:
     assert [fresh(x).tolist()[0] for _ in range(4)] == [1.0, 2.0, 2.0, 2.0]
     w.grad = None
     assert fresh(x).tolist()[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}, {"momentum": 0.9, "weight_decay": 0.5},
+        {"momentum": 0.9, "dampening": 0.5}, {},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_first_step_of_sgd_is_that_of_python_to_the_sign_of_a_zero(settings: dict[str, Any]) -> None:
+    seen = []
+    for compiled in (False, True):
+        p, unused = tb.asarray([0.0, -0.0, 0.0, -0.0]).requires_grad_(), tb.ones((2,)).requires_grad_()
+        optimizer = optim.SGD([p, unused], lr=0.1, **settings)
+
+        def step(x: Any, p: Any = p, optimizer: Any = optimizer) -> None:
+            optimizer.zero_grad()
+            tb.sum(p * x).backward()
+            optimizer.step()
+
+        (tb.compile(step) if compiled else step)(tb.asarray([-0.0, -0.0, 0.0, 0.0]))
+        values = [p, *(v for entries in optimizer.state.values() for v in entries.values())]
+        seen.append([tb.signbit(v).tolist() for v in values] + [len(optimizer.state)])
+        assert unused not in optimizer.state
+    assert seen[0] == seen[1]

@@ -22,7 +22,7 @@ def test_a_first_step_is_compiled_where_memory_is_short(
         lambda device, request: requests.append(device) or compile_request(device, request),
     )
     weight = tb.ones((4, 4)).requires_grad_()
-    optimizer = tb.optim.SGD([weight], lr=0.5, momentum=0.9)
+    optimizer = tb.optim.SGD([weight], lr=0.5, momentum=0.9, dampening=0.5)
 
     @tb.compile(compare_eager=False)
     def step(x: tb.Tensor) -> tb.Tensor:

@@ -49,12 +49,14 @@ class OptimizerInit:
     def undo_unused(self, stepped: Container[int] = ()) -> bool:
         """Remove the state of parameters that took no step; return whether their optimizer did take one.
 
-        ``stepped`` are the ids of the states of optimizers that took a step.
+        ``stepped`` are the ids of the states of optimizers that took a step, and of parameters that did.
         """
         took_step = False
         for optimizer, parameter, was in self._initialized:
             state = optimizer.state.get(parameter, {})
-            if state.keys() == was.keys() and all(_identity(v) is was[k] for k, v in state.items()):
+            if state.keys() != was.keys() or not all(_identity(v) is was[k] for k, v in state.items()):
+                continue
+            if state or id(state) not in stepped:
                 del optimizer.state[parameter]
                 took_step = took_step or id(optimizer.state) in stepped
         self._initialized = []
