@@ -19,6 +19,7 @@ from tensorbus.eager_fusion import fused_vjp as derivatives
 from tensorbus.eager_fusion.fused_function import programs_on
 from tensorbus.kernels import from_dialect
 from tensorbus.ops.fused_function import fuse_in_eager
+from tensorbus.optim import fused_update
 
 from error_bounds import assert_alike, assert_within, gamma, stored
 
@@ -235,6 +236,56 @@ def test_running_statistics_move(device: str) -> None:
         for name in ("running_mean", "running_var"):
             close(getattr(layers[0], name), getattr(layers[1], name))
             assert not getattr(layers[0], name).requires_grad
+
+
+OPTIMIZERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "AdamW": (lambda p: tb.optim.AdamW(p, lr=0.1), "float32"),
+    "AdamW of halves": (lambda p: tb.optim.AdamW(p, lr=0.1, eps=1e-3), "float16"),
+    "Adam, amsgrad": (lambda p: tb.optim.Adam(p, lr=0.1, amsgrad=True), "float32"),
+    "SGD, decayed momentum": (lambda p: tb.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1), "float32"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_step_is_a_launch_for_each_parameter(
+    device: str, name: str, launches: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives what the ops give one by one, and another rate and another step take no other program."""
+    lowered: list[str] = []
+    whole = from_dialect._Generated.__init__
+
+    def make(self: Any, compiler: Any, op: str, *rest: Any) -> None:
+        lowered.append(op)
+        whole(self, compiler, op, *rest)
+
+    monkeypatch.setattr(from_dialect._Generated, "__init__", make)
+    build, dtype = OPTIMIZERS[name]
+
+    def trained() -> tuple[list[Tensor], list[int], int]:
+        shapes = (6, 16), (3, 5), (7,), (2, 4, 4), (1,)
+        parameters = [x.detach().requires_grad_() for x in leaves([X[:1, :1] + np.zeros(s) for s in shapes],
+                                                                  device, dtype)]  # fmt: skip
+        optimizer = build(parameters)
+        counts = []
+        for k in range(5):
+            optimizer.param_groups[0]["lr"] = 0.1 / (k + 1)
+            for x in parameters:
+                x.grad = tb.cos(x.detach() * (k + 1))
+            launches.clear()
+            if k == 3:
+                lowered.clear()
+            optimizer.step()
+            counts.append(len(launches))
+        state = [v for entries in optimizer.state.values() for v in entries.values()]
+        return [*parameters, *[v for v in state if isinstance(v, Tensor)]], counts, lowered.count("step")
+
+    got, counts, late = trained()
+    if makes_programs(device):
+        assert counts[2:] == [5, 5, 5]
+        assert late == 0
+    monkeypatch.setattr(fused_update, "_is_even", lambda *_: False)
+    for one, other in zip(got, trained()[0], strict=True):
+        np.testing.assert_array_equal(one.to("cpu").numpy(), other.to("cpu").numpy())
 
 
 def test_a_number_that_changes_makes_no_program_for_each_value(device: str, launches: list[str]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Final
 
 from ..backend_interface.graph import Graph, Node
 from ..decompose.decompose import decompose
-from ..decompose.tracer import trace
+from ..decompose.update_bodies import with_bodies
 from ..dtypes.definition import DType
 from ..graph.passes.fuse_epilogue import fuse_activations, fuse_sums
 from ..graph.passes.simplify import simplify
@@ -17,16 +16,13 @@ from ..graph.pipeline import Pass, run_passes
 from ..graph.rewrite import rewrite
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.library import Library
-from ..lowering.op_sets import INLINED, INSIDE, OPTIONAL, SCHEDULED
+from ..lowering.op_sets import INLINED, OPTIONAL, SCHEDULED
 from ..lowering.passes.matvec_to_reduction import matvec_to_reduction, where_adjacent
-from ..ops.definition import CONTROL_FLOW, USER, Spec, table
+from ..ops.definition import CONTROL_FLOW, USER, table
 from ..ops.fused_update import is_fused_update
 from ..ops.nn.attention_blocks import NAME as FLEX
 from ..ops.nn.attention_blocks import takes_products
 from .ordered_calls import expand_ordered
-
-MAX_CACHED_BODIES: Final = 1024
-"""The largest number of cached decompositions of fused updates."""
 
 
 def is_generated(op: str, dialect: Dialect) -> bool:
@@ -106,21 +102,6 @@ def _stays(op: str) -> bool:
     return table[op].family in (USER, CONTROL_FLOW) or is_fused_update(op)
 
 
-def _with_insides(graph: Graph) -> Graph:
-    """Return ``graph`` whose fused updates carry their decompositions as an attribute."""
-    updates = {op for op in {node.op for node in graph} if is_fused_update(op)}
-    for node in graph if updates else ():
-        if node.op in updates:  # the nodes are ours: ``simplify`` made them
-            node.attrs = {INSIDE: _inside(node.op, tuple([x.spec for x in node.inputs]))}
-    return graph
-
-
-@lru_cache(MAX_CACHED_BODIES)
-def _inside(op: str, specs: tuple[Spec, ...]) -> Graph:
-    """Return the decomposition of a fused update: one graph for equal ones, so that they share kernels."""
-    return simplify(trace(op, specs, {}))
-
-
 def _with_constants_as_values(graph: Graph, context: LegalizeContext) -> Graph:
     """Return ``graph`` with constants that the language cannot write as values of the device."""
     dtypes = context.dtypes or ()
@@ -150,7 +131,7 @@ LEGALIZE: Final[tuple[Pass[LegalizeContext], ...]] = (
     ),
     Pass(name="decompose", run=_decomposed),
     Pass(name="simplify", run=lambda graph, _: simplify(graph)),
-    Pass(name="decompose fused updates", run=lambda graph, _: _with_insides(graph)),
+    Pass(name="decompose fused updates", run=lambda graph, _: with_bodies(graph)),
     Pass(name="constants to values", requires=lacks_dtypes, run=_with_constants_as_values),
     Pass(
         name="fuse sums", requires=fuses_epilogues,

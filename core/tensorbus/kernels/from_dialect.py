@@ -28,6 +28,7 @@ from ..lowering.program.lower import lower
 from ..lowering.program.program import Program, steps_of
 from ..ops import lazy_families
 from ..ops.definition import Spec, table
+from ..ops.fused_update import is_fused_update
 from ..system.weak_tables import WeakTable
 from .strided_views import strided_views
 
@@ -212,16 +213,19 @@ class GeneratedPrograms:
         self.compiler = compiler
 
     def keeps(self, op: str, index: int) -> bool:
-        """Return whether the code generator pulls an op into kernels, reduces by it or scatters."""
+        """Return whether the code generator pulls an op into kernels, reduces by it, scatters or updates."""
         if op in OPTIONAL:
             return OPTIONAL[op] in self.compiler.dialect(index).expressions
-        return op in INLINED or op in REDUCTIONS or op == "scatter"
+        return op in INLINED or op in REDUCTIONS or op == "scatter" or is_fused_update(op)
 
     def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], list[Any]] | None:
         """Return what runs a graph of arrays, whose launches are worked out once for each way they lie."""
         compiler, types = self.compiler, self.compiler.dialect(index).types
         if not all(d in types for n in graph for d in (n.spec.dtype, accumulator(n.spec.dtype))):
             return None
+        from ..decompose.update_bodies import with_bodies
+
+        graph = with_bodies(graph)
         known: dict[Any, _Generated] = {}
 
         def run(values: Sequence[Any]) -> list[Any]:
@@ -308,6 +312,13 @@ class _Generated:
         self.dtypes: list[DType] = [x.spec.dtype for x in graph.outputs]
         steps = [step for item in program.steps for step in steps_of(item)]
         self.steps = [self._bind(op, step.launch, step.slots, graph, dialect) for step in steps]
+        last = max([*self.sizes, *[x.slot for x in program.outputs]], default=-1)
+        self._room = [None] * (max(last + 1 - len(values), 0) - min(ERROR_SLOT, COUNTS_SLOT))
+        self._schedule = self._scheduled(len(values))
+        self._results = [
+            (x.slot, x.shape, x.strides, x.offset, x.late, dtype)
+            for x, dtype in zip(program.outputs, self.dtypes, strict=True)
+        ]
         run = self._single() or self._one_launch()
         self.run: Callable[[Sequence[Any]], StridedArray] = run or self._first
 
@@ -388,26 +399,39 @@ class _Generated:
 
     def every(self, values: Sequence[Any]) -> list[StridedArray]:
         """Run all launches; return all results."""
-        buffers: dict[int, Any] = {k: v.buffer for k, v in enumerate(values) if type(v) is StridedArray}
-        for (launch, slots, late), frees in zip(self.steps, self.program.frees, strict=True):
-            for slot in slots:
-                if slot < 0:
-                    buffers[slot] = common_buffer(self.compiler, slot, self.index)
-                elif slot not in buffers:
-                    buffers[slot] = (
-                        self.compiler.allocate(self.sizes[slot], self.index) if self.sizes[slot] else None
-                    )
-            launch([buffers[s] for s in slots], [read(values) for read in late])
+        compiler, index = self.compiler, self.index
+        allocate = compiler.allocate
+        buffers: list[Any] = [v.buffer if type(v) is StridedArray else None for v in values]
+        buffers += self._room
+        for launch, slots, late, new, common, frees in self._schedule:
+            for slot, nbytes in new:
+                buffers[slot] = allocate(nbytes, index)
+            for slot in common:
+                buffers[slot] = common_buffer(compiler, slot, index)
+            launch([buffers[s] for s in slots], [read(values) for read in late] if late else ())
             for slot in frees:
-                buffers.pop(slot, None)
+                buffers[slot] = None
         return [
-            StridedArray(buffers.get(out.slot), out.shape, out.strides, self._offset(out, values), dtype)
-            for out, dtype in zip(self.program.outputs, self.dtypes, strict=True)
-        ]
+            StridedArray(
+                buffers[slot], shape, strides, offset if place is None else offset + values[place].offset, d
+            )
+            for slot, shape, strides, offset, place, d in self._results
+        ]  # fmt: skip
 
-    @staticmethod
-    def _offset(out: Layout, values: Sequence[Any]) -> int:
-        return out.offset + (values[out.late].offset if out.late is not None else 0)
+    def _scheduled(self, count: int) -> list[Any]:
+        """Return each step with the buffers that it is the first to use, what is common, and what it frees.
+
+        Buffers are a list by slot, of ``count`` operands and ``_room``; slots below 0 count from its end.
+        """
+        seen = {*range(count)}
+        schedule: list[Any] = []
+        for (launch, slots, late), frees in zip(self.steps, self.program.frees, strict=True):
+            new = [s for s in dict.fromkeys(slots) if s >= 0 and s not in seen]
+            seen.update(new)
+            sized = tuple([(s, self.sizes[s]) for s in new if self.sizes[s]])
+            common = tuple(dict.fromkeys([s for s in slots if s < 0]))
+            schedule.append((launch, slots, late, sized, common, tuple(frees)))
+        return schedule
 
 
 def _reader(late: RuntimeArg, graph: Graph) -> Callable[[Sequence[Any]], Any]:

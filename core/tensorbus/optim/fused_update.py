@@ -11,9 +11,10 @@ from typing import Any, Final
 from ..backend_interface.graph import Node
 from ..dispatch.modes import apply_modes
 from ..dispatch.plan import new_cache
+from ..dtypes.definition import DType
 from ..eager_fusion.fused_function import compile_program, is_small, programs_on
 from ..errors import OutOfMemoryError
-from ..ops.definition import Op, Spec, table
+from ..ops.definition import Op, Spec
 from ..ops.fused_update import fused_update_op
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
@@ -58,7 +59,7 @@ class UpdateBatch:
     def _run(self) -> None:
         if not self._calls:
             return
-        inputs, key, layout = self._inputs()
+        inputs, values, key, layout = self._inputs()
         run: Any = _programs.get(key)
         if run is None:
             if len(_programs) >= _MAX_PROGRAMS:
@@ -72,7 +73,7 @@ class UpdateBatch:
             return
         device = self._calls[0][1][0].device
         try:
-            values = iter(run([x._value for x in inputs]))
+            results = iter(run(values))
         except MemoryError as error:
             raise OutOfMemoryError(
                 f"step: {device} has no memory left for the next values of {len(self._calls)} parameters."
@@ -80,48 +81,58 @@ class UpdateBatch:
             ) from error
         for _, _, outs in self._calls:
             for out in outs:
-                out._value = next(values)
+                out._value = next(results)
 
-    def _inputs(self) -> tuple[list[Tensor], tuple[Any, ...], list[tuple[int, ...]]]:
-        """Return the operands of all calls, what a program of theirs depends on, and which are each call's.
+    def _inputs(self) -> tuple[list[Any], list[Any], tuple[Any, ...], list[tuple[int, ...]]]:
+        """Return what a program of all calls takes, the values, its key, and which of them are each call's.
 
-        A number is an operand once for all calls that have it in the same place.
+        A number is one value for all calls that have it in the same place; it comes anew with each step.
         """
-        inputs: list[Tensor] = []
-        numbers: dict[Any, int] = {}
+        inputs: list[Any] = []
+        values: list[Any] = []
+        known: dict[Any, dict[int, int]] = {}
         key: list[Any] = []
         layout: list[tuple[int, ...]] = []
-        full = table.function("full")
         for op, operands, _ in self._calls:
             first = operands[0]
-            key += (op.name, first._vtype, first._value.shape)
+            kind, shape = first._vtype, first._value.shape
+            key += (op.name, kind, shape)
+            numbers = tuple([None if isinstance(x, Tensor) else x or repr(x) for x in operands])
+            of_numbers = known.setdefault((op.name, kind, numbers), {})
             places = []
             for at, x in enumerate(operands):
+                place = len(values)
                 if isinstance(x, Tensor):
-                    places.append(len(inputs))
                     inputs.append(x)
-                    key.append(None if x._value.shape == first._value.shape else ())
-                    continue
-                known = (op.name, at, first._vtype, str(x))
-                if known not in numbers:
-                    numbers[known] = len(inputs)
-                    inputs.append(full((), x, dtype=first.dtype, device=first.device))
-                places.append(numbers[known])
-                key.append(numbers[known])
+                    values.append(x._value)
+                    key.append(None if x._value.shape == shape else ())
+                else:
+                    place = of_numbers.setdefault(at, place)
+                    if place == len(values):
+                        inputs.append(kind.dtype)
+                        values.append(x)
+                    key.append(place)
+                places.append(place)
             layout.append(tuple(places))
-        return inputs, tuple(key), layout
+        return inputs, values, tuple(key), layout
 
-    def _program(self, inputs: Sequence[Tensor], layout: Sequence[tuple[int, ...]]) -> Any:
-        """Return what takes the operands' values to the results'; None where the device makes none of it."""
-        device = inputs[0].device
+    def _program(self, inputs: Sequence[Tensor | DType], layout: Sequence[tuple[int, ...]]) -> Any:
+        """Return what takes the operands' values to the results'; None where the device makes none of it.
+
+        A dtype among ``inputs`` is that of a number.
+        """
+        tensors = [x for x in inputs if isinstance(x, Tensor)]
+        device = tensors[0].device
         maker = programs_on(device)
         if maker is None or not all(maker.keeps(op.name, device.index) for op, _, _ in self._calls):
             return None
-        if any(x.device != device for x in inputs) or is_small(device, [x._value for x in inputs], sum):
+        if any(x.device != device for x in tensors) or is_small(device, [x._value for x in tensors], sum):
             return None
-        nodes = tuple(
-            Node(op="input", attrs={"index": k}, spec=Spec(x.shape, x.dtype)) for k, x in enumerate(inputs)
-        )
+        nodes = tuple([
+            Node(op="input", attrs={"index": k}, spec=Spec(x.shape, x.dtype)) if isinstance(x, Tensor)
+            else Node(op="input", attrs={"index": k, "scalar": True}, spec=Spec((), x))
+            for k, x in enumerate(inputs)
+        ])  # fmt: skip
         outputs: list[Node] = []
         for (op, _, outs), places in zip(self._calls, layout, strict=True):
             spec = nodes[places[0]].spec
