@@ -197,7 +197,7 @@ def test_explain_tells_of_every_backend(device: str, capsys: pytest.CaptureFixtu
     assert answer["OVERRIDEABLE"].startswith("not taken: ")
     for wrong in ([], ["math"], SDPBackend.ERROR):
         with pytest.raises(tb.ArgumentError, match="sdpa_kernel"):
-            sdpa_kernel(wrong)  # type: ignore[arg-type]
+            sdpa_kernel(wrong)
 
 
 def test_dropout_is_the_same_compiled_and_on_the_way_back(device: str) -> None:

@@ -58,7 +58,7 @@ def test_the_host_reads_every_dtype(device: str, dtype: tb.DType) -> None:
         x = tb.arange(12, device=device)[: int(np.prod(shape))].reshape(shape).to(dtype)
         for t in (x, x.flip(), x[..., ::2] if shape else x):
             for copy in (None, True):
-                exported = np.from_dlpack(t, device="cpu", copy=copy)  # type: ignore[call-arg]
+                exported = np.from_dlpack(t, device="cpu", copy=copy)
                 assert (exported.dtype.name, exported.shape) == (dtype.name, t.shape)
                 assert np.array_equal(exported, t.numpy())
 
@@ -83,7 +83,7 @@ def test_an_export_outlives_its_tensor(device: str) -> None:
     """Where a device does not lend its memory, the export sees no change either."""
     x = tb.asarray([1.0, 2.0, 3.0], device=device)
     y = x * 2
-    exported = np.from_dlpack(y, device="cpu")  # type: ignore[call-arg]
+    exported = np.from_dlpack(y, device="cpu")
     lends = isinstance(backend(device).runtime, SupportsLending)
     assert exported.flags.writeable or not lends
     y += 1
@@ -113,10 +113,10 @@ def test_capsules_are_read_back(device: str) -> None:
 def test_sharing_takes_no_copy(device: str) -> None:
     x = tb.ones((1000,), device=device)
     if shares(device):
-        first = np.from_dlpack(x, device="cpu", copy=False)  # type: ignore[call-arg]
-        second = np.from_dlpack(x, device="cpu", copy=False)  # type: ignore[call-arg]
+        first = np.from_dlpack(x, device="cpu", copy=False)
+        second = np.from_dlpack(x, device="cpu", copy=False)
         assert np.shares_memory(first, second)
-        assert not np.shares_memory(first, np.from_dlpack(x, device="cpu", copy=True))  # type: ignore[call-arg]
+        assert not np.shares_memory(first, np.from_dlpack(x, device="cpu", copy=True))
 
 
 class _Capsule(ctypes.Structure):

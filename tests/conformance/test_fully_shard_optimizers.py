@@ -110,7 +110,7 @@ def trained(name: str, size: int, way: str) -> tuple[list[float], dict[str, Any]
 
     first, *others = dist.run_ranks(rank, size, timeout=120)
     assert all(other[0] == first[0] for other in others)
-    return first  # type: ignore[no-any-return]
+    return first
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)

@@ -116,7 +116,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...], Any]] = {
     **{
         f"norm {p} {axis}": (
             lambda x, p=p, axis=axis: linalg.norm(x, p, axis), (X,),
-            np.linalg.norm(X, p, axis),  # type: ignore[arg-type]
+            np.linalg.norm(X, p, axis),
         )
         for p, axis in ((None, 1), (3, 0), ("fro", (0, 2)), (1, (2, 0)), (INF, (0, 1)), ("nuc", (1, 2)),
             (None, (0, 2)))
@@ -285,13 +285,13 @@ ERRORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], type[Exception], st
     "matrix_norm ord": (lambda x: linalg.matrix_norm(x, ord=3), (A,), tb.ArgumentError,
         "ord is 3; it must be one of"),
     "vector_norm ord": (
-        lambda x: linalg.vector_norm(x, ord="fro"), (V,),  # type: ignore[arg-type]
+        lambda x: linalg.vector_norm(x, ord="fro"), (V,),
         tb.ArgumentError, "ord is 'fro'",
     ),
     "norm over three axes": (lambda x: linalg.norm(x, 1), (X,), tb.ShapeError,
         "one axis or two different ones"),
     "a broken power": (
-        lambda x: linalg.matrix_power(x, 1.5), (A,),  # type: ignore[arg-type]
+        lambda x: linalg.matrix_power(x, 1.5), (A,),
         tb.ArgumentError, "an integer, got 1.5",
     ),
     "cross of pairs": (linalg.cross, (V[:2], V[:2]), tb.ShapeError, "have 2 and 2 elements; both need 3"),

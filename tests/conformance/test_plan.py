@@ -52,7 +52,7 @@ def step(name: str, mesh: dict[str, int]) -> tuple[tuple[int, int, int], Counter
 
 
 def parts(x: Any) -> int:
-    return (x.to_local() if isinstance(x, dist.DTensor) else x).nbytes  # type: ignore[no-any-return]
+    return (x.to_local() if isinstance(x, dist.DTensor) else x).nbytes
 
 
 @pytest.mark.parametrize("text", MESHES)

@@ -47,7 +47,7 @@ def opened(kind: str, folder: Path) -> Iterator[tuple[Any, str]]:
         server, url = redis_server(folder)
         url += "?prefix=it's+[a-z]*"
         try:
-            with closing(dist.open_store(url, timeout=30)) as store:  # type: ignore[type-var]
+            with closing(dist.open_store(url, timeout=30)) as store:
                 yield store, url
         finally:
             server.kill()

@@ -302,7 +302,7 @@ def test_threads_are_set_and_read() -> None:
         assert tb.get_num_threads() == tb.get_num_threads("cpu") == 3
         for wrong in (0, -1, 1.5, True):
             with pytest.raises(tb.ArgumentError, match="number of threads"):
-                tb.set_num_threads(wrong)  # type: ignore[arg-type]
+                tb.set_num_threads(wrong)
     finally:
         tb.set_num_threads(before)
     assert process("import tensorbus as tb; print(tb.get_num_threads())", TENSORBUS_NUM_THREADS="2") == "2"
@@ -349,5 +349,5 @@ def test_every_part_of_a_grid_runs_once() -> None:
 
 def test_a_handler_of_the_user_is_left_alone() -> None:
     tb.exp(tb.zeros((8 * MEMORY_BOUND_SIZE,), device="cpu"))
-    assert np._core.multiarray.get_handler_name() == "default_allocator"  # type: ignore[attr-defined]
+    assert np._core.multiarray.get_handler_name() == "default_allocator"
     assert ctypes.sizeof(ctypes.c_void_p) == 8

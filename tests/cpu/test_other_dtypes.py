@@ -26,7 +26,7 @@ def steps(function: Any, *arguments: Any) -> list[str]:
         bound = gamma(16, "float32") * abs(expected.numpy()).max(initial=0)  # sums of eight, and ops before
         assert_within(ours.numpy(), expected.numpy(), bound)
     (program,) = executables._programs.values()
-    return [part.name.partition(" ")[2] for part in program.executable.parts()]  # type: ignore[attr-defined]
+    return [part.name.partition(" ")[2] for part in program.executable.parts()]
 
 
 def test_only_the_ops_concerned_are_calls() -> None:

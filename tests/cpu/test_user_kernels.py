@@ -209,7 +209,7 @@ def test_a_function_that_takes_something_else_does_not_compile(code: str) -> Non
 
 def test_code_that_is_no_text_is_refused() -> None:
     with pytest.raises(tb.DeviceError, match="text in C, got function"):
-        scaled(lambda x: x)(tb.ones(3), 1.0)  # type: ignore[arg-type]
+        scaled(lambda x: x)(tb.ones(3), 1.0)
 
 
 def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

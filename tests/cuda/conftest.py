@@ -25,8 +25,8 @@ def cupy_or_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return
     before = set(sys.modules)
     cupy, cuda = ModuleType("cupy"), ModuleType("cupy.cuda")
-    cupy.cuda, cuda.driver = cuda, SimpleNamespace()  # type: ignore[attr-defined]
-    cuda.runtime = SimpleNamespace(CUDARuntimeError=RuntimeError)  # type: ignore[attr-defined]
+    cupy.cuda, cuda.driver = cuda, SimpleNamespace()
+    cuda.runtime = SimpleNamespace(CUDARuntimeError=RuntimeError)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     yield

@@ -147,7 +147,7 @@ def test_the_choice_and_its_reasons() -> None:
         ({"target": dialect(132, 75, 64 << 10).target}, "needs compute capability 8.0"),
         ({"target": dialect(132, 80, 48 << 10).target}, "bytes of shared memory"),
     ):
-        for program in programs(case, **changed):  # type: ignore[arg-type]
+        for program in programs(case, **changed):
             text = program.schedules()
             assert why in text
             assert "on tensor cores: a tile" not in text

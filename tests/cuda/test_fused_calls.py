@@ -67,7 +67,7 @@ def lowered(graph: Graph, orders: Any = order_of) -> Program:
 
 
 def names(program: Program) -> list[str]:
-    return [s.op if isinstance(s, LibraryCall) else s.launch.kernel.name for s in program.steps]  # type: ignore[union-attr]
+    return [s.op if isinstance(s, LibraryCall) else s.launch.kernel.name for s in program.steps]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -202,8 +202,8 @@ def test_rows_apart_are_filled_with_their_gaps() -> None:
     )
     program = lower(graph, [packed(0, (2003, 64)), packed(1, (1, 1))], CUDA.target, library=library)
     step, _ = program.steps
-    assert step.launch.grid == (4096 * 2008 // 8,)  # type: ignore[union-attr]
-    assert "tb_move<16>(out" in render(step.launch.kernel, CUDA)  # type: ignore[union-attr]
+    assert step.launch.grid == (4096 * 2008 // 8,)
+    assert "tb_move<16>(out" in render(step.launch.kernel, CUDA)
 
 
 def test_many_indices_are_ranked_and_each_row_has_one_writer() -> None:

@@ -67,8 +67,8 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit.name, unit.failures = "cuda:0", Failures("cuda:0")
     unit._device = SimpleNamespace(synchronize=when_waiting)
     unit._context = Watch(unit.failures, nullcontext())
-    unit.pinned = SimpleNamespace(let_go=lambda: None)  # type: ignore[assignment]
-    unit._reported, unit._errors = words, SimpleNamespace()  # type: ignore[assignment]
+    unit.pinned = SimpleNamespace(let_go=lambda: None)
+    unit._reported, unit._errors = words, SimpleNamespace()
     unit._running = unit._unread = False
     unit._local = threading.local()
     unit._local.entered = True

@@ -34,7 +34,7 @@ def program(op: str, shape: tuple[int, ...], one: tuple[int, ...], dtype: Any, *
 @pytest.mark.parametrize(("dtype", "lanes"), [(dt.float32, 4), (dt.bfloat16, 8)], ids=str)
 def test_a_scan_waits_twice_for_each_tile(dtype: Any, lanes: int) -> None:
     (step,) = program("cumulative_sum", (600, 4096), (600, 4096), dtype, axis=1).steps
-    text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
+    text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)
     assert text.count("__syncthreads") == 2
     assert text.count("tb_shuffle_xor(") == 5
     assert text.count("tb_move<16>") == 2
@@ -43,7 +43,7 @@ def test_a_scan_waits_twice_for_each_tile(dtype: Any, lanes: int) -> None:
 
 def test_rows_of_a_length_without_vectors_are_read_one_by_one() -> None:
     (step,) = program("cumulative_sum", (600, 4095), (600, 4095), dt.float32, axis=1).steps
-    text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)  # type: ignore[union-attr]
+    text = render(step.launch.kernel, DIALECT).removeprefix(DIALECT.prologue)
     assert "tb_move" not in text
     assert text.count("tb_shuffle_xor(") == 5
 
@@ -51,7 +51,7 @@ def test_rows_of_a_length_without_vectors_are_read_one_by_one() -> None:
 def test_stretches_of_columns_have_no_rows_left_over() -> None:
     """Rows behind the last turn of a stretch would be waited for one by one."""
     (step,) = program("sum", (8192, 4096), (4096,), dt.bfloat16, axis=(0,), keepdims=False).steps
-    size, groups = step.launch.grid  # type: ignore[union-attr]
+    size, groups = step.launch.grid
     assert size == 256
     below = groups // (4096 // 64)  # eight vectors of eight columns stand side by side
     assert 8192 // (below * 32) % 8 == 0
@@ -59,13 +59,13 @@ def test_stretches_of_columns_have_no_rows_left_over() -> None:
 
 def test_few_rows_of_many_columns_have_an_item_for_each_vector() -> None:
     (step,) = program("sum", (16, 1 << 20), (1 << 20,), dt.bfloat16, axis=(0,), keepdims=False).steps
-    assert step.launch.grid == (256, (1 << 20) // 8 // 256)  # type: ignore[union-attr]
-    assert "__shared__" not in render(step.launch.kernel, DIALECT)  # type: ignore[union-attr]
+    assert step.launch.grid == (256, (1 << 20) // 8 // 256)
+    assert "__shared__" not in render(step.launch.kernel, DIALECT)
 
 
 def test_columns_that_one_group_goes_down_need_one_kernel() -> None:
     (step,) = program("sum", (256, 1024), (1024,), dt.float32, axis=(0,), keepdims=False).steps
-    assert step.launch.group == 256  # type: ignore[union-attr]
+    assert step.launch.group == 256
 
 
 @pytest.mark.cuda
@@ -107,8 +107,8 @@ def test_eager_sums_of_rows_share_them_among_items() -> None:
     out = Node(op="sum", inputs=(x,), attrs=attrs, spec=Spec((8192,), dt.bfloat16))
     graph = Graph(inputs=(x,), outputs=(out,))
     (step,) = lower(graph, [packed(0, x.spec.shape)], DIALECT.target, True).steps
-    assert step.launch.group >= 32  # type: ignore[union-attr]
-    assert "tb_move<16>" in render(step.launch.kernel, DIALECT)  # type: ignore[union-attr]
+    assert step.launch.group >= 32
+    assert "tb_move<16>" in render(step.launch.kernel, DIALECT)
 
 
 @pytest.mark.cuda

@@ -176,21 +176,21 @@ def test_the_last_group_joins_what_others_have_found(
 
 def test_everything_is_reduced_by_rows_first() -> None:
     program = reduced("sum", (8192, 5003), (0, 1), target=WITHOUT_COUNTERS)
-    grids = [step.launch.grid for step in program.steps]  # type: ignore[union-attr]
+    grids = [step.launch.grid for step in program.steps]
     assert grids == [(256, 8192), (512,)]
 
 
 @pytest.mark.parametrize("shape", [(1 << 20,), (70000,), (1, 70000)])
 def test_a_place_in_everything_is_found_in_rows_first(shape: tuple[int, ...]) -> None:
     program = reduced("argmax", shape, (len(shape) - 1,), dt.int64, of=dt.float32, target=WITHOUT_COUNTERS)
-    first, rest = [step.launch for step in program.steps]  # type: ignore[union-attr]
+    first, rest = [step.launch for step in program.steps]
     assert first.group == rest.group == 256 or first.group == 32
     assert first.grid[1] * 32 >= first.grid[0]
 
 
 def test_channels_are_summed_by_rows_first() -> None:
     """An item to a channel would be few of them, with long leaps between what neighbours read."""
-    first = reduced("sum", (32, 64, 56, 56), (0, 2, 3)).steps[0].launch  # type: ignore[union-attr]
+    first = reduced("sum", (32, 64, 56, 56), (0, 2, 3)).steps[0].launch
     assert first.group == 256
     assert first.grid == (256, 32 * 64)
 
@@ -206,7 +206,7 @@ def test_narrow_sums_by_stages_are_rounded_once() -> None:
 
 
 def test_pieces_of_long_rows_are_read_side_by_side() -> None:
-    launch = reduced("sum", (100, 1 << 20), (1,)).steps[0].launch  # type: ignore[union-attr]
+    launch = reduced("sum", (100, 1 << 20), (1,)).steps[0].launch
     items, pieces = launch.grid
     assert items == launch.group == 256
     assert pieces > 100
@@ -224,7 +224,7 @@ def test_rows_of_odd_products_lie_apart() -> None:
     assert isinstance(call, LibraryCall)
     assert call.row_stride == 2008
     assert program.sizes[call.outputs[0]][0] == 4096 * 2008
-    assert 2008 in step.launch.values  # type: ignore[union-attr]
+    assert 2008 in step.launch.values
 
 
 @pytest.mark.skipif(NVCC is None, reason="there is no nvcc to compile CUDA C++ with")
@@ -288,7 +288,7 @@ def test_scatters_along_rows_put_no_indices_in_order(mode: str, length: int, cou
     rows = node("broadcast_to", rows, shape=(32, count), dtype=dt.int64)
     out = node("scatter", x, v, rows, i, shape=(32, length), dtype=dt.float32, mode=mode)
     steps = lowered(out, x, v, i).steps
-    names = [step.launch.kernel.name for step in steps]  # type: ignore[union-attr]
+    names = [step.launch.kernel.name for step in steps]
     copied = ["tb_input"] if mode == "add" and length == 5000 else []  # rows that find no room
     assert names == [*copied, f"tb_scatter_{mode}_along"]
 
@@ -297,4 +297,4 @@ def test_scatters_by_other_rows_are_put_in_order() -> None:
     x, v = input_node((32, 64), dt.float32), input_node((32, 64), dt.float32)
     i, j = input_node((32, 64), dt.int64), input_node((32, 64), dt.int64)
     out = node("scatter", x, v, j, i, shape=(32, 64), dtype=dt.float32, mode="add")
-    assert not any("along" in s.launch.kernel.name for s in lowered(out, x, v, i, j).steps)  # type: ignore[union-attr]
+    assert not any("along" in s.launch.kernel.name for s in lowered(out, x, v, i, j).steps)

@@ -210,7 +210,7 @@ def shape_type(draw: random.Random) -> None:
         return lambda *values, **attrs: np.asarray(function(*values, **attrs)).view(_Shaped)
 
     from_host = faulty.Runtime.from_host
-    faulty.Runtime.from_host = shaped(from_host)  # type: ignore[method-assign]
+    faulty.Runtime.from_host = shaped(from_host)
     try:
         with faulty.device({"add": shaped(np.add), "exp": shaped(np.exp)}) as device:
             compiled = tb.compile(lambda x: tb.exp(x + x))
@@ -222,4 +222,4 @@ def shape_type(draw: random.Random) -> None:
                     np.testing.assert_allclose(compiled(x).numpy(), np.exp(2 * x.numpy()), ROUNDED)
             assert compiled.replays, compiled.reasons
     finally:
-        faulty.Runtime.from_host = from_host  # type: ignore[method-assign]
+        faulty.Runtime.from_host = from_host

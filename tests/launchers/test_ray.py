@@ -179,7 +179,7 @@ def test_functions_return_raise_and_crash(ray: Any) -> None:
         dist.barrier()
         return None
 
-    threads = []  # type: ignore[var-annotated]
+    threads = []
     with pytest.raises(KeyError, match="mine") as caught:
         run_ranks(fails, 2, "raise", cpus=0.5)
     (note,) = caught.value.__notes__
@@ -216,7 +216,7 @@ ROOM = {
 def test_what_the_cluster_does_not_have_is_said(ray: Any, name: str) -> None:
     arguments, words = ROOM[name]
     with pytest.raises((DistributedError, ArgumentError), match=words):
-        run_ranks(dist.get_rank, **{"size": 2, **arguments})  # type: ignore[arg-type]
+        run_ranks(dist.get_rank, **{"size": 2, **arguments})
 
 
 @needs_ray

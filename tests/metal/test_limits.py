@@ -161,7 +161,7 @@ def test_sources_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
     names: list[str] = []
     monkeypatch.setattr(mx.fast, "metal_kernel", lambda **x: names.append(x["name"]) or x)
-    compiler = MetalCompiler(None)  # type: ignore[arg-type]
+    compiler = MetalCompiler(None)
     for statement in ("out[at.x] = x[at.x];", "out[at.x] = x[at.x] + 1;"):
         source, kernel = source_of(statement)
         launch = type("Launch", (), {"kernel": kernel})()

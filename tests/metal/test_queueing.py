@@ -88,6 +88,6 @@ def test_axes_that_mlx_does_not_have_are_refused() -> None:
 
     kernel = SimpleNamespace(name="wide", params=(), buffers=(), body=("",))
     launch = SimpleNamespace(kernel=kernel, values=(), grid=(2**31,), group=None, tiled=False)
-    queue = MetalCompiler(SimpleNamespace(host=False)).prepare("", launch, 0)  # type: ignore[arg-type]
+    queue = MetalCompiler(SimpleNamespace(host=False)).prepare("", launch, 0)
     with pytest.raises(DeviceError, match="2,147,483,648 threads on one axis; MLX has 2,147,483,647"):
         queue((), ())

@@ -114,7 +114,7 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
         monkeypatch.setitem(sys.modules, "cupy", cupy)
     runtime: Any = tb.Device("refdev").runtime
 
-    class _Runtime(type(runtime)):  # type: ignore[misc]
+    class _Runtime(type(runtime)):
         units = [card.unit for card in cards]
         for name in ("raise_later", "not_later", "make_waits_interruptible", "interrupt_waits"):
             locals()[name] = getattr(cuda.CudaRuntime, name)

@@ -120,7 +120,7 @@ def test_the_kernels_of_a_program_are_kept_on_disk(tmp_path: Any, monkeypatch: p
     x = input_node(0, 3, 5)
     names = ("exp", "tanh", "sqrt")
     outputs = [apply("sum", apply(n, x), axis=(1,), keepdims=False) for n in names]
-    compiler = plugins.backend("opencl").runtime.compiler  # type: ignore[attr-defined]
+    compiler = plugins.backend("opencl").runtime.compiler
     compiler.loaded._known.clear()
     compiled((x,), *outputs)
     before = compiler.built

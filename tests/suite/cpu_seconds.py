@@ -46,7 +46,7 @@ class CpuSecondsPlugin:
         if report.when == "teardown":
             name = report.nodeid.partition("[")[0]
             self.cases[name] += 1
-            self.seconds[name] += sum(float(v) for k, v in report.user_properties if k == _KEY)  # type: ignore[arg-type]
+            self.seconds[name] += sum(float(v) for k, v in report.user_properties if k == _KEY)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the sums, the largest first."""

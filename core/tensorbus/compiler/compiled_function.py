@@ -197,7 +197,7 @@ class CompiledFunction(Generic[P, R]):
         if is_transformed(args, kwargs) or get_ident() in eager_threads:
             return self._function(*args, **kwargs)
         if (rank := rank_of_thread()) is not None:
-            return self._of_rank(rank)(*args, **kwargs)  # type: ignore[no-any-return]
+            return self._of_rank(rank)(*args, **kwargs)
         return self._capture_missed(args, kwargs)
 
     def _capture_missed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
@@ -230,7 +230,7 @@ class CompiledFunction(Generic[P, R]):
                     return self._run(args, kwargs)
             return self._capture(args, kwargs)
 
-    def _of_rank(self, rank: Any) -> Any:
+    def _of_rank(self, rank: Any) -> CompiledFunction[P, R]:
         """Return what was captured for one of the ranks that are threads; ``rank`` keeps it alive."""
         with self._lock:
             if self._ranks is None:

@@ -141,9 +141,9 @@ def scan(
     init, xs = as_tensors(init, device), _leading(xs, axis)
     steps = _steps(xs, length)
     if _is_captured():
-        result = _captured("scan", lambda: _captured_scan(f, init, xs, steps, reverse, axis))
+        result: tuple[Any, Any] = _captured("scan", lambda: _captured_scan(f, init, xs, steps, reverse, axis))
         if result is not NotImplemented:
-            return result  # type: ignore[no-any-return]
+            return result
     carry, rows = init, list[Any]()
     for t in range(steps - 1, -1, -1) if reverse else range(steps):
         carry, y = _stepped(f, carry, tree_map(lambda x, t=t: x[t] if isinstance(x, Tensor) else x, xs))

@@ -283,7 +283,9 @@ def to_list(x: Tensor) -> Any:
 def _elements(data: memoryview, code: str) -> list[Any]:
     if code == "e":  # memoryview knows it from Python 3.12 on
         return list(struct.unpack(f"={len(data) // 2}e", data))
-    return data.cast("B").cast(code).tolist()  # type: ignore[call-overload, no-any-return]
+    cast: Any = data.cast("B").cast  # which takes the letters of formats, one by one, for its type
+    elements: list[Any] = cast(code).tolist()
+    return elements
 
 
 def to_numpy(x: Tensor) -> Any:

@@ -272,12 +272,13 @@ class Module:
         """Return the module of a dotted name. Raises ``AttributeError`` where there is none."""
         if not isinstance(target, str):
             raise ArgumentTypeError(f"get_submodule: 'target' must be a text, got {shown(target)}.")
-        module: Any = self
+        module: Module = self
         for name in target.split(".") if target else ():
-            module = getattr(module, name)
-            if not isinstance(module, Module):
+            child = getattr(module, name)
+            if not isinstance(child, Module):
                 raise AttributeError(f"{type(self).__name__}: {name!r} in {target!r} is no module.")
-        return module  # type: ignore[no-any-return]
+            module = child
+        return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
         """Put ``module`` where a dotted name says; with ``strict`` only in the place of another.
@@ -457,6 +458,7 @@ def _empty_as(x: Tensor, device: Any) -> Tensor:
     """Return a tensor of the shape and dtype of ``x`` on another device, divided among ranks as ``x`` is."""
     kind: Any = x._vtype.cell
     if kind is not None:
-        return kind._empty_as(x, device)  # type: ignore[no-any-return]
+        part: Tensor = kind._empty_as(x, device)
+        return part
     result: Tensor = empty(x.shape, dtype=x.dtype, device=device)
     return result

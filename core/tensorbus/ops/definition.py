@@ -208,7 +208,8 @@ class Op(Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         """Run the op on the device of its operands."""
-        return table.function(self.name)(*args, **kwargs)  # type: ignore[no-any-return]
+        out: Tensor = table.function(self.name)(*args, **kwargs)
+        return out
 
     @property
     def function(self) -> Callable[P, Tensor]:

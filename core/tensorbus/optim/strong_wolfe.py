@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..ops.elementwise.arithmetic import abs as size_of
 from ..ops.reduction.reduction import max as largest
@@ -106,13 +106,13 @@ def _zoom(
                 stuck = True
         else:
             stuck = False
-        trial: Any = at(place)
+        trial = at(place)
         rounds += 1
         if too_high(trial) or trial.loss >= least.loss:
             least, other = sorted((least, trial), key=lambda point: point.loss)
             continue
         if abs(trial.slope) <= -CURVATURE * slope:
-            return trial  # type: ignore[no-any-return]
+            return trial
         if trial.slope * (other.step - least.step) >= 0:
             other = least
         least = trial

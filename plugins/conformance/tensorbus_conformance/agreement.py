@@ -75,7 +75,7 @@ def _near(actual: Array, expected: Array, ulps: float, scale: Any) -> Any:
 
 
 def _near_real(actual: Array, expected: Array, ulps: float, scale: Any) -> Any:
-    info: Any = ml_dtypes.finfo(actual.dtype)  # type: ignore[no-untyped-call]
+    info: Any = ml_dtypes.finfo(actual.dtype)
     got, rounded = actual.astype(np.float64), expected.astype(actual.dtype).astype(np.float64)
     limit = ulps * float(info.eps) * np.maximum(np.abs(expected), scale) + float(info.smallest_normal)
     exact = (got == rounded) | (np.isnan(got) & np.isnan(rounded))

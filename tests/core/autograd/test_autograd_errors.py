@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[Exception], type[Exceptio
     "a start of the wrong shape": (
         lambda x: (x * x).backward(plain([1.0])), tb.ShapeError, ValueError, r"\(1,\)",
     ),
-    "a start that is no tensor": (lambda x: (x * x).backward(3.0), tb.DtypeError, TypeError, "float"),  # type: ignore[arg-type]
+    "a start that is no tensor": (lambda x: (x * x).backward(3.0), tb.DtypeError, TypeError, "float"),
     "a complex start": (
         lambda x: (x * x).backward(plain([1, 1], "complex64")), tb.DtypeError, TypeError, "complex64",
     ),

@@ -140,7 +140,7 @@ def test_attributes_of_enum_members_and_their_classes() -> None:
     f = tb.compile(Scale.of)
     results = []
     for factor, shared in ((2, 1), (2, 1), (3, 1), (3, 1), (3, 10), (3, 10)):
-        Scale.ONE.factor, Scale.shared = factor, shared  # type: ignore[attr-defined]
+        Scale.ONE.factor, Scale.shared = factor, shared
         results.append(f(Scale.ONE, tb.ones((1,))).item())
     assert results == [2.0, 2.0, 3.0, 3.0, 30.0, 30.0]
 

@@ -13,7 +13,7 @@ def branches() -> CompiledFunction[..., tb.Tensor]:
 
     for n in (2, 3):
         f(tb.ones((n,)), False)
-    return f  # type: ignore[no-any-return]
+    return f
 
 
 def test_an_earlier_program_that_runs_again() -> None:

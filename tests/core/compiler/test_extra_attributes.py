@@ -54,12 +54,12 @@ def test_an_attribute_that_appears() -> None:
     f = tb.compile(lambda x: x * getattr(held, "scale", 1.0))
     for _ in range(3):
         assert f(tb.ones(())).item() == 1.0
-    held.scale = 4.0  # type: ignore[attr-defined]
+    held.scale = 4.0
     assert f(tb.ones(())).item() == 4.0
 
 
 def test_attributes_of_sets() -> None:
-    class Names(set):  # type: ignore[type-arg]
+    class Names(set):
         weight = 1.0
 
     names = Names({"a"})
@@ -75,7 +75,7 @@ def test_attributes_of_sets() -> None:
 def test_the_maxlen_of_a_deque() -> None:
     def fn(x: tb.Tensor, recent: deque[tb.Tensor]) -> tuple[float, int | None]:
         recent.append(x)
-        return sum(recent), recent.maxlen  # type: ignore[return-value]
+        return sum(recent), recent.maxlen
 
     f, x = tb.compile(fn), tb.ones(())
     for most in (2, 2, 2, 3, None, 2):

@@ -84,7 +84,7 @@ def test_one_program_serves_the_first_step_and_all_others(name: str) -> None:
             step(tb.full((2, 3), 0.5 + k))
         results.append(seen(net, optimizer))
         if compiled:
-            assert len(step.replays) == 1, (step.reasons, step.recompiles)  # type: ignore[attr-defined]
+            assert len(step.replays) == 1, (step.reasons, step.recompiles)
     assert_alike(*results, ROUNDINGS)
 
 

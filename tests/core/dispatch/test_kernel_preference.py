@@ -144,7 +144,7 @@ def test_an_impossible_preference_raises(extra: list[Any]) -> None:
         tb.cumulative_sum(X)
     assert tb.cumulative_sum(tb.ones(20, device="cpu"))[-1].item() == 20
     with pytest.raises(TypeError, match="chosen by its name"):
-        tb.prefer_kernel(add=3)  # type: ignore[arg-type]
+        tb.prefer_kernel(add=3)
 
 
 def test_a_preference_is_for_one_thread(extra: list[Any]) -> None:

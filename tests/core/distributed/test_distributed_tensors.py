@@ -123,7 +123,7 @@ def test_the_device_of_a_distributed_tensor_answers_for_that_of_its_parts() -> N
 
 
 MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
-    "Shard: dim must be an int, got '0'": lambda x, mesh: S("0"),  # type: ignore[arg-type]
+    "Shard: dim must be an int, got '0'": lambda x, mesh: S("0"),
     "Shard: dim must be an int, got True": lambda x, mesh: S(True),
     r"placements are a list.*\[Shard\(dim=0\)\]": lambda x, mesh: dist.distribute_tensor(x, mesh, S(0)),
     "got \\['S\\(0\\)'\\]": lambda x, mesh: dist.distribute_tensor(x, mesh, ["S(0)"]),

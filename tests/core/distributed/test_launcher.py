@@ -61,7 +61,7 @@ def run(script: str, size: int, folder: Path, **options: object) -> tuple[int, s
     path = folder / "script.py"
     path.write_text(script)
     out, err = io.StringIO(), io.StringIO()
-    code = launcher.run([sys.executable, str(path)], size, out=out, err=err, **options)  # type: ignore[arg-type]
+    code = launcher.run([sys.executable, str(path)], size, out=out, err=err, **options)
     return code, out.getvalue(), err.getvalue()
 
 

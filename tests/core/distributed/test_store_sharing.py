@@ -137,7 +137,7 @@ def test_a_server_that_is_killed_is_named_and_used_again_when_it_is_back(kind: s
             store.get("k", 0)
         assert "a%20secret" not in str(failure.value)
         server, _ = start(int(where.rpartition(":")[2].split("/")[0]))
-        dist.open_store(where, timeout=30).close()  # type: ignore[attr-defined]  # it is there
+        dist.open_store(where, timeout=30).close()  # it is there
         assert not store.check(["k"])
         assert store.add("n", 1) == 1
         store.close()

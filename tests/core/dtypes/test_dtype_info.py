@@ -61,7 +61,7 @@ def test_unknown_kinds() -> None:
     with pytest.raises(tb.DtypeError, match=r"'intregal'.*integral"):
         tb.isdtype(tb.int8, "intregal")
     with pytest.raises(tb.DtypeError, match="a dtype is needed"):
-        tb.isdtype("int8", "integral")  # type: ignore[arg-type]
+        tb.isdtype("int8", "integral")
 
 
 def test_a_cast_is_allowed_where_promotion_makes_it() -> None:

@@ -169,14 +169,14 @@ def test_an_old_consumer_shares_memory_that_is_lent() -> None:
 def test_grids() -> None:
     x, y, z = tb.arange(2, device="cpu"), tb.arange(3, device="cpu"), tb.arange(4, device="cpu")
     for indexing in ("xy", "ij"):
-        expected = np.meshgrid(x.numpy(), y.numpy(), z.numpy(), indexing=indexing)  # type: ignore[call-overload]
-        actual = tb.meshgrid(x, y, z, indexing=indexing)  # type: ignore[arg-type]
+        expected = np.meshgrid(x.numpy(), y.numpy(), z.numpy(), indexing=indexing)
+        actual = tb.meshgrid(x, y, z, indexing=indexing)
         for a, b in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(a.numpy(), b)
     assert tb.meshgrid() == ()
     assert [a.tolist() for a in tb.meshgrid(on_cpu(1), on_cpu([2, 3]))] == [[[1], [1]], [[2], [3]]]
     with pytest.raises(tb.ArgumentError, match="'xy' or 'ij'"):
-        tb.meshgrid(x, indexing="yx")  # type: ignore[arg-type]
+        tb.meshgrid(x, indexing="yx")
     with pytest.raises(tb.ShapeError, match="one axis"):
         tb.meshgrid(tb.zeros((2, 2), device="cpu"))
     with pytest.raises(tb.ShapeError, match="axis -1"):

@@ -48,7 +48,7 @@ def mapped(x: Any, change: Callable[[Any], Any]) -> Any:
         return tuple(mapped(part, change) for part in x)
     if not is_dataclass(x) or isinstance(x, dt.DType):
         return x
-    return change(replace(x, **{f.name: mapped(getattr(x, f.name), change) for f in fields(x)}))  # type: ignore[type-var]
+    return change(replace(x, **{f.name: mapped(getattr(x, f.name), change) for f in fields(x)}))
 
 
 def changed(program: Program, change: Callable[[Any], Any]) -> Program:

@@ -26,7 +26,7 @@ def test_sequential_runs_in_order_and_is_a_sequence():
     with pytest.raises(IndexError, match="index 7 is out of range"):
         net[7]
     with pytest.raises(TypeError, match="function"):
-        nn.Sequential(nn.ReLU(), lambda x: x)  # type: ignore[arg-type]
+        nn.Sequential(nn.ReLU(), lambda x: x)
 
 
 def test_sequential_takes_names():
@@ -51,7 +51,7 @@ def test_lists_and_dicts_own_their_modules():
     with pytest.raises(KeyError):
         heads["b"]
     with pytest.raises(TypeError, match="int"):
-        heads["c"] = 3  # type: ignore[assignment]
+        heads["c"] = 3
 
 
 def test_containers_add_up() -> None:

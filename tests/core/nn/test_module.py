@@ -71,7 +71,7 @@ def test_a_parameter_is_a_leaf_tensor():
     with pytest.raises(tb.AutogradError, match="int64"):
         nn.Parameter(tb.asarray([1, 2]))
     with pytest.raises(TypeError, match="list"):
-        nn.Parameter([1.0])  # type: ignore[arg-type]
+        nn.Parameter([1.0])
 
 
 def test_a_deep_copy_shares_nothing():
@@ -108,9 +108,9 @@ def test_registration_refuses_bad_names_and_kinds():
     with pytest.raises(KeyError, match="no dot"):
         block.register_parameter("a.b", None)
     with pytest.raises(TypeError, match="a parameter is a Parameter or None, got Tensor"):
-        block.register_parameter("other", tb.ones((1,)))  # type: ignore[arg-type]
+        block.register_parameter("other", tb.ones((1,)))
     with pytest.raises(TypeError, match="a module is a Module or None, got int"):
-        block.add_module("other", 3)  # type: ignore[arg-type]
+        block.add_module("other", 3)
 
     class Early(nn.Module):
         def __init__(self) -> None:
@@ -204,9 +204,9 @@ def test_loading_what_does_not_fit_names_all_and_changes_nothing():
     assert result.missing_keys == ["scale", "linear.weight"]
     assert result.unexpected_keys == ["linear.wieght"]
     with pytest.raises(tb.StateError, match="'offset' is a list"):
-        block.load_state_dict({**block.state_dict(), "offset": [0.0, 0.0]})  # type: ignore[dict-item]
+        block.load_state_dict({**block.state_dict(), "offset": [0.0, 0.0]})
     with pytest.raises(TypeError, match="dict of tensors"):
-        block.load_state_dict([])  # type: ignore[arg-type]
+        block.load_state_dict([])
 
 
 def test_repr_nests():

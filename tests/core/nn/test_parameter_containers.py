@@ -28,7 +28,7 @@ def test_a_list_of_parameters():
     with pytest.raises(IndexError, match="index 4"):
         parameters[4]
     with pytest.raises(TypeError, match="holds parameters and tensors"):
-        parameters.append(1.0)  # type: ignore[arg-type]
+        parameters.append(1.0)
     assert "(1): Parameter of float32[3]" in repr(parameters)
 
 

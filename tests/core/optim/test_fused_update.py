@@ -185,7 +185,7 @@ def test_an_update_that_is_put_into_an_optimizer_is_seen() -> None:
         called.append(len(called))
         return parameter - gradient
 
-    optimizer.update = update  # type: ignore[method-assign]
+    optimizer.update = update
 
     @tb.compile
     def step() -> None:

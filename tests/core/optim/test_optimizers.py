@@ -220,12 +220,12 @@ X = tb.ones((1,)).requires_grad_()
 ERRORS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: optim.SGD([], lr=0.1), tb.ArgumentError, "no parameters"),
     (lambda: optim.SGD(X, lr=0.1), TypeError, "put it in a list"),
-    (lambda: optim.SGD([3.0], lr=0.1), TypeError, "parameter 0 is a float"),  # type: ignore[arg-type]
+    (lambda: optim.SGD([3.0], lr=0.1), TypeError, "parameter 0 is a float"),
     (lambda: optim.SGD([X, X], lr=0.1), tb.ArgumentError, "already given"),
     (lambda: optim.SGD([X * 2], lr=0.1), tb.ArgumentError, "only leaves"),
     (lambda: optim.SGD([X], lr=-0.1), tb.ArgumentError, "lr must be a number >= 0, got -0.1"),
     (lambda: optim.SGD([X], lr=float("nan")), tb.ArgumentError, "got nan"),
-    (lambda: optim.SGD([X], lr="fast"), tb.ArgumentError, "got 'fast'"),  # type: ignore[arg-type]
+    (lambda: optim.SGD([X], lr="fast"), tb.ArgumentError, "got 'fast'"),
     (lambda: optim.SGD([X], momentum=-1), tb.ArgumentError, "momentum"),
     (lambda: optim.SGD([X], nesterov=True), tb.ArgumentError, "nesterov needs momentum"),
     (lambda: optim.Adam([X], betas=(0.9, 1.0)), tb.ArgumentError, r"\[0, 1\), got \(0.9, 1.0\)"),
@@ -273,7 +273,7 @@ def test_a_step_that_fails_changes_nothing(kind: Callable[[Any], optim.Optimizer
             raise tb.OutOfMemoryError("no room")
         return own(*args)
 
-    optimizer.update = fails_at_the_second  # type: ignore[method-assign]
+    optimizer.update = fails_at_the_second
     with pytest.raises(tb.OutOfMemoryError):
         optimizer.step()
     state = optimizer.state_dict()["state"]
@@ -283,7 +283,7 @@ def test_a_step_that_fails_changes_nothing(kind: Callable[[Any], optim.Optimizer
         for name, value in entries.items():
             now = state[number][name]
             assert now.tolist() == value.tolist() if isinstance(value, tb.Tensor) else now == value
-    optimizer.update = own  # type: ignore[method-assign]
+    optimizer.update = own
     optimizer.step()
     assert parameters[0].tolist() == parameters[2].tolist() != before[0][0]
 

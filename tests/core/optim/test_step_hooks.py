@@ -128,7 +128,7 @@ def test_hooks_run_at_each_call_of_a_compiled_step(name: str, late: bool) -> Non
         def pre(o: Any, args: Any, kwargs: Any) -> None:
             counts["pre"] += 1
             o.param_groups[0]["lr"] *= 0.9
-            x.grad = x.grad.clip(-1.5, 1.5)  # type: ignore[union-attr]
+            x.grad = x.grad.clip(-1.5, 1.5)
 
         def post(o: Any, args: Any, kwargs: Any) -> None:
             seen.append(round(x.sum().item(), 5))

@@ -53,7 +53,7 @@ SWITCHES = {"TENSORBUS_PLUGINS": ",".join([*ENDS, "addon"]), "TENSORBUS_PROBE_TI
 def ends(site: Site) -> Site:
     """All of them, installed beside each other."""
     for name, (how, _) in ENDS.items():
-        site.install(name, **how)  # type: ignore[arg-type]
+        site.install(name, **how)
     return site
 
 
@@ -97,7 +97,7 @@ def test_doctor_says_what_became_of_each(ends: Site) -> None:
 @pytest.mark.parametrize("name", ["crashes", "aborts", "addon"])
 def test_a_process_that_dies_of_a_plugin_names_it(site: Site, name: str) -> None:
     how = ENDS.get(name, ENDS["fine"])[0]
-    site.install("fine" if name == "addon" else name, **how)  # type: ignore[arg-type]
+    site.install("fine" if name == "addon" else name, **how)
     if name == "addon":
         manifest = '[plugin]\nname = "addon"\napi = ">=0.1"\nops = ["crash"]\n'
         site.install("addon", group="tensorbus.plugins", manifest=manifest, extension=SEGFAULT)

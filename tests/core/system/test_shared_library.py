@@ -27,7 +27,7 @@ def test_segments_are_found_in_each_form_of_elf(bits: int, order: str) -> None:
     word, head, entry = (8, 64, 56) if bits == 64 else (4, 52, 32)
 
     def number(value: int, length: int) -> bytes:
-        return value.to_bytes(length, order)  # type: ignore[arg-type]
+        return value.to_bytes(length, order)
 
     ident = b"\x7fELF" + bytes([bits // 32, 1 if order == "little" else 2]) + bytes(10)
     binary = bytearray(ident.ljust(head, b"\0") + bytes(entry))

@@ -45,7 +45,7 @@ def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
 
     arity = getattr(function, "nin", 0)
     wrapped = unary if arity == 1 else binary if arity == 2 else kernel
-    wrapped.__wrapped__ = function  # type: ignore[union-attr]
+    wrapped.__dict__["__wrapped__"] = function
     return wrapped
 
 

@@ -100,7 +100,8 @@ def _computation(
         head.append(f"    if {' or '.join(over)}: return None")
     scope: dict[str, Any] = {"pieces": _pieces, "tile": _tile}
     exec("\n".join([*head, *lines, f"    return [{', '.join(values)}]"]), scope)
-    return scope["compute"]  # type: ignore[no-any-return]
+    compute: Callable[..., Any] = scope["compute"]
+    return compute
 
 
 _pieces, _tile = lru_cache(1 << 12)(thread_pieces), lru_cache(1 << 12)(tile)

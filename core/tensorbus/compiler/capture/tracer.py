@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...autograd import engine, node_order
 from ...devices.device import Device, ValueType
@@ -40,6 +40,7 @@ from .graph_break import GraphBreak, locate_break
 from .op_signatures import OpSignature, signature_of, symbolic_signature
 from .side_effect_observer import restore_profiler, unobserved
 
+T = TypeVar("T")
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _OPERANDS: Final = _SCALARS | {Tensor, Parameter, SymNumber}
 
@@ -91,7 +92,7 @@ class Tracer(Mode):
         if error is not None and self.traces and not self.prologue.dry:
             self.run()  # an interrupt came between the lines that see to it
 
-    def untraced(self, function: Callable[[], Any]) -> Any:
+    def untraced(self, function: Callable[[], T]) -> T:
         """Call ``function`` as if nothing were being captured."""
         stack = mode_stack.get()
         below = stack[: stack.index(self)] if self in stack else stack

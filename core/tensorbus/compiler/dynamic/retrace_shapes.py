@@ -51,7 +51,7 @@ def retrace_with_shapes(
             active.close()
             if not _is_same_trace(first, active):
                 return None
-            return active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))  # type: ignore[no-any-return]
+            return active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))
     except DRY_RUN_ERRORS:
         return None
     finally:

@@ -144,7 +144,7 @@ def lower_checked(device: Device, lowering: Lowering, request: CompileRequest) -
     """Return the executable of a request; an error, or a result of another type, names the plugin."""
     backend = plugins.backend(device.type)
     try:
-        executable: object = lowering.compile(request)
+        executable: Executable = lowering.compile(request)
     except (TensorbusError, MemoryError):
         raise
     except Exception as error:
@@ -154,4 +154,4 @@ def lower_checked(device: Device, lowering: Lowering, request: CompileRequest) -
             f"device type {device.type!r} of {backend.extension.owner}: its lowering.compile(...) returned"
             f" {executable!r}; it must return an executable, which is called with values."
         )
-    return executable  # type: ignore[return-value]
+    return executable

@@ -416,11 +416,12 @@ class _Plain(ast.NodeTransformer):
 
 
 def _definition(name: str, parameters: Sequence[str], body: Sequence[ast.stmt]) -> ast.FunctionDef:
-    definition: Any = ast.FunctionDef(
+    definition = ast.FunctionDef(
         name=name, args=_arguments(parameters), body=[*body], decorator_list=[], returns=None
     )
-    definition.type_params = []  # which newer versions of Python ask for
-    return definition  # type: ignore[no-any-return]
+    newer: Any = definition
+    newer.type_params = []  # which newer versions of Python ask for
+    return definition
 
 
 def _arguments(names: Sequence[str]) -> ast.arguments:

@@ -61,7 +61,7 @@ class Connection:
         self._held: deque[tuple[Event, Sequence[Tensor]]] = deque()
         """Operands of calls in streams beside the program's, each with the event behind the call."""
         self._aborted = threading.Event()
-        self._late: list[Device] = []
+        self._late: list[tuple[SupportsLateErrors, int]] = []
         """Devices that raise ``failure`` where a value is read."""
         self._waited_for: set[Device] = set()
         """Devices that were given work: the host may wait for them."""
@@ -228,8 +228,8 @@ class Connection:
         failure = self.failure
         if failure is not None:
             self._aborted.wait(_ABORT_SECONDS)  # new work on the device could keep the abort waiting
-            for device in self._late:
-                device.runtime.not_later(failure, device.index)  # type: ignore[attr-defined]
+            for runtime, index in self._late:
+                runtime.not_later(failure, index)
             raise type(failure)(str(failure))
 
     def fail(self, error: DistributedError, reason: str = "") -> None:
@@ -249,7 +249,7 @@ class Connection:
             runtime = device.runtime
             if isinstance(runtime, SupportsLateErrors):
                 runtime.raise_later(error, device.index)
-                self._late.append(device)
+                self._late.append((runtime, device.index))
         with suppress(DistributedError):  # the other ranks find it there, if the store still is
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
         # A library may wait for the device in its abort: for work of other groups too, whose end is looked

@@ -90,7 +90,8 @@ class ProcessGroup(KnownByIdentity):
         if last is not None and here != self._inline and not self._is_worker(here):
             if not last.is_submitted():
                 work = self.submit(operation, tensors, call, None, terms, needs)
-                return work.wait()  # type: ignore[no-any-return]
+                result: T = work.wait()
+                return result
             last.follow()
         return self._call(operation, tensors, call, terms, needs)
 

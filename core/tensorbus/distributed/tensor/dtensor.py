@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...autograd import engine
 from ...autograd.engine import no_grad
@@ -39,7 +39,10 @@ _REDISTRIBUTE: Final = _change("redistribute", lambda g: (g,))
 """The same tensor, so that the gradient is the same, wherever it lies."""
 
 
-def _recorded(op: Op[...], x: Tensor, out: Any, **attrs: Any) -> Any:
+T = TypeVar("T", bound=Tensor)
+
+
+def _recorded(op: Op[...], x: Tensor, out: T, **attrs: Any) -> T:
     """Return ``out``, with the history of a change of ``x``."""
     if x._node is not None:
         plan = Plan(
@@ -65,9 +68,10 @@ def _part_gradient(g: DTensor, layout: Layout) -> Tensor:
     return part
 
 
-def _cell(local: Tensor, layout: Layout) -> Any:
+def _cell(local: Tensor, layout: Layout) -> DTensor:
     """Return the distributed tensor without history whose part is ``local``."""
-    return cell_of(wrap(local._value, local._vtype), layout.mesh, layout.placements, layout.shape)
+    out: DTensor = cell_of(wrap(local._value, local._vtype), layout.mesh, layout.placements, layout.shape)
+    return out
 
 
 class DTensor(Tensor):
@@ -123,7 +127,7 @@ class DTensor(Tensor):
             )
         x = _on_mesh(local_tensor, device_mesh)
         out: DTensor = cell_of(wrap(x._value, x._vtype), device_mesh, chosen, tuple(shape))
-        return _recorded(_FROM_LOCAL, x, out, layout=out._value.layout)  # type: ignore[no-any-return]
+        return _recorded(_FROM_LOCAL, x, out, layout=out._value.layout)
 
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """Return this rank's part, with history.
@@ -139,7 +143,7 @@ class DTensor(Tensor):
         if grad_placements is not None:
             own = checked_placements("to_local", grad_placements, layout.mesh.ndim, len(self.shape))
         back = layout_of(layout.mesh, own, layout.shape)
-        return _recorded(_TO_LOCAL, self, wrap(local._value, local._vtype), layout=back)  # type: ignore[no-any-return]
+        return _recorded(_TO_LOCAL, self, wrap(local._value, local._vtype), layout=back)
 
     def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """Return the whole tensor, the same on each rank. All ranks of the mesh call it."""
@@ -171,7 +175,7 @@ class DTensor(Tensor):
         if chosen == layout.placements:
             return self
         local = redistribute(self._value.local, layout.mesh, layout.shape, layout.placements, chosen)
-        return _recorded(_REDISTRIBUTE, self, _cell(local, layout_of(layout.mesh, chosen, layout.shape)))  # type: ignore[no-any-return]
+        return _recorded(_REDISTRIBUTE, self, _cell(local, layout_of(layout.mesh, chosen, layout.shape)))
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -210,14 +214,15 @@ class DTensor(Tensor):
         local, layout = x._value.local, x._value.layout
         placements = gradient_placements(layout.placements)
         part = table["full"](local.shape, value, dtype=dtype, device=local.device)
-        return _cell(part, layout_of(layout.mesh, placements, layout.shape))  # type: ignore[no-any-return]
+        return _cell(part, layout_of(layout.mesh, placements, layout.shape))
 
     @staticmethod
     def _empty_as(x: Any, device: Any) -> Tensor:
         """Return a tensor laid out as ``x``, with parts on another device and unspecified contents."""
         layout = x._value.layout
         part = table["full"](x._value.local.shape, 0, dtype=x.dtype, device=device)
-        return cell_of(part, layout.mesh, layout.placements, layout.shape)  # type: ignore[no-any-return]
+        like: DTensor = cell_of(part, layout.mesh, layout.placements, layout.shape)
+        return like
 
     def __repr__(self) -> str:
         if not hasattr(self, "_value"):
@@ -353,7 +358,7 @@ def laid_as(part: Tensor, x: Tensor, gradient: bool = False) -> Tensor:
     if not isinstance(x, DTensor):
         return part
     places = gradient_placements(x.placements) if gradient else x.placements
-    return _cell(part, layout_of(x.device_mesh, places, x.shape))  # type: ignore[no-any-return]
+    return _cell(part, layout_of(x.device_mesh, places, x.shape))
 
 
 def _check(name: str, x: object, mesh: object) -> None:

@@ -270,7 +270,7 @@ def _least(a: Array) -> object:
         return False
     if a.dtype.kind in "iu":
         return np.iinfo(a.dtype).min
-    return ml_dtypes.finfo(a.dtype).min if a.dtype.kind != "c" else complex(np.finfo(a.dtype).min, 0)  # type: ignore[no-untyped-call]
+    return ml_dtypes.finfo(a.dtype).min if a.dtype.kind != "c" else complex(np.finfo(a.dtype).min, 0)
 
 
 def _between_least(a: Array, device: str) -> Tensor:

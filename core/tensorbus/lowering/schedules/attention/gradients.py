@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_
 from ....ops.nn.attention_blocks import Attrs
 from ...ir import index_expr as ix
@@ -42,9 +43,9 @@ class _Pass:
         self.program = ScoreCode(self.b, p.attrs, p.captured, derivative=True)
         self.queries, self.keys = self.b.size("queries", p.queries), self.b.size("keys", p.keys)
 
-    def operand(self, name: str, node: object, *lead: Expr) -> Operand:
+    def operand(self, name: str, node: Node, *lead: Expr) -> Operand:
         """Return an operand of this kernel."""
-        operand = self.p.operand(self.b, name, node, lead)  # type: ignore[arg-type]
+        operand = self.p.operand(self.b, name, node, lead)
         self.slots[name] = operand.slot
         return operand
 
@@ -91,9 +92,9 @@ class _Pass:
             yield first, self.b.let(ix.minimum(ix.subtract(end, first), const(self.shape.deep)), "rows")
 
     def store(self, name: str, array: str, width: int, first: Expr, stop: Expr, lines: Expr, length: Expr,
-              node: object) -> None:  # fmt: skip
+              node: Node) -> None:  # fmt: skip
         """Store the rows of a result: those of the tile's lanes that there are."""
-        dtype = node.spec.dtype  # type: ignore[attr-defined]
+        dtype = node.spec.dtype
         self.b.buffer(name, dtype, writes=True)
         with self.b.loop(ZERO, const(self.shape.wide), prefix="u") as u:
             place = self.b.let(ix.add(first, u), "place")

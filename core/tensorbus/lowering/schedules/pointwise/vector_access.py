@@ -231,10 +231,10 @@ class _Packing:
                 arg = self.uniform(e.arg)
                 return None if arg is None else replace(e, arg=arg)
             case Select():
-                parts = [self.uniform(x) for x in (e.condition, e.then, e.other)]
-                if any(x is None for x in parts):
+                condition, then, other = (self.uniform(x) for x in (e.condition, e.then, e.other))
+                if condition is None or then is None or other is None:
                     return None
-                return Select(parts[0], parts[1], parts[2], e.dtype)  # type: ignore[arg-type]
+                return Select(condition, then, other, e.dtype)
         args = [self.uniform(a) for a in e.args]
         if all(a is not None for a in args):
             return replace(e, args=tuple(a for a in args if a is not None))
