@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -280,3 +282,20 @@ def test_an_infinity_stays_where_it_is(rng: np.random.Generator) -> None:
     wrong = ~np.isfinite(actual)
     assert wrong[0, :, 7:10, 7:10].all()
     assert wrong.sum() == 8 * 9
+
+
+@pytest.mark.cuda
+@on_card
+def test_a_program_that_convolves_and_attends_ends_without_a_word() -> None:
+    """The library's binding reports each graph that outlives it on standard error, in hundreds of lines."""
+    program = """
+import tensorbus as tb
+tb.set_default_device("cuda")
+conv, x = tb.nn.Conv2d(16, 32, 3, padding=1), tb.randn(4, 16, 14, 14)
+step = tb.compile(lambda x: conv(x).sum())
+conv(x).sum().backward()
+q = tb.randn(2, 4, 64, 64, dtype=tb.bfloat16)
+shown = float(step(x)), float(tb.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).sum())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout + done.stderr == ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,12 +43,26 @@ def trouble(index: int) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Plan:
     """A graph that is built: it works in ``room`` bytes beside its operands."""
 
     graph: Any
     room: int
+
+    def __post_init__(self) -> None:
+        _plans.add(self)
+
+
+_plans: Final[weakref.WeakSet[Plan]] = weakref.WeakSet()
+"""All that live: the library reports each graph that outlives the program on standard error."""
+
+
+@atexit.register
+def _let_go() -> None:
+    for plan in _plans:
+        plan.graph = None
+    library.cache_clear()
 
 
 class Library:
