@@ -6,7 +6,6 @@ that are symbols; when a size is met, the numbers of it are computed and nothing
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,7 +21,7 @@ from ..lowering.program.program import Program, slots_of, steps_of
 from ..tracing.sym_int import SymInt, is_open
 from .call_template import CallTemplate
 from .size_function import SizeFunction
-from .source_program import HELD, Buffers, with_readers
+from .source_program import Buffers, take_over, with_readers
 
 
 class LaunchTemplate(Protocol):
@@ -187,12 +186,8 @@ class ProgramTemplate:
         ]
 
     def _take(self, values: Sequence[Any], buffers: Buffers, nbytes: Sequence[int]) -> None:
-        """Let outputs lie over inputs that nobody else holds; see ``BoundProgram``."""
-        held, is_own, index = sys.getrefcount, self._compiler.is_own, self._index
-        for slot, place in self._over:
-            buffer = buffers[place]
-            if held(values[place]) == HELD[0] and held(buffer) == HELD[1] + 1 and is_own(buffer, index):
-                buffers[slot] = buffer
+        """Let outputs lie over inputs; allocate what is needed from the first of them on."""
+        take_over(self._compiler, self._index, self._over, values, buffers)
         for slot in self._ahead:
             if buffers[slot] is None:
                 buffers[slot] = self._allocate(nbytes[slot])

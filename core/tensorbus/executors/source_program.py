@@ -60,6 +60,17 @@ def lowered(
     return program, sources
 
 
+def take_over(
+    compiler: Any, index: int, over: Sequence[tuple[int, int]], values: Sequence[Any], buffers: Buffers
+) -> None:
+    """Let outputs lie over inputs that nobody else holds: slots of ``over``, and places of inputs."""
+    held, is_own = sys.getrefcount, compiler.is_own
+    for slot, place in over:
+        buffer = buffers[place]
+        if held(values[place]) == HELD[0] and held(buffer) == HELD[1] + 1 and is_own(buffer, index):
+            buffers[slot] = buffer
+
+
 def with_readers(
     launch: Launch, compiler: Compiler, graph: Graph, most: int = 0
 ) -> tuple[Launch, list[Callable[[Sequence[Any]], Any]]]:
@@ -243,16 +254,9 @@ class BoundProgram:
         return dict(zip(self._names, durations, strict=True))
 
     def _take(self, values: Sequence[Any], buffers: Buffers) -> None:
-        """Let outputs lie over inputs that nobody else holds.
-
-        Buffers that are allocated from the first of them on are allocated now: later there may be no memory.
-        """
-        held, is_own, index = sys.getrefcount, self.compiler.is_own, self.index  # type: ignore[attr-defined]
-        for slot, place in self._over:
-            buffer = buffers[place]
-            if held(values[place]) == HELD[0] and held(buffer) == HELD[1] + 1 and is_own(buffer, index):
-                buffers[slot] = buffer
-        for slot in self._ahead:
+        """Let outputs lie over inputs; allocate what is needed from the first of them on."""
+        take_over(self.compiler, self.index, self._over, values, buffers)
+        for slot in self._ahead:  # now: later there may be no memory
             if buffers[slot] is None:
                 buffers[slot] = self._allocate(slot)
 

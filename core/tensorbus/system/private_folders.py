@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -210,27 +210,19 @@ class PrivateFolder:
 
     def files(self) -> list[tuple[str, int]]:
         """Return the names and bytes of files that lie here. What comes or goes meanwhile may be missed."""
-        present = []
-        for name in sorted(os.listdir(self.path if self._fd is None else self._fd)):
-            try:
-                state = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
-            except OSError:
-                continue
-            if not stat.S_ISDIR(state.st_mode):
-                present.append((name, state.st_size))
-        return present
+        return [(name, state.st_size) for name, state in self._present() if not stat.S_ISDIR(state.st_mode)]
 
     def folders(self) -> list[str]:
         """Return the names of the folders that lie here; links are none."""
-        present = []
+        return [name for name, state in self._present() if stat.S_ISDIR(state.st_mode)]
+
+    def _present(self) -> Iterator[tuple[str, os.stat_result]]:
         for name in sorted(os.listdir(self.path if self._fd is None else self._fd)):
             try:
                 state = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
-            except OSError:
+            except OSError:  # it is gone meanwhile
                 continue
-            if stat.S_ISDIR(state.st_mode):
-                present.append(name)
-        return present
+            yield name, state
 
     def inner(self, name: str, *, make: bool = False) -> PrivateFolder:
         """Return a folder that lies here, opened inside of this one. Raises as the class does."""
