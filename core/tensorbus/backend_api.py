@@ -201,6 +201,7 @@ if TYPE_CHECKING:
     from .tracing.sym_int import at as at
     from .tracing.sym_int import hints as hints
     from .tracing.sym_int import is_open as is_open
+    from .tracing.sym_int import near as near
     from .tracing.sym_int import substitute as substitute
 
     LoopKernel = _ir.Kernel
@@ -276,6 +277,7 @@ _LATER: Final = {
     "SymInt": "tracing.sym_int",
     "at": "tracing.sym_int",
     "hints": "tracing.sym_int",
+    "near": "tracing.sym_int",
     "is_open": "tracing.sym_int",
     "substitute": "tracing.sym_int",
     "lower": "lowering.program.lower",

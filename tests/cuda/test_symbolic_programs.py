@@ -129,7 +129,35 @@ def test_rows_that_grow_have_few_programs() -> None:
             lengths, _ = lowered_once(lambda x: tb.softmax(x, axis=-1), n, (48, None))
             plans.append(lengths.holds())
             assert plans[-1](s0=n)
-    assert len(plans) <= 12
+    assert len(plans) <= 5
+
+
+@ON_HOST
+@pytest.mark.usefixtures("cupy_or_names")
+@pytest.mark.parametrize("rows", [3, 48])
+def test_rows_far_from_those_that_a_plan_was_made_for(rows: int) -> None:
+    """Work-items without an element, and as many turns as there is room for: to both ends of its range."""
+    from tensorbus_cuda.kernel_launch import sizes
+
+    def several(x: Any) -> Any:
+        return tb.softmax(x, axis=-1), tb.argmax(x, axis=-1), tb.argmin(x, axis=-1), tb.max(x, axis=-1)
+
+    lengths, program = lowered_once(several, 100, (rows, None))
+    holds = lengths.holds()
+    served = [n for n in range(2, 2000) if holds(s0=n)]
+    assert served[0] <= 16
+    assert served[-1] >= 256
+    for n in (served[0], 31, 33, 100, 129, served[-1]):
+        x = RNG.integers(-9, 9, (rows, n)).astype("f4")
+        x[0], x[1], x[2, n // 2] = -np.inf, 4, np.nan
+        e = np.exp(x[3:].astype("f8"))
+        out, *best = run(sized(program, substitute({"s0": n})), LANGUAGE, [x], sizes)
+        wanted = x.argmax(1), x.argmin(1), x.max(1)
+        for ours, right in zip(best, wanted, strict=True):
+            np.testing.assert_array_equal(ours, right)
+        assert_within(out[1], np.full(n, 1 / n), gamma(n + 8, "float32") / n)
+        whole = e / e.sum(1, keepdims=True)
+        assert_within(out[3:], whole, gamma(n + 40, "float32") * whole)
 
 
 @pytest.mark.usefixtures("cupy_or_names")

@@ -163,6 +163,8 @@ class Heuristics:
     """The most elements of a work-item whose loads are written out: they are kept in registers."""
     row_vector_registers: int = 64
     """The same where they come in vectors."""
+    row_open_turns: int = 8
+    """How many elements, or vectors, a work-item has room for at least where the length of rows is open."""
     row_vectors: int = 4
     """The vectors of a work-item where a few work-items are enough for a row."""
     row_in_registers_max_length: int = 1 << 14

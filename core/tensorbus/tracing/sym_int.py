@@ -321,12 +321,13 @@ def plain(n: Any) -> Any:
     return n.hint if type(n) is SymInt else n
 
 
-def near(n: Any) -> Any:
+def near(n: Any) -> int:
     """Return a length as it is now, for what only decides how fast something is; anything else as it is.
 
     What was decided serves lengths near this one.
     """
-    return n.env.near(n) if type(n) is SymInt else n
+    number: int = n.env.near(n) if type(n) is SymInt else n
+    return number
 
 
 def known_divisor(*numbers: Any) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import StridedArray
+from tensorbus.backend_api import StridedArray, near
 from tensorbus.backend_api import dtypes as dt
 
 from .cublaslt import ALIGNED, Arithmetic, Library, Matrix, Product
@@ -158,7 +158,7 @@ def lead_of(shape: Sequence[int], dtype: dt.DType) -> int:
     The library's fast ways store 16 bytes at a time, so that rows have to begin at multiples of that.
     """
     step = max(ALIGNED // dtype.itemsize, 1)
-    if prod(shape) < LARGE or shape[-1] % step == 0 or dtype.is_complex:
+    if near(prod(shape)) < LARGE or shape[-1] % step == 0 or dtype.is_complex:
         return 0
     return -(-shape[-1] // step) * step
 

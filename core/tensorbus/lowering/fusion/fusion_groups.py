@@ -378,8 +378,8 @@ def _fits(group: FusionGroup, target: Target) -> bool:
     over, limits = group.reduced, target.heuristics
     if not group.multi_pass:
         return True
-    length = prod(group.domain[k] for k in over)
-    count = prod(group.domain) // length
+    length = near(prod(group.domain[k] for k in over))
+    count = near(prod(group.domain)) // length
     if len(group.domain) - 1 in over:
         few = count < target.tasks_to_fill // limits.fusion_few_rows_share
         long = limits.fusion_small_domain

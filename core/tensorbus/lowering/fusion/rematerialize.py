@@ -56,7 +56,9 @@ def rematerialized(
             cone = reads(root.node, root.access, group.reduced, stop)
             leaves = [n for n, _ in cone if n in stop]
             body = {n for n, _ in cone}.difference(leaves)
-            large = {(id(n), at is None) for n, at in cone if n in stop and prod(n.spec.shape) * 2 > size}
+            large = {
+                (id(n), at is None) for n, at in cone if n in stop and near(prod(n.spec.shape)) * 2 > size
+            }
             nearby = not any(id(n) in group.roots and id(n) not in readers for n in leaves)
             nearby = nearby and all(
                 large <= _read_by(u) and u.size <= limits.kernel_max_ops - len(body) for u in users

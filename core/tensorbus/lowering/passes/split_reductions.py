@@ -19,6 +19,7 @@ from ...dtypes.definition import DType, bool_, int64
 from ...graph.passes.scatter_patterns import reshaped
 from ...graph.rewrite import rewrite
 from ...ops.definition import Spec
+from ...tracing.sym_int import near
 from ..heuristics import Heuristics
 from ..op_sets import FINDS, accumulator
 from ..target import Target
@@ -51,7 +52,7 @@ def _rule(
 
 def _reduced(node: Node, limits: Heuristics) -> Callable[[Node], Node] | None:
     """Return what changes a reduction; None for any other node, too."""
-    if node.op not in WHOLE | FINDS or prod(node.inputs[0].spec.shape) < limits.split_min_elements:
+    if node.op not in WHOLE | FINDS or near(prod(node.inputs[0].spec.shape)) < limits.split_min_elements:
         return None
     if node.op in WHOLE and _merged(node):
         return _apart
@@ -74,7 +75,7 @@ def _is_around(node: Node, limits: Heuristics) -> bool:
     shape, over = node.inputs[0].spec.shape, node.attrs["axis"]
     last = _last(node)
     return (
-        prod(shape[k] for k in last) >= limits.split_min_inner_length
+        near(prod(shape[k] for k in last)) >= limits.split_min_inner_length
         and prod(shape[k] for k in over if k not in last) > 1
     )
 

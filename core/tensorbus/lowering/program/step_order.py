@@ -137,7 +137,7 @@ def _shared(items: Sequence[Item]) -> list[Item]:
 
 def _work(step: KernelLaunch, sizes: Mapping[int, int]) -> int:
     """Return how many elements a step has to do with: those of its largest buffer."""
-    return max(prod(step.launch.grid), *(sizes.get(s, 0) for s in step.slots))
+    return max(near(prod(step.launch.grid)), *(near(sizes.get(s, 0)) for s in step.slots))
 
 
 def _batched(
@@ -191,7 +191,7 @@ def _batched(
         after = max([after, *(touched.get(replacing[s], -1) for s in written[k] if s in replacing)])
         place = len(result)
         if isinstance(item, KernelLaunch) and ERROR_SLOT not in written[k]:
-            small = near(_work(item, sizes)) <= limits.batch_max_elements
+            small = _work(item, sizes) <= limits.batch_max_elements
             fills = near(sum([nbytes.get(s, 0) for s in written[k]]))
             for key in (id(item.launch.kernel), None) if small else (id(item.launch.kernel),):
                 at = batches.get(key, -1)

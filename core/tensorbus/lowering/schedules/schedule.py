@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from ...backend_interface.graph import Node
 from ...graph.rewrite import rebuild, topological
+from ...tracing.sym_int import near
 from ..fusion.canonicalize import DomainKernel, canonical
 from ..fusion.collapse_dims import collapse
 from ..fusion.fusion_groups import FusionGroup, reduced_axes_last
@@ -116,7 +117,8 @@ class ScheduleRequest:
             and group.domain[-1] >= target.heuristics.row_min_length
         ):  # fmt: skip
             return "columns are reduced by a panel for each task, with whatever else is of them"
-        long = prod(group.domain[k] for k in group.reduced) >= target.heuristics.row_min_length
+        length = near(prod(group.domain[k] for k in group.reduced))
+        long = length >= target.heuristics.row_min_length
         if not target.row_per_task and long and rows_fill(group.domain, group.reduced, target):
             return "rows are long enough for a workgroup each"
         return True
@@ -141,7 +143,7 @@ class Schedule:
 def rows_fill(domain: Shape, over: tuple[int, ...], target: Target) -> bool:
     """Return whether reductions are over the last axes, and there are rows enough for all cores."""
     first, limits = len(domain) - len(over), target.heuristics
-    rows, length = prod(domain[:first]), prod(domain[first:])
+    rows, length = near(prod(domain[:first])), near(prod(domain[first:]))
     short = bool(target.subgroup_size) and length <= target.max_workgroup * limits.row_elements_per_work_item
     few = rows * target.max_workgroup < target.work_items_to_fill // 2
     if target.workgroup_counters and length > limits.workgroup_row_max_length and few:

@@ -12,6 +12,7 @@ from math import prod
 from typing import Final
 
 from ....backend_interface.graph import Node
+from ....tracing.sym_int import near
 from ...fusion.canonicalize import DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
@@ -285,7 +286,7 @@ class RowKernel:
         index = list(row)
         self.passed += 1
         ahead = self._ahead(row) if self.passed == 2 else None
-        if self.fused.domain[-1] < target.heuristics.row_min_length or not target.row_per_task:
+        if not target.row_per_task or near(self.fused.domain[-1]) < target.heuristics.row_min_length:
             lengths = [self.fused.domain[k] for k in over]
             if is_window(target, lengths):
                 bound = {k: Span(ZERO, const(n), n) for k, n in zip(over, lengths, strict=True)}
@@ -316,7 +317,7 @@ class RowKernel:
         """
         limits = self.steps.target.heuristics
         fused, domain, b = self.fused, self.fused.domain, self.b
-        if len(fused.reduced) != 1 or domain[-1] > limits.row_prefetch_max_length:
+        if len(fused.reduced) != 1 or near(domain[-1]) > limits.row_prefetch_max_length:
             return None
         slots = {slot: name for name, slot in self.slots.items()}
         names = {

@@ -12,7 +12,7 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType, float32
-from ....tracing.sym_int import is_open, known_divisor
+from ....tracing.sym_int import is_open, known_divisor, near
 from ...fusion.canonicalize import DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Launch
@@ -43,7 +43,7 @@ class _WorkgroupRows(RowKernel):
         limits = self.steps.target.heuristics
         b, domain = self.b, self.fused.domain
         length, subgroup, items = (
-            prod(domain[first:]),
+            near(prod(domain[first:])),
             self.steps.target.subgroup_size,
             self.steps.target.work_items_to_fill,
         )
@@ -62,7 +62,7 @@ class _WorkgroupRows(RowKernel):
         while (
             self.workgroup_size < most
             and 2 * self.workgroup_size * limits.row_vectors <= length // self.lanes
-            and (again or rows * self.workgroup_size < items)
+            and (again or near(rows) * self.workgroup_size < items)
         ):
             self.workgroup_size *= 2
         while (
@@ -74,26 +74,38 @@ class _WorkgroupRows(RowKernel):
         self.group = Workgroup.of(b, self.workgroup_size, self.steps.target)
         self.workgroup_size = self.group.size
         self.item = self.group.item
-        count = length // self.lanes
+        count = prod(domain[first:]) // self.lanes
         row = Var("i1", INDEX)
-        self.total = b.size("row", length) if len(domain) - first > 1 else self.lengths[first]
+        self.total = b.size("row", prod(domain[first:])) if len(domain) - first > 1 else self.lengths[first]
         self.count = self.total if self.lanes == 1 else b.size("vectors", count)
-        self.each = -(-count // self.workgroup_size)
         self.even = known_divisor(count) % self.workgroup_size == 0
-        if is_open(self.each):  # turns without elements cost less than programs for each number of turns
-            self.each = 1 << (self.each - 1).bit_length()
-        self.written_out = self.each * self.lanes <= min(
-            limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
-            limits.row_in_registers_max_length // self.workgroup_size,
-        )
-        if self.written_out:  # a private array has a size that is known
-            self.each = int(self.each)
+        self._count_turns(count)
         self.arrays: dict[int, tuple[str, DType]] = {}
         self.cached: list[Node] = []
         rows_of = ix.unflatten(row, self.lengths[:first])
         index = tuple(i if isinstance(i, Var | Const) else b.let(i, "i") for i in rows_of)
         loops: Loops = [self.group.loop]
         return index, [*loops, (row, b.size("rows", rows), rows)] if first else loops
+
+    def _count_turns(self, count: int) -> None:
+        """Choose whether a work-item keeps its elements in registers, and how many turns it takes then.
+
+        Turns without elements cost less than programs for each number of turns: of open lengths there are a
+        power of two, and some more than it takes now.
+        """
+        limits = self.steps.target.heuristics
+        room = min(
+            limits.row_registers if self.lanes == 1 else limits.row_vector_registers,
+            limits.row_in_registers_max_length // self.workgroup_size,
+        )
+        self.each = -(-count // self.workgroup_size)
+        if is_open(self.each):
+            turns = 1 << (near(self.each) - 1).bit_length()
+            if turns * self.lanes <= room:
+                self.each = max(turns, min(limits.row_open_turns, room // self.lanes))
+                self.written_out = count <= self.each * self.workgroup_size  # a condition of the plan
+                return
+        self.written_out = self.each * self.lanes <= room
 
     def _is_multi_pass(self) -> bool:
         """Return whether rows are read more than once."""
@@ -131,7 +143,7 @@ class _WorkgroupRows(RowKernel):
         lanes = vector_width(self.steps.target, fused.domain[-1], [*stored, *read])
         while (
             lanes > 1
-            and prod(fused.domain[k] for k in fused.reduced)
+            and near(prod(fused.domain[k] for k in fused.reduced))
             < self.steps.target.heuristics.row_min_length * lanes
         ):
             lanes //= 2  # every work-item has some
@@ -243,7 +255,7 @@ def _applies(request: ScheduleRequest, target: Target) -> Verdict:
     if request.group.multi_pass and request.reduces_columns:
         return "columns are gone over by a work-item each"
     fused = request.rows
-    if prod(fused.domain[k] for k in fused.reduced) < target.heuristics.row_min_length:
+    if near(prod(fused.domain[k] for k in fused.reduced)) < target.heuristics.row_min_length:
         return f"rows are shorter than {target.heuristics.row_min_length}"
     return has_rows(request, target)
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Final
 
 from ....dtypes.definition import DType
+from ....tracing.sym_int import near
 from ...fusion.canonicalize import DomainKernel, canonical
 from ...fusion.collapse_dims import before_reshapes, collapse
 from ...fusion.materialize import cost_of, is_stack
@@ -166,7 +167,7 @@ def _has_accesses(x: ElementwiseMap, target: Target) -> Verdict:
     limits, shape = target.heuristics, x.domain
     if x.transposed is not None:
         return "an operand is transposed"
-    if not shape or prod(shape) < limits.access_min_elements:
+    if not shape or near(prod(shape)) < limits.access_min_elements:
         return f"there are fewer than {limits.access_min_elements} elements"
     wide = vector_width(target, shape[-1], _access_dtypes(x)) > 1
     return True if wide else "rows are no whole vectors that a work-item accesses at once"

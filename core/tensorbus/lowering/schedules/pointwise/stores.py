@@ -8,6 +8,7 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType
+from ....tracing.sym_int import near
 from ...fusion.canonicalize import PLAIN, DomainKernel, Output
 from ...heuristics import Heuristics
 from ...ir import index_expr as ix
@@ -22,7 +23,7 @@ PAST: Final = Heuristics().nontemporal_min_bytes
 
 def is_nontemporal(shape: Sequence[int], dtype: DType, limits: Heuristics) -> bool:
     """Return whether a result is best stored so that it bypasses the caches."""
-    return prod(shape) * dtype.itemsize >= limits.nontemporal_min_bytes
+    return near(prod(shape)) * dtype.itemsize >= limits.nontemporal_min_bytes
 
 
 def stored_past(body: Sequence[Stmt]) -> set[str]:
