@@ -58,6 +58,46 @@ def test_without_the_frontend_the_reason_says_what_to_install(monkeypatch: pytes
         convolution._served.cache_clear()
 
 
+class _Compiled:
+    """What newer frontends keep of a graph below their Python: it notes how it is queued."""
+
+    def __init__(self, queued: list[tuple[Any, ...]]) -> None:
+        self._execute = lambda *arguments: queued.append(("whole", *arguments))
+        self._execute_plan_at_index = lambda *arguments: queued.append(("at", *arguments))
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        pytest.param({}, ("public", {1: 16}, 32), id="no compiled part"),
+        pytest.param({"compiled": True, "selected_engine": object()}, ("public", {1: 16}, 32), id="Python"),
+        pytest.param({"compiled": True, "selected_engine": None, "_plans": []}, ("whole", {1: 16}, 32, 7),
+                     id="no plans"),
+        pytest.param(
+            {"compiled": True, "selected_engine": None, "_plans": [SimpleNamespace(cpp_index=None)]},
+            ("whole", {1: 16}, 32, 7), id="the library's own choice",
+        ),
+        pytest.param(
+            {"compiled": True, "selected_engine": None, "_plan_index": 1,
+             "_plans": [SimpleNamespace(cpp_index=k) for k in (3, 5)]},
+            ("at", {1: 16}, 32, 5, 7), id="one of several",
+        ),
+    ],
+)  # fmt: skip
+def test_a_graph_is_queued_by_the_compiled_part_of_the_frontend(
+    about: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    queued: list[tuple[Any, ...]] = []
+    library = cudnn.Library.__new__(cudnn.Library)
+    library.handle = SimpleNamespace(backend_handle=7)
+    graph = SimpleNamespace(**{"_plan_index": 0, **about})
+    graph.execute = lambda places, space, handle: queued.append(("public", places, space))
+    if graph.__dict__.pop("compiled", False):
+        graph._lowered_graph = _Compiled(queued)
+    library._queue(graph)({1: 16}, 32)
+    assert queued == [expected]
+
+
 def test_a_frontend_without_its_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks for the library when it is imported. The ops are generated then."""
 

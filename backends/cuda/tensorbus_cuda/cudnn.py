@@ -6,7 +6,7 @@ import atexit
 import importlib.util
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -45,10 +45,14 @@ def trouble(index: int) -> str:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Plan:
-    """A graph that is built: it works in ``room`` bytes beside its operands."""
+    """A graph that is built: it works in ``room`` bytes beside its operands.
+
+    ``queue(places, space)`` queues it, by the addresses of operands by number, and of these bytes.
+    """
 
     graph: Any
     room: int
+    queue: Callable[[dict[int, int], int], None] | None
 
     def __post_init__(self) -> None:
         _plans.add(self)
@@ -61,7 +65,7 @@ _plans: Final[weakref.WeakSet[Plan]] = weakref.WeakSet()
 @atexit.register
 def _let_go() -> None:
     for plan in _plans:
-        plan.graph = None
+        plan.graph = plan.queue = None
     library.cache_clear()
 
 
@@ -108,7 +112,24 @@ class Library:
         """Return the plan of a graph. Raises the library's error where it has no kernel for it."""
         self.check(graph, avoided)
         graph.build_plans()
-        return Plan(graph, graph.get_workspace_size())
+        return Plan(graph, graph.get_workspace_size(), self._queue(graph))
+
+    def _queue(self, graph: Any) -> Callable[[dict[int, int], int], None]:
+        """Return what queues a graph that is built, in the handle's stream.
+
+        Newer frontends look at each operand in Python, and at an address there is nothing to see: that takes
+        four times as long as queueing. Their compiled part is called where they show it.
+        """
+        handle, lowered = self.handle, getattr(graph, "_lowered_graph", None)
+        number, at = getattr(handle, "backend_handle", None), getattr(graph, "_plan_index", None)
+        if lowered is None or number is None or getattr(graph, "selected_engine", graph) is not None:
+            return lambda places, space: graph.execute(places, space, handle=handle)
+        plans = getattr(graph, "_plans", None)
+        place = plans[at].cpp_index if plans else None
+        execute, execute_at = lowered._execute, lowered._execute_plan_at_index
+        if place is None:
+            return lambda places, space: execute(places, space, number)
+        return lambda places, space: execute_at(places, space, place, number)
 
     def check(self, graph: Any, avoided: Sequence[Any] = ()) -> None:
         """Raise the library's error where it has no kernel for a graph, or none without what is ``avoided``.
@@ -123,10 +144,11 @@ class Library:
             graph.deselect_workspace_greater_than(MOST_ROOM)
         graph.check_support()
 
-    def run(self, plan: Plan, places: Mapping[int, int], space: int, stream: Any) -> None:
+    def run(self, plan: Plan, places: dict[int, int], space: int, stream: Any) -> None:
         """Queue a plan. ``places`` are addresses by number; the lock is held by the caller."""
         self.cudnn.set_stream(handle=self.handle, stream=stream.ptr)
-        plan.graph.execute(dict(places), space, handle=self.handle)
+        assert plan.queue is not None, "only at exit there is none"
+        plan.queue(places, space)
 
     def space(self, room: int, stream: Any) -> int:
         """Return the address of memory that plans of one stream work in, one after the other.
