@@ -26,7 +26,10 @@ _families: Final[dict[int, Family]] = {}
 """The roots that have views, by the id of their weak reference."""
 _shared: Final[dict[int, Family]] = {}
 """Those of which two tensors may be alive: a list of detached losses, say, has none."""
+_sorted: Final = [0]
+"""How many views went into families since those that are gone were last taken out, with those there were."""
 _limit: Final = [MANY]
+"""How many of them are there when those that are gone are taken out next."""
 lock: Final = fork_safe_locks.reentrant()
 """Held while a change reaches the tensors that show it: two of different parts are both kept."""
 
@@ -236,13 +239,15 @@ def _sort() -> None:
                 family = _families[id(root)] = Family(root)
             family.views.append(ref(x))
             _shared[id(root)] = family
-        if sum(len(family.views) for family in _families.values()) > _limit[0]:
+        _sorted[0] += len(alive)
+        if _sorted[0] > _limit[0]:
             for key, family in list(_families.items()):
                 family.views = [r for r in family.views if r() is not None]
                 if not family.views:
                     del _families[key]
                     _shared.pop(key, None)
-            _limit[0] = max(MANY, 2 * sum(len(family.views) for family in _families.values()))
+            _sorted[0] = sum(len(family.views) for family in _families.values())
+            _limit[0] = max(MANY, 2 * _sorted[0])
 
 
 def family_of(x: Tensor) -> Family | None:

@@ -49,8 +49,10 @@ def batch_norm(
     # Under a transform of functions the input is a value of its level, which the statistics do not become.
     plain = running_mean is not None and running_mean.device == input.device
     if plain and running_mean is not None and running_var is not None and type(momentum) is float:
-        known = running_mean.detach(), running_var.detach()
-        out, average, variance = _by_batch_followed(input, weight, bias, *known, axes, eps, momentum, share)
+        # Their views are gone before they are rebound: there is nobody to tell then.
+        out, average, variance = _by_batch_followed(
+            input, weight, bias, running_mean.detach(), running_var.detach(), axes, eps, momentum, share
+        )
         running_mean.rebind(average.detach())
         running_var.rebind(variance.detach())
         return out
