@@ -38,6 +38,7 @@ from ..tensor.tensor import Tensor, lent, unlent, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
 from .gradient_shape import checked_gradient
+from .gradient_sums import SliceGradients, add_slice, gather, gather_part
 from .hooks import gradient_after_hooks
 from .node_order import leading_to, order, reached_from
 
@@ -342,7 +343,7 @@ def _walk_back(
     keep: set[int] | None, hooks: bool, within: bool, receivers: dict[GradientReceiver, None] | None,
 ) -> dict[Any, Tensor]:  # fmt: skip
     ends = keep if within and keep is not None else set()
-    grads: dict[Any, Tensor] = {}
+    grads: dict[Any, Any] = {}
     result: dict[Any, Tensor] = {}
     with GradMode(create):
         for place, (out, g) in enumerate(zip(outputs, seeds, strict=True)):
@@ -351,13 +352,14 @@ def _walk_back(
                     f"output {place} has no history: no tensor that it depends on requires a gradient,"
                     f" or it was computed under no_grad()."
                 )
-            _gather(grads, out._node, _seed(out, g))
+            gather(grads, out._node, _seed(out, g))
         nodes = reached_from([out._node for out in outputs], ends)
         useful = {id(node) for node in nodes} if keep is None else leading_to(keep, nodes)
         for node in nodes:
-            g = grads.pop(node, None)
-            if g is None:
+            known = grads.pop(node, None)
+            if known is None:
                 continue
+            g = unprofiled(known.total) if type(known) is SliceGradients else known
             if isinstance(node, Leaf) and node.lay_out is not None:
                 g = node.lay_out(g)
             g = gradient_after_hooks(node, g) if hooks and id(node) not in ends else g
@@ -374,28 +376,19 @@ def _walk_back(
             if not any(id(parent) in useful for parent in node.parents):
                 continue
             if isinstance(node, Part):
-                _gather_part(grads, node, g)
+                gather_part(grads, node, g)
                 continue
             if active_modes:
                 report_history_use(node.order)
-            for parent, back in zip(node.parents, node.pull(g, create), strict=True):
-                if back is not None and id(parent) in useful:
-                    _gather(grads, parent, back)
+            parents = node.parents
+            sliced = len(parents) == 1 and not create and not active_modes and type(node) is Node
+            if not (sliced and add_slice(grads, node, g)):
+                for parent, back in zip(parents, node.pull(g, create), strict=True):
+                    if back is not None and id(parent) in useful:
+                        gather(grads, parent, back)
             if not (create if retain is None else retain):
                 node.release()
     return result
-
-
-def _gather(grads: dict[Any, Tensor], node: Any, g: Tensor) -> None:
-    grads[node] = grads[node] + g if node in grads else g
-
-
-def _gather_part(grads: dict[Any, Any], part: Part, g: Tensor) -> None:
-    """Put the gradient of one result beside those of the others."""
-    (whole,) = part.parents
-    results = grads.setdefault(whole, [None] * len(whole.plan.outs))
-    known = results[part.place]
-    results[part.place] = g if known is None else known + g
 
 
 def vjp_of(node: Node, g: Any, create: bool) -> list[Any]:
