@@ -326,6 +326,7 @@ class _Programs:
             capacity,
         )  # fmt: skip
         names += listing.names
+        listing.listing.begin()
         if self._shown is None:
             self._shown = program, listing.source
         return listing

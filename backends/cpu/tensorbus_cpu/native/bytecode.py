@@ -72,6 +72,7 @@ class BytecodeProgram:
         symbols, self.source = units.symbols(launches, begun)
         self._symbols = {id(x): symbol for x, symbol in zip(launches, symbols, strict=True)}
         self._calls: list[PythonCall] = []
+        self._call_numbers: dict[Any, int] = {}
         self._elements = {k: prod(x.shape) for k, x in enumerate(layouts) if x is not None}
         self._elements |= {k: size for k, (size, _) in program.sizes.items()}
         self._total = 0
@@ -331,17 +332,28 @@ class BytecodeProgram:
 
     def _python(self, call: LibraryCall) -> list[Word]:
         late = tuple(k for k, x in enumerate(call.inputs) if isinstance(x, RuntimeArg))
-        self._calls.append(
+        number = self._number(
             PythonCall(op=call.op, attrs=call.attrs, specs=call.specs, late=late, outputs=call.out_specs)
         )
         self._held.update(call.outputs)
         self._shapes |= {k: spec.shape for k, spec in zip(call.outputs, call.out_specs, strict=True)}
-        words: list[Word] = [Address("call", number=len(self._calls) - 1), len(call.inputs)]
+        words: list[Word] = [Address("call", number=number), len(call.inputs)]
         for x, spec in zip(call.inputs, call.specs, strict=True):
             if isinstance(x, RuntimeArg):
                 x = Layout(-1 - x.operand, (), ())
             words += self._view(x, spec.dtype)
         return [*words, len(call.outputs), *call.outputs]
+
+    def _number(self, call: PythonCall) -> int:
+        """Return the number of a call: equal layers have one."""
+        key = call.key()
+        number = self._call_numbers.get(key) if key is not None else None
+        if number is None:
+            number = len(self._calls)
+            self._calls.append(call)
+            if key is not None:
+                self._call_numbers[key] = number
+        return number
 
 
 def thread_pieces(

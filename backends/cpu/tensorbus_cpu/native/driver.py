@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from tensorbus.backend_api import DeviceError, IndexingError, OutOfMemoryError
 
 from ..compiler import FAST_COMPILATION, NATIVE, CCompiler, c_source
 from ..gemm.blas_call import blas_functions
+from .compile_queue import COMPILE_QUEUE
 from .numpy_abi import PYTHON, connected
 
 _TABLE: Final = ("numpy_abi", "types", "bytecode")
@@ -108,7 +110,7 @@ def start_compiling(compiler: CCompiler, products: bool = False) -> None:
 
     ``products``: also what multiplies small matrices.
     """
-    if compiler not in _started:  # what takes longest first; of four cores one is left for the caller
+    if compiler not in _started:  # what takes longest first
         last = (_bytecode_reader, small_products) if products else (_bytecode_reader,)
         for parts in ((driver_of,), (_remaining,), last):
             _in_background(compiler, *parts)
@@ -117,8 +119,7 @@ def start_compiling(compiler: CCompiler, products: bool = False) -> None:
 
 
 def _in_background(compiler: CCompiler, *parts: Callable[[CCompiler], object]) -> None:
-    with suppress(RuntimeError):  # the interpreter is ending and starts no threads; who needs it compiles it
-        threading.Thread(target=_ignoring_errors, args=(compiler, *parts), daemon=True).start()
+    COMPILE_QUEUE.submit(partial(_ignoring_errors, compiler, *parts))
 
 
 def _remaining(compiler: CCompiler) -> None:

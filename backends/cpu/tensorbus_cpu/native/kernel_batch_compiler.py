@@ -10,7 +10,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -25,12 +25,13 @@ from tensorbus.backend_api import (
 
 from ..compiler import CCompiler
 from ..machine import cores
+from .compile_queue import COMPILE_QUEUE
 from .kernel_entry import entry_source
 
 if TYPE_CHECKING:  # the code generator is imported when something is to be generated
-    from concurrent.futures import Future
-
     from tensorbus.backend_api import Launch
+
+    from .compile_queue import CompileTask
 
 _NAME: Final = "tb_kernel_name"
 _MAX_BATCH: Final = 16
@@ -52,7 +53,7 @@ class _BatchBuild:
 
     __slots__ = ("library", "units")
 
-    def __init__(self, units: Sequence[KernelUnit], library: Future[tuple[str, ctypes.CDLL]]) -> None:
+    def __init__(self, units: Sequence[KernelUnit], library: CompileTask[tuple[str, ctypes.CDLL]]) -> None:
         self.units, self.library = units, library
 
 
@@ -140,19 +141,9 @@ class KernelUnits:
     def _build(self, units: Sequence[KernelUnit]) -> None:
         if not units:
             return
-        runs = _runs(len(units), cores())
-        from concurrent.futures import Future, ThreadPoolExecutor  # imports more than loading a program takes
-
-        pool = ThreadPoolExecutor(min(runs, cores()))
-        for group in _shared_out(units, runs):
-            try:
-                library = pool.submit(self._compiled, group)
-            except RuntimeError:  # the interpreter is ending and starts no threads
-                library = Future()
-                library.set_result(self._compiled(group))
-            build = _BatchBuild(group, library)
+        for group in _shared_out(units, _runs(len(units), cores())):
+            build = _BatchBuild(group, COMPILE_QUEUE.submit(partial(self._compiled, group)))
             self._coming |= {unit.symbol: build for unit in group}
-        pool.shutdown(wait=False)
 
     def _compiled(self, units: Sequence[KernelUnit]) -> tuple[str, ctypes.CDLL]:
         """Return the name of a library of some kernels, and the library, loaded."""

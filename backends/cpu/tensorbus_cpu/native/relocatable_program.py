@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from tensorbus.backend_api import DType, Graph, Node, Spec, SubGraph, dtypes, is_open
 
 from ..memory import DTYPES
+from .compile_queue import COMPILE_QUEUE, CompileTask
 from .kernel_batch_compiler import KernelUnits
 from .late_word import LateWord
 
@@ -53,6 +55,15 @@ class PythonCall:
             "specs": [[s.shape, s.dtype.name] for s in self.specs],
             "outputs": [[s.shape, s.dtype.name] for s in self.outputs],
         }  # fmt: skip
+
+    def key(self) -> bytes | None:
+        """Return what equal calls have in common; None for one that remembers its result, or has no text."""
+        if self.op == "full" or self.is_open:
+            return None
+        try:
+            return marshal.dumps(self.text())
+        except ValueError:
+            return None
 
     @property
     def is_open(self) -> bool:
@@ -105,7 +116,7 @@ class RelocatableProgram:
     ``products``: some of these multiply matrices.
     """
 
-    __slots__ = ("calls", "labels", "names", "products", "words")
+    __slots__ = ("_jobs", "calls", "labels", "names", "products", "words")
 
     def __init__(
         self, *, words: Sequence[Word], calls: tuple[PythonCall, ...], names: tuple[str, ...],
@@ -113,13 +124,19 @@ class RelocatableProgram:
     ) -> None:  # fmt: skip
         self.words, self.calls, self.names, self.labels = words, calls, names, labels
         self.products = products
+        self._jobs: list[CompileTask[Callable[..., Any] | None]] | None = None
+
+    def begin(self) -> None:
+        """Begin to prepare the calls, side by side: what they need may have to be compiled."""
+        self._jobs = [COMPILE_QUEUE.submit(partial(_run_of, call)) for call in self.calls]
 
     def bound(self, units: KernelUnits, fail: Callable[..., None]) -> BoundProgram | None:
         """Return the numbers for this process, and what they refer to; None where a kernel is missing.
 
         Open calls are left out: whoever knows the sizes fills them in.
         """
-        runs = [None if call.is_open else call.run() for call in self.calls]
+        jobs, self._jobs = self._jobs, None
+        runs = [job.result() for job in jobs] if jobs is not None else [*map(_run_of, self.calls)]
         known: dict[Any, int | None] = {}
         references: list[Any] = [fail, *runs]
 
@@ -142,6 +159,10 @@ class RelocatableProgram:
                 known[word] = resolve(word)
             words[k] = known[word]
         return None if None in known.values() else BoundProgram(words, references, self.products)
+
+
+def _run_of(call: PythonCall) -> Callable[..., Any] | None:
+    return None if call.is_open else call.run()
 
 
 def _addresses(words: Sequence[Any]) -> list[int]:
