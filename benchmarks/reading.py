@@ -77,7 +77,22 @@ def reads(lib: Any) -> Calls:
         optimizer.step()
         return value
 
-    steps = (nothing_read, item_returned, loss_printed, loss_appended, read_before_backward)
+    def printed_before_backward() -> None:
+        loss = loss_of()
+        print(f"loss {loss.item():.3f}", file=sink)
+        loss.backward()
+        optimizer.step()
+
+    def appended_before_backward() -> None:
+        loss = loss_of()
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+
+    steps = (
+        nothing_read, item_returned, loss_printed, loss_appended, read_before_backward,
+        printed_before_backward, appended_before_backward,
+    )  # fmt: skip
     return {step.__name__.replace("_", " "): step for step in steps}
 
 

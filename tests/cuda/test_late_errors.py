@@ -271,21 +271,26 @@ def _runtime_of(unit: Any) -> Any:
     return runtime
 
 
-def test_errors_of_others_end_a_wait_that_would_not_end(cupy_or_names: None) -> None:
-    """Each is raised once, also where nobody waited when it came; what fails by itself is raised as it is."""
-    ended, begun = threading.Event(), threading.Event()
+def _stuck() -> tuple[Any, Any, _Looks, threading.Semaphore, threading.Event]:
+    """Return a unit whose waits end with the event, its runtime, who looks, and what tells of each wait."""
+    begun, ended, looked = threading.Semaphore(0), threading.Event(), _Looks()
 
     def stuck() -> None:
-        begun.set()
+        begun.release()
         ended.wait(60)
 
     unit = _unit(_Words(), stuck)
     runtime = _runtime_of(unit)
-    looked = _Looks()
     runtime.make_waits_interruptible(looked.look, 0)
+    return unit, runtime, looked, begun, ended
+
+
+def test_errors_of_others_end_a_wait_that_would_not_end(cupy_or_names: None) -> None:
+    """Each is raised once, also where nobody waited when it came; what fails by itself is raised as it is."""
+    unit, runtime, looked, begun, ended = _stuck()
 
     def fail() -> None:
-        begun.wait(60)
+        assert begun.acquire(timeout=60)
         for word in ("first", "second"):
             runtime.raise_later(DeviceError(f"the {word} group failed"), 0)
         runtime.interrupt_waits(0)
@@ -329,17 +334,8 @@ def test_a_copy_that_nobody_waits_for_keeps_its_few_bytes(cupy_or_names: None) -
 def test_one_error_ends_all_waits(cupy_or_names: None, first: str) -> None:
     """Whoever raises it first, or knows it already: the work that the others wait for may never be done."""
     threads, count = list[threading.Thread](), 3
-    begun, ended = threading.Semaphore(0), threading.Event()
     errors: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def stuck() -> None:
-        begun.release()
-        ended.wait(60)
-
-    unit = _unit(_Words(), stuck)
-    runtime = _runtime_of(unit)
-    looked = _Looks()
-    runtime.make_waits_interruptible(looked.look, 0)
+    unit, runtime, looked, begun, ended = _stuck()
 
     def wait() -> None:
         try:

@@ -321,7 +321,7 @@ class CompiledFunction(Generic[P, R]):
             for x, _ in axes.values():  # in the order in which a run with symbolic sizes takes them
                 active.place(x)
             try:
-                with SideEffectObserver(active.sites) as observer:
+                with SideEffectObserver(active.sites, reach.objects) as observer:
                     out = self._function(*args, **kwargs)
             except BaseException as error:
                 optimizer_init.undo_unused(active.prologue.stepped_optimizers)

@@ -19,13 +19,16 @@ class CaptureTracer(Protocol):
     ``prologue``: see ``host_prologue``. ``grads`` says that gradients kept by tensors were read;
     ``gradients`` of which leaves, and whether such a gradient was written before it was read. Histories
     of an order below ``began`` were there before. ``fullgraph``: the user allows no graph break.
+    ``at_breaks`` are called behind the next one, in order; ``sites`` has the places of breaks.
     """
 
     prologue: Any
+    sites: Any
     fullgraph: bool
     grads: bool
     gradients: dict[Any, bool]
     began: int
+    at_breaks: list[Callable[[], None]]
 
     def apply(self, op: Any, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         """Record an op; return its result (of several results, a tuple), or ``NotImplemented``: run it."""

@@ -7,6 +7,7 @@ stopped the capture, the others the calls that led there.
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
@@ -63,6 +64,8 @@ class BreakSites:
         self.loops: dict[int, set[Position]] = {}
         self.asks_cache = self.repeats = False
         self.last_op: Places = ()
+        self.reached: Container[int] = ()
+        """The ids of the objects that the function reaches."""
         self.nodes: dict[tuple[Any, int], Places] = {}
         """The places of the user's that made a node, by device and place in the trace."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import builtins
 import dis
 import sys
+from collections.abc import Iterable
 from functools import _lru_cache_wrapper
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
@@ -52,11 +53,13 @@ class SideEffectObserver:
     """The user code that ran, as ``codes``, and the first ``obstacle`` to a capture; ``sites`` take each.
 
     ``own_code`` is tensorbus's code that ran, by id. ``reads_any_name``: attributes were read by names that
-    may not stand in the code.
+    may not stand in the code. ``reached`` are the ids of the objects that the function reaches.
     """
 
-    def __init__(self, sites: BreakSites | None = None) -> None:
+    def __init__(self, sites: BreakSites | None = None, reached: Iterable[int] = ()) -> None:
         self.sites = sites
+        if sites is not None:
+            sites.reached = frozenset(reached)  # which keep nothing alive
         self.codes: dict[CodeType, dict[str, Any]] = {}
         self.obstacle: str | None = None
         self.reads_any_name = False

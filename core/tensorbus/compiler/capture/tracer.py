@@ -84,6 +84,7 @@ class Tracer(Mode):
         self._alive: list[Any] = []
         self._recompute_tag = self._number = 0
         self._fragile = ""
+        self.at_breaks: list[Callable[[], None]] = []
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -446,6 +447,8 @@ class Tracer(Mode):
             self.sites.note_break()
             self.sites.nodes.clear()
         self.run()
+        while self.at_breaks:  # effects that were put off until behind what was recorded
+            self.untraced(self.at_breaks.pop(0))
 
     def _end_at_long_loop(self) -> None:
         """Run what was recorded, if a loop has recorded too much of it; else look again later.

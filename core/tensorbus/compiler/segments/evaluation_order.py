@@ -35,12 +35,15 @@ class BreakMarks:
         self.whole: set[int] = set()
         """The ids of statements that Python runs as they are."""
         self.at_once: set[int] = set()
-        """The ids of assignments of numbers not to be put off: a capture broke at their snapshot."""
+        """The ids of statements not to be put off: a capture broke where their numbers are copied."""
         self._loops: set[int] = set()
         """The ids of loops that Python runs, round by round."""
         nodes = [(p, n) for s in root.body for n in ast.walk(s) if (p := position_of(n)) is not None]
         self._ops = [*ops]
         for position, leads in breaks.items():
+            if (position.line, position.column) == (position.end_line, position.end_column):
+                self.at_once |= {id(n) for p, n in nodes if isinstance(n, ast.stmt) and _begins(p, position)}
+                continue
             loop = next((n for p, n in nodes if p == position and isinstance(n, (ast.For, ast.While))), None)
             if loop is not None:
                 self._loops.add(id(loop))
@@ -185,6 +188,10 @@ class Flattening:
 
     def _is_local(self, e: ast.expr) -> bool:
         return isinstance(e, ast.Name) and e.id in self._local
+
+
+def _begins(p: Position, at: Position) -> bool:
+    return (p.line, p.column) == (at.line, at.column)
 
 
 def computes(e: ast.AST) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from ...dispatch.modes import is_value_mode
 from ...dtypes.definition import bool_
 from ...tensor.tensor import Tensor
+from ..capture.side_effect_observer import unobserved
 from ..state.value_identity import exact_isinstance
 from .evaluation_order import BreakMarks
 from .name_flow import names_bound, names_read
@@ -55,12 +56,17 @@ def snapshot(x: Any, kind: str) -> Any:
 
     Where that may fail it is called now, which ends a capture, and raises what it raises.
     """
-    if exact_isinstance(x, Tensor) and x.size == 1 and _never_fails(x, kind):
+    if exact_isinstance(x, Tensor) and x.size == 1 and never_fails(x, kind):
         return x.detach().clone()
-    return ReadNumber(x.item() if kind == "item" else float(x) if kind == "float" else int(x))
+    return ReadNumber(read_number(x, kind))
 
 
-def _never_fails(x: Tensor, kind: str) -> bool:
+def read_number(x: Any, kind: str) -> Any:
+    """Return what a read gives now."""
+    return x.item() if kind == "item" else float(x) if kind == "float" else int(x)
+
+
+def never_fails(x: Tensor, kind: str) -> bool:
     """Return whether a read by ``kind`` raises for no value of ``x``, nor the error of other work."""
     from ...backend_interface.capabilities import SupportsImmediateErrors
 
@@ -69,7 +75,8 @@ def _never_fails(x: Tensor, kind: str) -> bool:
     if (kind == "float" and x.dtype.is_complex) or is_value_mode(x.device.type):
         return False
     runtime = x.device.runtime
-    return isinstance(runtime, SupportsImmediateErrors) and runtime.raises_at_once(x.device.index)
+    with unobserved():  # code of the device is none of the function
+        return isinstance(runtime, SupportsImmediateErrors) and runtime.raises_at_once(x.device.index)
 
 
 class LateReads:
@@ -79,7 +86,7 @@ class LateReads:
         self._marks, self._local = marks, local
         self.late: set[int] = set()
         inner = [n for s in node.body for n in ast.walk(s)]
-        self._handled = {id(n) for s in inner if isinstance(s, _HANDLING) for n in ast.walk(s)}
+        self.handled = {id(n) for s in inner if isinstance(s, _HANDLING) for n in ast.walk(s)}
         """Ids of what stands in blocks that somebody may leave by an error, and go on."""
         self._shared = frozenset[str]().union(
             *(names_read(n, local) for n in inner if isinstance(n, _CLOSING))
@@ -104,7 +111,7 @@ class LateReads:
     def _place(self, s: Any, later: Sequence[ast.stmt]) -> int | None:
         """Return before which of the later statements a read is needed, if work lies between."""
         name = _target(s)
-        if name is None or name not in self._local or name in self._shared or id(s) in self._handled:
+        if name is None or name not in self._local or name in self._shared or id(s) in self.handled:
             return None
         kind, operand = _operand(s.value, self._local)
         if not kind or not self._marks.breaks_at(s.value) or self._marks.leads(s.value):

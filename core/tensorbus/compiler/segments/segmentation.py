@@ -11,13 +11,16 @@ count no hits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 from ...nn.hooks import EVERYWHERE, Hooks
 from ...nn.module import Module
 from ..capture.break_sites import BreakSites, Position
+from . import late_effect_calls as late
 from .evaluation_order import CALLEE
+from .late_effects import BEGIN, EAGERLY, END, FINISH, IS_CALM, PUT_OFF
 from .late_reads import SNAPSHOT, snapshot
 from .split import SplitCode, split
 
@@ -136,7 +139,12 @@ class Segmentation:
 
     def _with_segments(self, function: FunctionType, parts: SplitCode) -> FunctionType:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-        cells[CALLEE], cells[SNAPSHOT] = CellType(self.callee), CellType(snapshot)
+        helpers = {
+            CALLEE: self.callee, SNAPSHOT: snapshot, PUT_OFF: late.put_off, FINISH: late.finish,
+            BEGIN: late.begin, END: late.end, IS_CALM: late.is_calm,
+            EAGERLY: partial(self._run_eagerly, function, parts.effects),
+        }  # fmt: skip
+        cells |= {name: CellType(helper) for name, helper in helpers.items()}
         for name, code in parts.segments.items():
             self._originals[id(code)] = (code, function.__code__)
             cells[name] = CellType(
@@ -145,6 +153,16 @@ class Segmentation:
         new = _function(function, parts.code, cells)
         new.__defaults__, new.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         return new
+
+    def _run_eagerly(
+        self, function: FunctionType, effects: Iterable[Position], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run a function in which effects cannot wait, and divide it there from the next call on."""
+        code = function.__code__
+        self._breaks[id(code)].update(dict.fromkeys(effects, False))
+        self._splits.pop(id(code), None)
+        self._functions.pop(id(code), None)
+        return function(*args, **kwargs)
 
 
 def asks_cache(codes: Iterable[CodeType]) -> bool:

@@ -17,9 +17,12 @@ from typing import Any, Final
 from ..capture.break_sites import Position
 from .evaluation_order import CALLEE, BreakMarks, Flattening, computes
 from .function_source import FunctionSource, function_source
+from .late_effects import BEGIN, EAGERLY, END, FINISH, IS_CALM, PUT_OFF, LateEffects
 from .late_reads import SNAPSHOT, LateReads
 from .name_flow import NameFlow, Names, names_bound, names_needed, names_read
 
+HELPERS: Final = (CALLEE, SNAPSHOT, PUT_OFF, FINISH, BEGIN, END, IS_CALM, EAGERLY)
+"""The names of what rewritten functions call."""
 _MAKER: Final = ".maker"
 _REFUSED_NAMES: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "globals"})
 _REFUSED_NODES: Final = (ast.NamedExpr, ast.Match, ast.TryStar, ast.Yield, ast.YieldFrom, ast.Await)
@@ -31,10 +34,14 @@ _CLOSING: Final = (ast.Lambda, ast.FunctionDef, ast.GeneratorExp, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitCode:
-    """The code of a rewritten function, and that of its segments, by the names under which it finds them."""
+    """The code of a rewritten function, and that of its segments, by the names under which it finds them.
+
+    ``effects`` are the places of the statements that it puts off.
+    """
 
     code: CodeType
     segments: dict[str, CodeType]
+    effects: tuple[Position, ...] = ()
 
 
 def split(code: CodeType, breaks: dict[Position, bool], ops: set[Position]) -> SplitCode | None:
@@ -60,6 +67,7 @@ class _Splitting:
         self._breaks = breaks
         self._marks = BreakMarks(self._node, breaks, ops)
         self._reads = LateReads(self._node, self._marks, self._local)
+        self._effects = LateEffects(self._node, self._marks, self._local, self._reads.handled)
         self._native: set[int] = set()
         self._idle: set[int] = set()
         """The ids of statements that record no op."""
@@ -107,7 +115,7 @@ class _Splitting:
 
     def _lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
-        body = self._reads.put_off(body, self._temporary)
+        body = self._effects.put_off(self._reads.put_off(body, self._temporary), self._temporary)
         for s, seen in zip(body, self._reached(body), strict=True):
             if not isinstance(s, (ast.Global, ast.Nonlocal)):
                 self._lower_statement(s, out, seen)
@@ -122,7 +130,7 @@ class _Splitting:
     def _lower_statement(self, s: ast.stmt, out: list[ast.stmt], seen: bool) -> None:
         broken, simple = self._marks.within(s), not isinstance(s, _COMPOUND)
         ops = self._marks.has_ops(s)
-        if id(s) in self._reads.late:
+        if id(s) in self._reads.late or id(s) in self._effects.late:
             self._hosted |= names_bound(s, self._local)
             self._run_natively(s, out)
         elif id(s) in self._marks.whole:
@@ -329,11 +337,12 @@ class _Splitting:
 
     def _compiled(self, body: list[ast.stmt]) -> SplitCode:
         node = self._node
-        node.body = [*self._declarations(body), *body]
+        node.body = [*self._declarations(body), *self._effects.around(body, node)]
         node.decorator_list, node.returns = [], None
-        free = [*self._code.co_freevars, CALLEE, SNAPSHOT, *self._segments]
+        free = [*self._code.co_freevars, *HELPERS, *self._segments]
         main = self._code_of(node, free)
-        return SplitCode(code=main, segments={k: self._code_of(s, free) for k, s in self._segments.items()})
+        segments = {k: self._code_of(s, free) for k, s in self._segments.items()}
+        return SplitCode(code=main, segments=segments, effects=tuple(x.at for x in self._effects.effects))
 
     def _code_of(self, function: ast.FunctionDef, free: Sequence[str]) -> CodeType:
         """Compile a definition, with the names ``free`` around it."""
@@ -345,7 +354,17 @@ class _Splitting:
         module = compile(tree, self._code.co_filename, "exec", dont_inherit=True)
         outer = next(x for x in module.co_consts if isinstance(x, CodeType) and x.co_name == _MAKER)
         code = next(x for x in outer.co_consts if isinstance(x, CodeType) and x.co_name == function.name)
-        return code.replace(co_qualname=self._code.co_qualname)
+        return code.replace(
+            co_qualname=self._code.co_qualname,
+            co_consts=tuple(x if not _is_effect(x) else self._named(x) for x in code.co_consts),
+        )
+
+    def _named(self, code: CodeType) -> CodeType:
+        return code.replace(co_name=self._code.co_name, co_qualname=self._code.co_qualname)
+
+
+def _is_effect(x: Any) -> bool:
+    return isinstance(x, CodeType) and x.co_name.startswith(".effect")
 
 
 class _Unbound(Exception):  # noqa: N818 - it never leaves this module
