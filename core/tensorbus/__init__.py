@@ -122,7 +122,6 @@ from .eager.functions import remainder as remainder
 from .eager.functions import reshape as reshape
 from .eager.functions import round as round
 from .eager.functions import rsqrt as rsqrt
-from .eager.functions import scaled_dot_product_attention as scaled_dot_product_attention
 from .eager.functions import scatter as scatter
 from .eager.functions import sigmoid as sigmoid
 from .eager.functions import sign as sign
@@ -402,6 +401,7 @@ if TYPE_CHECKING:
     from .ops.elementwise.complex import view_as_complex as view_as_complex
     from .ops.elementwise.complex import view_as_real as view_as_real
     from .ops.nn.convolution import conv1d as conv1d
+    from .ops.nn.attention import scaled_dot_product_attention as scaled_dot_product_attention
     from .ops.nn.convolution import conv2d as conv2d
     from .ops.nn.convolution import conv3d as conv3d
     from .ops.nn.pooling import max_pool2d as max_pool2d
@@ -465,6 +465,7 @@ _LATER: Final = {
     "ops.reduction.segment": "one_hot segment_max segment_mean segment_min segment_prod segment_sum",
     "distributions": "binomial exponential poisson truncated_normal",
     "random.sampling": "multinomial permutation rand_like randint_like randn_like randperm",
+    "ops.nn.attention": "scaled_dot_product_attention",
     "ops.nn.average_pooling": "avg_pool2d",
     "ops.nn.convolution_transpose": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "ops.nn.regression_loss": "mse_loss",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from .. import plugins
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DeviceUnavailableError, PluginError, TensorbusError
-from ..plugins.manifest import is_type_name
+from ..plugins.type_name import is_type_name
 from ..system import env
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from ..ops.indexing import take_along_axis as along
 from ..ops.indexing import torch_gather
 from ..ops.movement import movement
 from ..ops.movement import windows as _windows  # noqa: F401 - its ops are methods
-from ..ops.nn import attention as attention_ops
 from ..ops.ordering import sorting
 from ..ops.reduction import reduction, scan
 from ..ops.reduction import softmax as softmax_ops
@@ -147,8 +146,6 @@ sort = sorting.sort.function
 
 cast = where_cast.cast.function
 where = where_cast.where.function
-
-scaled_dot_product_attention = attention_ops.attention.function
 
 log_softmax = softmax_ops.log_softmax.function
 logsumexp = softmax_ops.logsumexp

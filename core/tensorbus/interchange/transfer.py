@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from ..autograd import engine
-from ..backend_interface.capabilities import SupportsAddresses, SupportsHostMemory
 from ..backend_interface.protocols import Runtime
 from ..devices.device import Device, ValueType, device, get_default_device
 from ..dispatch.kernel_tables import tables_of
@@ -32,6 +31,9 @@ from ..plugins import backend, known_types
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer, untraced
+
+if TYPE_CHECKING:
+    from ..backend_interface.capabilities import SupportsAddresses
 
 _addressed: Final[dict[type[Any], bool]] = {}
 """By class of runtime, whether its device's memory has addresses: asking a protocol is slow."""
@@ -79,6 +81,8 @@ def from_memory(data: memoryview, shape: Shape, dtype: DType, where: Device) -> 
 
     Nobody else writes to ``data`` afterwards. Raises ``OutOfMemoryError``.
     """
+    from ..backend_interface.capabilities import SupportsHostMemory
+
     name = "from_memory" if isinstance(runtime(where), SupportsHostMemory) else "from_host"
     return _of_bytes(name, data, shape, dtype, where)
 
@@ -122,6 +126,8 @@ def forget_use(x: Tensor) -> None:
 def _has_addresses(at: Runtime) -> TypeGuard[SupportsAddresses]:
     known = _addressed.get(type(at))
     if known is None:
+        from ..backend_interface.capabilities import SupportsAddresses
+
         known = _addressed[type(at)] = isinstance(at, SupportsAddresses)
     return known
 

@@ -23,7 +23,7 @@ from ..dtypes.definition import DType
 from ..eager.runner import explain
 from ..errors import ArgumentError, PluginError
 from ..ops.definition import USER, Op, table
-from ..plugins.manifest import is_type_name
+from ..plugins.type_name import is_type_name
 from ..system import env, fork_safe_locks
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes

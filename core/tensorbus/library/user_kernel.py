@@ -16,7 +16,7 @@ from .. import plugins
 from ..dtypes.definition import DType, bool_
 from ..errors import ArgumentError
 from ..ops.definition import Spec, table
-from ..plugins.manifest import is_type_name
+from ..plugins.type_name import is_type_name
 from ..system import fork_safe_locks
 from .custom_op import CustomOp, define
 from .kernel_definition import KernelDefinition, checked_default, checked_jvp, checked_vjp, defined

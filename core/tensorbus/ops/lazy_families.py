@@ -15,6 +15,7 @@ def load_all() -> None:
     from .linalg import powers as powers
     from .matmul import matmul_epilogue as matmul_epilogue
     from .matmul import scaled_matmul as scaled_matmul
+    from .nn import attention as attention
     from .nn import convolution as convolution
     from .nn import convolution_transpose as convolution_transpose
     from .nn import convolution_weight as convolution_weight

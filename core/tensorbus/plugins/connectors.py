@@ -12,7 +12,6 @@ from . import allow_block
 from .addon import Addon, announce
 from .discovery import COMMUNICATORS, LAUNCHERS, STORES, EntryPoint
 from .extension import COMMUNICATOR, LAUNCHER, STORE, Extension, extension_of
-from .manifest import Manifest
 
 if TYPE_CHECKING:
     from ..backend_interface.communication import CommunicatorFactory, StoreFactory
@@ -93,6 +92,8 @@ class Connectors:
 
         Raises ``PluginError`` where the name is taken, or where it fails.
         """
+        from .manifest import Manifest
+
         addon = Addon(extension_of(name, extension, None, Manifest(name=name)))
         if name in self.communicators():
             raise PluginError(f"communicator {name!r} is already there; choose another name.")

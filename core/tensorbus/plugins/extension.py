@@ -19,7 +19,6 @@ from ..backend_interface.protocols import Kernel, KernelTable
 from ..errors import PluginError, suggest
 from .api_version import API_VERSION
 from .discovery import EntryPoint, manifest_path
-from .manifest import Manifest
 from .plugin_code import run_plugin_code
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from ..backend_interface.compilation import Lowering
     from ..backend_interface.launching import LauncherFactory
     from ..backend_interface.protocols import Runtime
+    from .manifest import Manifest
 
 
 IMPORT: Final = "importing it"
@@ -97,6 +97,8 @@ class Extension:
     def manifest(self) -> Manifest:
         """The manifest, read when first asked for. Raises ``PluginError`` where it is missing or wrong."""
         if self._manifest is None:
+            from .manifest import Manifest
+
             self._manifest = Manifest.read(manifest_path(self.module_name, self.owner), self.owner)
         return self._manifest
 
@@ -297,6 +299,8 @@ def extension_of(
     ``manifest`` is one, the path of a file or its TOML text. Without it the ``manifest.toml`` of a named
     module is read, and an object has ``plain``.
     """
+    from .manifest import Manifest
+
     entry_point = None
     if isinstance(extension, str):
         entry_point = EntryPoint(name, extension, "registered", extension.partition(".")[0], "", "sys.path")

@@ -42,6 +42,7 @@ from typing import Any, Final, Literal
 from ..dtypes.definition import BY_NAME
 from ..errors import PluginError, suggest
 from .api_version import API_VERSION, satisfies
+from .type_name import is_type_name
 
 Coverage = Mapping[str, "tuple[str, ...] | Literal['all']"]
 
@@ -219,12 +220,3 @@ def _dtypes(where: str, names: Iterable[str]) -> tuple[str, ...]:
         if name not in BY_NAME:
             raise ValueError(f"{where} has {name!r}, which is no dtype.{suggest(str(name), BY_NAME)}")
     return tuple(names)
-
-
-def is_type_name(text: str) -> bool:
-    """Return whether ``text`` can name a device type: ASCII letters, digits, ``_`` and ``-``.
-
-    >>> is_type_name("my_npu"), is_type_name("npu:0")
-    (True, False)
-    """
-    return text.isascii() and text.replace("_", "").replace("-", "").isalnum()

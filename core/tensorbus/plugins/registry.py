@@ -18,9 +18,10 @@ from .connectors import Connectors
 from .discovery import DEVICES, PLUGINS, EntryPoint, Installed, scan
 from .extension import KERNELS, OPS, Extension, extension_of
 from .foreign_text import error_text, kind_of
-from .manifest import Manifest, is_type_name
+from .type_name import is_type_name
 
 if TYPE_CHECKING:
+    from .manifest import Manifest
     from .plugin_status import Kind, PluginStatus
 
 
@@ -151,6 +152,8 @@ class Registry:
             raise PluginError(
                 f"{device_type!r} cannot name a device type; use ASCII letters, digits, '_' and '-'."
             )
+        from .manifest import Manifest
+
         plain = Manifest(name=device_type, type=device_type)
         backend = Backend(device_type, extension_of(device_type, extension, manifest, plain))
         with self._lock:
@@ -213,6 +216,8 @@ class Registry:
 
         Raises ``PluginError`` where the name is taken, or where it fails.
         """
+        from .manifest import Manifest
+
         addon = Addon(extension_of(name, extension, manifest, Manifest(name=name)))
         with self._lock:
             taken = next((a for a in self._all_addons() if a.extension.name == name), None)
@@ -334,6 +339,8 @@ class Registry:
             if device_type in _EMBEDDED:
                 own = EntryPoint(device_type, _EMBEDDED[device_type], DEVICES, "tensorbus", "", "")
                 if own not in self._backends:
+                    from .manifest import Manifest
+
                     manifest = Manifest(name=device_type, type=device_type, fork_safe=True)
                     self._backends[own] = Backend(device_type, Extension(device_type, own, manifest=manifest))
                 return self._backends[own]

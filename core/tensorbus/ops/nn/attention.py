@@ -64,6 +64,7 @@ attention = table.add(
         doc="``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.",
     )
 )  # fmt: skip
+scaled_dot_product_attention = attention.function
 
 
 def check_mask(name: str, mask: Tensor) -> None:
