@@ -1,10 +1,11 @@
 """What training a GPT-2-small takes on several cards, as a multiple of our own step on one, beside PyTorch.
 
-``tensorbus run -n 2 benchmarks/card_distributed.py [--peer] [--output FILE]`` prints a table in Markdown on
-rank 0. A step is forward, cross entropy, backward and AdamW, all in bfloat16, of 8x1024 tokens a card; under
-tensor parallel it is 8x1024 tokens on all cards together. Ours is compiled as a whole. Each figure is the
-median over steps that are waited for, of the slowest rank. ``--device cpu --layers 2 --width 32 --heads 4
---length 16 --batch 2 --words 211 --dtype float32 --steps 3`` tries it out without cards.
+``tensorbus run -n 2 benchmarks/card_distributed.py [--peer] [--timeline] [--output FILE]`` prints a table
+in Markdown on rank 0. A step is forward, cross entropy, backward and AdamW, all in bfloat16, of 8x1024
+tokens a card; under tensor parallel it is 8x1024 tokens on all cards together. Ours is compiled as a whole.
+Each figure is the median over steps that are waited for, of the slowest rank. ``--device cpu --layers 2
+--width 32 --heads 4 --length 16 --batch 2 --words 211 --dtype float32 --steps 3`` tries it out without
+cards.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final, NamedTuple
 import tensorbus as tb
 from tensorbus import distributed as dist
 
+from benchmarks.card_timeline import SHOWN, spans, summary
 from benchmarks.compiled.models import Library
 
 Step = Callable[[], object]
@@ -32,6 +34,8 @@ WARM: Final = 5
 """Steps of a round before what counts, as many rounds as it takes until two take about as long."""
 ROUNDS: Final = 8
 ALIKE: Final = 1.05
+TRACED: Final = 3
+"""Steps of a timeline."""
 
 
 class Way(NamedTuple):
@@ -250,10 +254,13 @@ def measured(ways: Iterator[Way], chosen: argparse.Namespace) -> Iterator[str]:
     """Yield the lines of the table, as they come."""
     one = 0.0
     for way in ways:
-        failure = ""
+        failure, lines = "", []
         took = 0.0
         try:
-            took = median(way.step(chosen), chosen.steps)
+            step = way.step(chosen)
+            took = median(step, chosen.steps)
+            lines = timeline(step) if chosen.timeline else []
+            del step
         except Exception as error:  # a way that fails on all ranks is a line of the table
             failure = f"{type(error).__name__}: {error}".splitlines()[0][:90]
         gc.collect()
@@ -264,12 +271,25 @@ def measured(ways: Iterator[Way], chosen: argparse.Namespace) -> Iterator[str]:
         target = TARGETS.get(way.name)
         aim = "" if target is None else f"{'' if took <= target * one else 'not '}within {target}"
         yield f"| {way.name} | {took:.2f} | {took / one:.2f} | {aim} |"
+        yield from lines
+
+
+def timeline(step: Step) -> list[str]:
+    """Return what each rank's card did in some steps."""
+    each: list[Any] = [None] * dist.get_world_size()
+    dist.barrier()
+    dist.all_gather_object(each, summary(spans(step, TRACED), TRACED))
+    return [
+        f"rank {rank}: {line}" for rank, lines in enumerate(each) for line in lines[: SHOWN + 1 - rank * 8]
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--device", default="cuda:{rank}", metavar="NAME", help="{rank}: that of the machine")
     parser.add_argument("--peer", action="store_true", help="PyTorch, too")
+    parser.add_argument("--timeline", action="store_true", help="what the cards did, by PyTorch's profiler")
+    parser.add_argument("--only", default="", metavar="WAYS", help="names of ways to train, by semicolons")
     parser.add_argument("--dtype", default="bfloat16", metavar="NAME")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where the table goes as well")
     sizes = {"layers": 12, "width": 768, "heads": 12, "length": 1024, "batch": 8, "words": 50257, "steps": 20}
@@ -282,13 +302,16 @@ def main() -> None:
     if speaks:
         print(*lines, sep="\n", flush=True)
 
+    only = {name for name in chosen.only.split(";") if name}
+
     def ways() -> Iterator[Way]:
         yield from our_ways()
         if chosen.peer:
             join_torch_ranks(chosen)
             yield from their_ways()
 
-    for line in measured(ways(), chosen):
+    listed = (way for way in ways() if not only or way.name in only)
+    for line in measured(listed, chosen):
         lines.append(line)
         if speaks:
             print(line, flush=True)

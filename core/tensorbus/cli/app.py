@@ -122,7 +122,7 @@ def conformance(
     ] = None,
     ops: Annotated[str, typer.Option("--ops", help="Only these ops, by commas.")] = "",
     dtypes: Annotated[str, typer.Option("--dtypes", help="Only these dtypes, by commas.")] = "",
-    checks: Annotated[str, typer.Option("--checks", help="Only these checks, by commas.")] = "",
+    checks: Annotated[str, typer.Option("--checks", help="Only these checks, or programs, by commas.")] = "",
     report: Annotated[Path | None, typer.Option("--report", help="Write the report as JSON.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One dtype of each kind, fewer checks.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-n", help="Processes; 0: one for each processor.")] = 1,
@@ -131,8 +131,12 @@ def conformance(
         bool, typer.Option("--in-process", help="Run here, where a crash ends the run: for debuggers.")
     ] = False,
     time_limit: Annotated[
-        float, typer.Option("--time-limit", help="Seconds for one check of one call; then the next op.")
-    ] = 600.0,
+        float | None,
+        typer.Option(
+            "--time-limit",
+            help="Seconds for one check of one call (600), or a communicator's calls in one group (120).",
+        ),
+    ] = None,
     communicator: Annotated[
         str, typer.Option("--communicator", help="Examine what connects ranks instead, on these devices.")
     ] = "",
@@ -152,7 +156,7 @@ def conformance(
     with conformance_command.problems():
         if communicator:
             code = conformance_command.run_communicator(
-                communicator, device or (), dtypes, ranks, launch, report, quick
+                communicator, device or (), dtypes, ranks, launch, report, quick, checks, time_limit
             )
             raise typer.Exit(code)
         code = conformance_command.run(

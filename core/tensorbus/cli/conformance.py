@@ -17,25 +17,28 @@ PACKAGE: Final = "tensorbus-conformance"
 
 def run(
     devices: Sequence[str], ops: str, dtypes: str, checks: str, report: Path | None, quick: bool, jobs: int,
-    shard: str, in_process: bool, time_limit: float,
+    shard: str, in_process: bool, time_limit: float | None,
 ) -> int:  # fmt: skip
     """Run the kit; return the exit code. Exits with 2 where it is not installed."""
     kit = _kit("command")
     names = ([name for name in option.split(",") if name] for option in (ops, dtypes, checks))
     path = None if report is None else str(report)
-    options = {"path": path, "quick": quick, "jobs": jobs, "shard": shard, "in_process": in_process}
-    return int(kit.conformance(devices, *names, **options, time_limit=time_limit))
+    limit = {} if time_limit is None else {"time_limit": time_limit}
+    options = {"path": path, "quick": quick, "jobs": jobs, "shard": shard, "in_process": in_process, **limit}
+    return int(kit.conformance(devices, *names, **options))
 
 
 def run_communicator(
     communicator: str, devices: Sequence[str], dtypes: str, ranks: int, launch: str, report: Path | None,
-    quick: bool,
+    quick: bool, checks: str, time_limit: float | None,
 ) -> int:  # fmt: skip
     """Run the kit on a communicator; return the exit code. Exits with 2 where the kit is not installed."""
     kit = _kit("communication.command")
-    names = [name for name in dtypes.split(",") if name]
+    names, programs = ([name for name in option.split(",") if name] for option in (dtypes, checks))
     path = None if report is None else str(report)
-    return int(kit.communication(communicator, devices, names, ranks, launch, path, quick))
+    limit = {} if time_limit is None else {"time_limit": time_limit}
+    options = {"path": path, "quick": quick, "programs": programs, **limit}
+    return int(kit.communication(communicator, devices, names, ranks, launch, **options))
 
 
 def _kit(module: str) -> Any:

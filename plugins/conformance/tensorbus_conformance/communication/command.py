@@ -17,7 +17,7 @@ from ..examination import few
 from ..outcome import Finding
 from .faults import FAULTS
 from .launch import connects_threads, disagreements, launch
-from .setting import Setting
+from .setting import CELL_SECONDS, Setting
 
 VALUES = "values"
 """The program that calls every collective."""
@@ -30,12 +30,20 @@ def settings(
     dtypes: Sequence[str] = (),
     ranks: int = 4,
     quick: bool = False,
+    programs: Sequence[str] = (),
+    time_limit: float = CELL_SECONDS,
 ) -> list[Setting]:
-    """Return what there is to launch. Without ``devices``: the host's.
+    """Return what there is to launch. Without ``devices``: the host's; without ``programs``: all.
 
-    ``quick`` takes one dtype of each kind and fewer layouts. Raises ``ValueError`` for a communicator that is
-    not installed or fewer than 2 ranks, ``DtypeError`` for an unknown dtype.
+    ``quick`` takes one dtype of each kind and fewer layouts. ``time_limit``: of one group, dtype and layout
+    in a process. Raises ``ValueError`` for a communicator that is not installed, an unknown program, a limit
+    that is none or fewer than 2 ranks, ``DtypeError`` for an unknown dtype.
     """
+    unknown = [program for program in programs if program not in PROGRAMS]
+    if unknown:
+        raise ValueError(f"no program is called {unknown[0]!r}; there are: {', '.join(PROGRAMS)}.")
+    if not time_limit > 0:
+        raise ValueError(f"--time-limit {time_limit:g}: a positive number of seconds is needed.")
     if ranks < 2:
         raise ValueError(f"--ranks {ranks}: 2 are needed at least.")
     listed = []
@@ -47,9 +55,9 @@ def settings(
             Setting(
                 communicator=communicator, device=device, program=program, ranks=ranks, quick=quick,
                 dtypes=tuple(d.name for d in wanted), threads=threads,
-                timeout=FAULTS[program][1] if program in FAULTS else 60.0,
+                timeout=FAULTS[program][1] if program in FAULTS else 60.0, cell_seconds=time_limit,
             )
-            for program in PROGRAMS
+            for program in programs or PROGRAMS
         ]  # fmt: skip
     return listed
 
@@ -71,7 +79,8 @@ def examine(setting: Setting, command: str = "") -> tuple[int, list[Finding]]:
 
 def communication(
     communicator: str, devices: Sequence[str] = (), dtypes: Sequence[str] = (), ranks: int = 4,
-    command: str = "", path: str | None = None, quick: bool = False,
+    command: str = "", path: str | None = None, quick: bool = False, programs: Sequence[str] = (),
+    time_limit: float = CELL_SECONDS,
 ) -> int:  # fmt: skip
     """Examine a communicator and print a table of its programs; write the report as JSON to ``path``.
 
@@ -82,7 +91,7 @@ def communication(
         raise ValueError(f"--report {path}: there is no folder {str(Path(path).parent)!r}; make it first.")
     rows = [
         (setting, *examine(setting, command))
-        for setting in settings(communicator, devices, dtypes, ranks, quick)
+        for setting in settings(communicator, devices, dtypes, ranks, quick, programs, time_limit)
     ]
     console = Console()
     table = Table(

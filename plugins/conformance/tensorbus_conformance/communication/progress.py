@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import faulthandler
-import os
+import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,13 +32,11 @@ def cell(setting: Setting, report: Report, name: str) -> Iterator[None]:
         return
     begun, calls = time.monotonic(), report.calls
     faulthandler.dump_traceback_later(setting.cell_seconds)
-    end = threading.Timer(setting.cell_seconds + _GRACE, os._exit, (1,))
-    end.daemon = True
-    end.start()
+    signal.setitimer(signal.ITIMER_REAL, setting.cell_seconds + _GRACE)  # a call may hold Python's lock
     try:
         yield
     finally:
-        end.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
     if dist.get_rank() == 0:
         now = time.monotonic()

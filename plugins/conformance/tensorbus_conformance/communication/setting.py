@@ -10,6 +10,7 @@ from ..outcome import Finding
 
 SETTING = "setting.json"
 """The file in the folder of a launch that holds its setting."""
+CELL_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,7 @@ class Setting:
     quick: bool = False
     timeout: float = 60.0
     threads: bool = False
-    cell_seconds: float = 120.0
+    cell_seconds: float = CELL_SECONDS
     """How long a rank that is a process may take for the calls of one group, dtype and layout."""
 
     def __str__(self) -> str:
