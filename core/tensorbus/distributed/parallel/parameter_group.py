@@ -18,6 +18,7 @@ from ...dtypes.definition import DType
 from ...func.checkpoint import is_recomputing
 from ...nn.module import Module
 from ...nn.parameter import Parameter
+from ...ops.creation.creation import zeros
 from ...ops.definition import table
 from ...ops.movement.movement import concat, reshape
 from ...tensor.leaf import Leaf, ReceiverHook, add_hook
@@ -31,6 +32,8 @@ from ..tensor.layout import Layout, cell_of
 from ..tensor.placements import chunk_lengths
 from .gradient_reducer import finished, flattened, unflattened
 
+FILLED: Final = 1.25
+"""How many times the elements of parameters a rank's parts may come to, filled up to one size."""
 REPEATABLE: Final = ("alias", "cast", "movement")
 """Families of ops of one operand that are done again on gathered parameters: they copy at most."""
 
@@ -142,8 +145,9 @@ class ParameterGroup:
             parts = [self._computed(part_of(p.detach()).to(self.device)) for p in self.parameters]
             self._gathers = []
             for places in _by_kind(parts):
-                flat = flattened([parts[k] for k in places])
-                lengths = [sum(lengths) for lengths in zip(*map(self._sizes, places), strict=True)]
+                lengths = self._lengths(places)
+                mine = [parts[k] for k in places]
+                flat = flattened([*mine, *_filling(mine, lengths[self.shards.rank])])
                 self._gathers.append((places, self._queue(functional.all_gather, flat, 0, lengths)))
 
     def gathered(self) -> list[Parameter]:
@@ -252,15 +256,26 @@ class ParameterGroup:
         shape = self._shapes[place]
         return [length * math.prod(shape[1:]) for length in chunk_lengths(shape[0], self.shards.size)]
 
+    def _lengths(self, places: Sequence[int]) -> list[int]:
+        """Return how many elements each rank sends of parameters: all as many where that adds little.
+
+        What libraries do best is parts of one size.
+        """
+        own = [sum(lengths) for lengths in zip(*map(self._sizes, places), strict=True)]
+        longest = max(own)
+        return [longest] * len(own) if longest * len(own) <= FILLED * sum(own) else own
+
     def _joined(self, places: Sequence[int], flat: Tensor) -> list[Tensor]:
         """Return the parameters of which ``flat`` has all ranks' parts, one rank's after the other's."""
         pieces: dict[int, list[Tensor]] = {k: [] for k in places}
         sizes = {k: self._sizes(k) for k in places}
-        start = 0
-        for rank in range(self.shards.size):
+        begin = 0
+        for rank, length in enumerate(self._lengths(places)):
+            start = begin
             for k in places:
                 pieces[k].append(flat[start : start + sizes[k][rank]])
                 start += sizes[k][rank]
+            begin += length
         return [reshape(concat(pieces[k]), self._shapes[k]) for k in places]
 
     def _laid(self, place: int, x: Tensor) -> Tensor:
@@ -280,11 +295,12 @@ class ParameterGroup:
             flat = {k: reshape(here[k], (here[k].size,)) for k in places}
             starts = dict.fromkeys(places, 0)
             pieces = []
-            for rank in range(self.shards.size):
+            lengths = self._lengths(places)
+            for rank, length in enumerate(lengths):
+                part = [flat[k][starts[k] : starts[k] + sizes[k][rank]] for k in places]
+                pieces += [*part, *_filling(part, length)]
                 for k in places:
-                    pieces.append(flat[k][starts[k] : starts[k] + sizes[k][rank]])
                     starts[k] += sizes[k][rank]
-            lengths = [sum(lengths) for lengths in zip(*sizes.values(), strict=True)]
             self._reductions.append((places, self._queue(self._averaged, concat(pieces), lengths)))
 
     def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup) -> Tensor:
@@ -326,6 +342,12 @@ class ParameterGroup:
             node = node.parents[0]
         place = self._places.get(node) if isinstance(node, Leaf) else None
         return None if place is None else FromShards(self, place, tuple(reversed(plans)))
+
+
+def _filling(parts: Sequence[Tensor], length: int) -> list[Tensor]:
+    """Return the zeros that are missing behind the parts to ``length`` elements, [] for none."""
+    missing = length - sum(x.size for x in parts)
+    return [zeros((missing,), dtype=parts[0].dtype, device=parts[0].device)] if missing else []
 
 
 def _by_kind(tensors: Sequence[Tensor]) -> list[list[int]]:

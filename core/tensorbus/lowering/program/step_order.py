@@ -19,6 +19,7 @@ from ..ir.builder import Launch
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
 from ..ir.loop_ir import Kernel
+from .collective_order import overlap_collectives
 from .early_free import early
 from .emit import EmittedProgram
 from .inplace_reuse import in_place
@@ -76,8 +77,9 @@ def order_steps(steps: StepSequence, asked: LoweringInput) -> StepSequence:
     sizes |= {slot: size for slot, (size, _) in steps.sizes.items()}
     shown = {x.slot for x in steps.outputs}
     nbytes = {s: size * d.itemsize for s, (size, d) in steps.sizes.items() if s not in shown}
-    items = _batched(steps.items, sizes, nbytes, _replacing(steps, asked), asked.target.heuristics)
-    return replace(steps, items=tuple(_epilogues(items)))
+    replacing = _replacing(steps, asked)
+    items = _batched(steps.items, sizes, nbytes, replacing, asked.target.heuristics)
+    return replace(steps, items=tuple(_epilogues(overlap_collectives(items, replacing))))
 
 
 def make_program(steps: StepSequence, asked: LoweringInput) -> Program:
