@@ -49,24 +49,24 @@ def covered(intervals: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def summary(found: list[Span], steps: int) -> list[str]:
+def summary(timeline: list[Span], steps: int) -> list[str]:
     """Return lines: milliseconds a step, of all kernels, of NCCL's, and of those alone on the card."""
-    if not found:
+    if not timeline:
         return ["the profiler was told of no kernel"]
-    is_nccl = {span.name: "nccl" in span.name.lower() for span in found}
+    is_nccl = {span.name: "nccl" in span.name.lower() for span in timeline}
     every, theirs, rest = (
-        covered((s.start, s.end) for s in found if chosen is None or is_nccl[s.name] is chosen)
+        covered((s.start, s.end) for s in timeline if chosen is None or is_nccl[s.name] is chosen)
         for chosen in (None, True, False)
     )
-    whole = max(span.end for span in found) - found[0].start
+    whole = max(span.end for span in timeline) - timeline[0].start
     part = 1e6 * steps
     lines = [
         f"{whole / part:.2f} ms a step: busy {every / part:.2f}, NCCL {theirs / part:.2f}, of it with nothing"
-        f" beside {(every - rest) / part:.2f}; the rest {rest / part:.2f}; {len(found) / steps:g} kernels,"
-        f" {len({span.stream for span in found})} streams"
+        f" beside {(every - rest) / part:.2f}; the rest {rest / part:.2f}; {len(timeline) / steps:g} kernels,"
+        f" {len({span.stream for span in timeline})} streams"
     ]
     times: dict[str, list[int]] = defaultdict(list)
-    for span in found:
+    for span in timeline:
         times[span.name].append(span.end - span.start)
     for name, took in sorted(times.items(), key=lambda item: -sum(item[1]))[:SHOWN]:
         lines.append(

@@ -52,7 +52,7 @@ def test_everything(name: str, device: str, program: str) -> None:
 
 @contextmanager
 def communicator(**methods: Callable[..., Any]) -> Iterator[str]:
-    def change(right: Any, size: int) -> Any:
+    def change(right: Any, meeting: Any) -> Any:
         for name, method in methods.items():
             setattr(right, name, partial(method, getattr(right, name)))
         return right

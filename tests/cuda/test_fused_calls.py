@@ -70,17 +70,20 @@ def names(program: Program) -> list[str]:
     return [s.op if isinstance(s, LibraryCall) else s.launch.kernel.name for s in program.steps]
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
 @pytest.mark.parametrize("turned", [False, True])
-def test_a_bias_and_a_residual_are_added_by_the_product(turned: bool) -> None:
-    x, w, bias, residual = input_node(64, 32), input_node(32, 48), input_node(48), input_node(2, 32, 48)
+def test_a_bias_and_a_residual_are_added_by_the_product(turned: bool, in_parts: bool) -> None:
+    x, w, residual = input_node(64, 32), input_node(32, 48), input_node(2, 32, 48)
+    parts = [input_node(16), input_node(32)] if in_parts else [input_node(48)]
+    bias = node("concat", *parts, shape=(48,), axis=0) if in_parts else parts[0]
     seen = node("reshape", product(x, w), shape=(2, 32, 48))
     inner = node("add", *((bias, seen) if turned else (seen, bias)), shape=(2, 32, 48))
     out = node("add", residual, inner, shape=(2, 32, 48))
-    graph = fuse_sums(Graph(inputs=(x, w, bias, residual), outputs=(out,)), lambda _: True)
+    graph = fuse_sums(Graph(inputs=(x, w, *parts, residual), outputs=(out,)), lambda _: True)
     results = [n for n in graph if n.op == "affine"]
     assert [tuple(i.spec.shape for i in n.inputs) for n in results] == [((64, 32), (32, 48), (48,), (64, 48))]
     assert graph.outputs[0].spec.shape == (2, 32, 48)
-    assert names(lowered(graph)) == ["affine"]
+    assert names(lowered(graph)) == ["tb_concat"] * in_parts + ["affine"]
 
 
 def test_a_product_that_is_read_elsewhere_stays() -> None:

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.backend_api import Reports, hookimpl
+from tensorbus.backend_api import Reports
 from tensorbus.distributed.process_group import connection
 from tensorbus.distributed.process_group.group import get_group
-from tensorbus_threads.communicator import Factory
+
+from thread_communicators import ThreadCommunicators
 
 pytest.importorskip("tensorbus_nccl", reason="tensorbus-nccl is not installed")
 cuda = pytest.importorskip("tensorbus_cuda.device", reason="tensorbus-cuda is not installed")
@@ -51,8 +52,8 @@ class _Library:
     queues = True
     ends = False
 
-    def __init__(self, rendezvous: Any, cards: list[_Card]) -> None:
-        self.meeting, self.inner = rendezvous, Factory().connect(rendezvous)
+    def __init__(self, inner: Any, rendezvous: Any, cards: list[_Card]) -> None:
+        self.meeting, self.inner = rendezvous, inner
         self.queued = cards[rendezvous.rank].queued
         self.calls = 0
         self.events: list[threading.Event] = []
@@ -84,25 +85,6 @@ class _Library:
 
     def close(self) -> None:
         self.inner.close()
-
-
-class _Plugin:
-    """Connects threads so."""
-
-    priority = 0
-
-    def __init__(self, cards: list[_Card]) -> None:
-        self.cards = cards
-
-    @hookimpl
-    def tensorbus_communicator(self, name: str) -> Any:
-        return self
-
-    def verdict(self, device_type: str, rendezvous: Any) -> bool | str:
-        return Factory().verdict(device_type, rendezvous)
-
-    def connect(self, rendezvous: Any) -> Any:
-        return _Library(rendezvous, self.cards)
 
 
 @pytest.fixture
@@ -152,7 +134,8 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
             raise NotImplementedError
 
     monkeypatch.setattr(runtime, "__class__", _Runtime)
-    dist.register_communicator("without end", _Plugin(cards))
+    change = lambda inner, meeting: _Library(inner, meeting, cards)  # noqa: E731
+    dist.register_communicator("without end", ThreadCommunicators(change))
     yield cards
     dist.unregister_communicator("without end")
     for card in cards:
@@ -160,8 +143,14 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
             done.set()
 
 
-def test_a_mismatch_ends_a_read_of_what_never_comes(cards: list[_Card]) -> None:
-    """The rank with the larger operand waits on the host, where it reads the sum, until it is told why."""
+def test_a_mismatch_ends_a_read_of_what_never_comes(
+    cards: list[_Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank with the larger operand waits on the host, where it reads the sum, until it is told why.
+
+    Whoever reads it once more, told and all, is told again.
+    """
+    monkeypatch.setattr(connection, "_ABORT_SECONDS", 0.3)
 
     def rank() -> list[str]:
         here, errors = dist.get_rank(), []
@@ -176,6 +165,10 @@ def test_a_mismatch_ends_a_read_of_what_never_comes(cards: list[_Card]) -> None:
             get_group().run("all_reduce", [x], lambda c: c.all_reduce(x, "sum"))
         except dist.DistributedError as error:
             errors.append(str(error))
+        if here == 1:
+            for _ in range(2):
+                with pytest.raises(dist.DistributedError, match="the ranks ask for different things"):
+                    (x * 2).tolist()
         return errors
 
     for first, later in dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0):

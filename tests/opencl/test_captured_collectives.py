@@ -43,8 +43,8 @@ class _Capturable:
 
     queues = is_capturable = True
 
-    def __init__(self, inner: Any, size: int) -> None:
-        self.inner, self.size = inner, size
+    def __init__(self, inner: Any, meeting: Any) -> None:
+        self.inner, self.size = inner, meeting.size
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

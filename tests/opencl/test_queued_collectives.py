@@ -15,7 +15,7 @@ from thread_communicators import ThreadCommunicators
 OPENCL, RANKS = "opencl", 2
 
 
-def _queued(communicator: Any, size: int) -> Any:
+def _queued(communicator: Any, meeting: Any) -> Any:
     """Return a communicator whose results are in a stream when it returns, and not done."""
     communicator.queues = True
     return communicator

@@ -10,9 +10,11 @@ from tensorbus_threads.communicator import Factory
 
 
 class ThreadCommunicators:
-    """A plugin that connects threads, and gives what ``change`` makes of a rank's communicator."""
+    """A plugin that connects threads, and gives what ``change`` makes of a rank's end and who meets."""
 
-    def __init__(self, change: Callable[[Any, int], Any]) -> None:
+    priority = 0
+
+    def __init__(self, change: Callable[[Any, Any], Any]) -> None:
         self.change = change
 
     @hookimpl
@@ -23,4 +25,4 @@ class ThreadCommunicators:
         return Factory().verdict(device_type, rendezvous)
 
     def connect(self, rendezvous: Any) -> Any:
-        return self.change(Factory().connect(rendezvous), rendezvous.size)
+        return self.change(Factory().connect(rendezvous), rendezvous)

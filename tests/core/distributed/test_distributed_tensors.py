@@ -122,6 +122,28 @@ def test_the_device_of_a_distributed_tensor_answers_for_that_of_its_parts() -> N
     assert dist.run_ranks(rank, 2) == [("mesh", True, True)] * 2
 
 
+def test_numpy_reads_the_whole_of_a_distributed_tensor_and_shares_no_memory() -> None:
+    numpy = pytest.importorskip("numpy")
+
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = dist.distribute_tensor(tb.arange(6, dtype="float32").reshape((3, 2)), mesh, [S(0)])
+        for y in (x, x.redistribute([R()]), x.sum(0), x.clone().requires_grad_()):
+            whole = y.numpy()
+            for array in (numpy.asarray(y), numpy.array(y, dtype="float64")):
+                assert array.shape == whole.shape
+                assert (array == whole).all()
+        assert numpy.array(x, dtype="float64").dtype == "float64"
+        with pytest.raises(ValueError, match="is this rank's part"):
+            x.__array__(copy=False)
+        for share in (numpy.from_dlpack, lambda x: x.__buffer__(0)):
+            with pytest.raises(BufferError, match=r"export x.to_local\(\), .* or x.full_tensor"):
+                share(x)
+        return numpy.asarray(x).tolist()
+
+    assert dist.run_ranks(rank, 2) == [[[0, 1], [2, 3], [4, 5]]] * 2
+
+
 MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
     "Shard: dim must be an int, got '0'": lambda x, mesh: S("0"),
     "Shard: dim must be an int, got True": lambda x, mesh: S(True),

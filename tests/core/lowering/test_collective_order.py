@@ -92,9 +92,11 @@ def test_order(name: str) -> None:
 
 def _conflicts(a: Item, b: Item, replacing: dict[int, int]) -> bool:
     reads, writes = slots_of(a)
-    others, made = slots_of(b)
-    writes, made = ({*w, *(replacing[s] for s in w if s in replacing)} for w in (writes, made))
-    return bool(writes & (others | made) or reads & made)
+    later_reads, later_writes = slots_of(b)
+    writes, later_writes = (
+        {*w, *(replacing[s] for s in w if s in replacing)} for w in (writes, later_writes)
+    )
+    return bool(writes & (later_reads | later_writes) or reads & later_writes)
 
 
 @pytest.mark.parametrize("seed", range(40))

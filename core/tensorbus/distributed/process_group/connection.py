@@ -58,6 +58,8 @@ class Connection:
         self.queued: deque[tuple[Record, Event]] = deque()
         """Calls that a device may still work on, oldest first, each with the event behind it."""
         self.failure: DistributedError | None = None
+        self._failed = 0.0
+        """When it failed."""
         self._held: deque[tuple[Event, Sequence[Tensor]]] = deque()
         """Operands of calls in streams beside the program's, each with the event behind the call."""
         self._aborted = threading.Event()
@@ -241,7 +243,7 @@ class Connection:
         with self._lock:
             if self.failure is not None:
                 return
-            self.failure = error
+            self.failure, self._failed = error, time.monotonic()
             late = {event.device for _, event in self.queued}
         if self.queues and self.device is not None:
             late.add(self.device)
@@ -279,14 +281,32 @@ class Connection:
     def look(self) -> None:
         """Fail where the communicator tells of a problem, or the watch should long have ended a call.
 
-        What the watch asks a device may wait there.
+        What the watch asks a device may wait there. Behind the failure, end waits for what is never done.
         """
+        if self.failure is not None:
+            self._end_waits()
+            return
         problem = getattr(self.communicator, "problem", None)
-        text = problem() if problem is not None and self.failure is None else ""
+        text = problem() if problem is not None else ""
         if text:
             self.fail(DistributedError(f"group {self.meeting.name!r}: {self.name} failed: {text}."))
-        elif self.failure is None:
+        else:
             self._end_late(time.monotonic() - _SLACK)
+
+    def _end_waits(self) -> None:
+        """End waits of the host for a device that is still at work of the group, long after its failure.
+
+        They may have begun when everybody had been told of it.
+        """
+        if time.monotonic() - self._failed < _ABORT_SECONDS:
+            return
+        with self._lock:
+            last = self.queued[-1][1] if self.queued else None
+        with suppress(DeviceError):  # raised where it is waited for
+            if last is not None and not last.is_done():
+                runtime = last.device.runtime
+                if isinstance(runtime, SupportsInterruptibleWaits):
+                    runtime.interrupt_waits(last.device.index)
 
     def overdue(self, now: float) -> None:
         """Note what the device is done with, and look."""

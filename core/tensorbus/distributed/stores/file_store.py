@@ -9,14 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from ...backend_interface.store_arguments import (
-    store_amount,
-    store_key,
-    store_keys,
-    store_seconds,
-    store_sum,
-    store_value,
-)
+from ...backend_interface import store_arguments
 from ...errors import DistributedError, DistributedTimeoutError
 
 T = TypeVar("T")
@@ -42,20 +35,20 @@ class FileStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Put ``value`` under ``key``."""
-        key, value = store_key(key), store_value(value)
+        key, value = store_arguments.store_key(key), store_arguments.store_value(value)
         self._do(lambda db: _put(db, key, value))
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
-        key = store_key(key)
+        key = store_arguments.store_key(key)
         return self._until(lambda: self._do(lambda db: _look(db, key)), lambda: [key], timeout)
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
-        key, amount = store_key(key), store_amount(amount)
+        key, amount = store_arguments.store_key(key), store_arguments.store_amount(amount)
 
         def add(db: sqlite3.Connection) -> int:
-            total = store_sum(key, _look(db, key), amount)
+            total = store_arguments.store_sum(key, _look(db, key), amount)
             _put(db, key, str(total).encode())
             return total
 
@@ -63,7 +56,7 @@ class FileStore:
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
-        names = store_keys(keys)
+        names = store_arguments.store_keys(keys)
         self._until(
             lambda: self.check(names) or None,
             lambda: [key for key in names if not self.check([key])] or names,
@@ -72,12 +65,16 @@ class FileStore:
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        names = store_keys(keys)
+        names = store_arguments.store_keys(keys)
         return self._do(lambda db: all(_look(db, key) is not None for key in names))
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
-        key, expected, value = store_key(key), store_value(expected), store_value(value)
+        key, expected, value = (
+            store_arguments.store_key(key),
+            store_arguments.store_value(expected),
+            store_arguments.store_value(value),
+        )
 
         def compare(db: sqlite3.Connection) -> bytes:
             current = _look(db, key) or b""
@@ -90,7 +87,7 @@ class FileStore:
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
-        key = store_key(key)
+        key = store_arguments.store_key(key)
         return self._do(lambda db: db.execute("DELETE FROM pairs WHERE key = ?", (key,)).rowcount > 0)
 
     def close(self, reason: str = "") -> None:
@@ -104,7 +101,7 @@ class FileStore:
         self, look: Callable[[], T | None], missing: Callable[[], list[str]], timeout: float | None
     ) -> T:
         """Return what ``look`` returns once that is not None. Raises ``DistributedTimeoutError``."""
-        limit = store_seconds(timeout, _DEFAULT_TIMEOUT)
+        limit = store_arguments.store_seconds(timeout, _DEFAULT_TIMEOUT)
         end, (pause, longest) = time.monotonic() + limit, _POLLS
         while (result := look()) is None:
             left = end - time.monotonic()

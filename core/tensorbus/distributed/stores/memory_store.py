@@ -6,14 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ...backend_interface.store_arguments import (
-    store_amount,
-    store_key,
-    store_keys,
-    store_seconds,
-    store_sum,
-    store_value,
-)
+from ...backend_interface import store_arguments
 from ...errors import DistributedError, DistributedTimeoutError
 
 _DEFAULT_TIMEOUT = 300.0
@@ -42,30 +35,30 @@ class MemoryStore:
 
     def set(self, key: str, value: bytes) -> None:
         """Put ``value`` under ``key``."""
-        key, value = store_key(key), store_value(value)
+        key, value = store_arguments.store_key(key), store_arguments.store_value(value)
         with self._changed:
             self._values[key] = value
             self._changed.notify_all()
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
-        key = store_key(key)
+        key = store_arguments.store_key(key)
         with self._changed:
             self._wait(lambda: key in self._values, lambda: [key], timeout)
             return self._values[key]
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
-        key, amount = store_key(key), store_amount(amount)
+        key, amount = store_arguments.store_key(key), store_arguments.store_amount(amount)
         with self._changed:
-            total = store_sum(key, self._values.get(key), amount)
+            total = store_arguments.store_sum(key, self._values.get(key), amount)
             self._values[key] = str(total).encode()
             self._changed.notify_all()
             return total
 
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
-        names = store_keys(keys)
+        names = store_arguments.store_keys(keys)
 
         def missing() -> list[str]:
             return [key for key in names if key not in self._values]
@@ -75,13 +68,17 @@ class MemoryStore:
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        names = store_keys(keys)
+        names = store_arguments.store_keys(keys)
         with self._changed:
             return all(key in self._values for key in names)
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
-        key, expected, value = store_key(key), store_value(expected), store_value(value)
+        key, expected, value = (
+            store_arguments.store_key(key),
+            store_arguments.store_value(expected),
+            store_arguments.store_value(value),
+        )
         with self._changed:
             if self._values.get(key, b"") == expected:
                 self._values[key] = value
@@ -90,14 +87,14 @@ class MemoryStore:
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
-        key = store_key(key)
+        key = store_arguments.store_key(key)
         with self._changed:
             return self._values.pop(key, None) is not None
 
     def _wait(
         self, ready: Callable[[], bool], missing: Callable[[], list[str]], timeout: float | None
     ) -> None:
-        limit = store_seconds(timeout, _DEFAULT_TIMEOUT)
+        limit = store_arguments.store_seconds(timeout, _DEFAULT_TIMEOUT)
         end = time.monotonic() + limit
         while not ready():
             if self._ended:

@@ -24,6 +24,11 @@ from .mesh_mode import MeshMode
 from .placements import Partial, Placement, Placements, Replicate, Shard, checked_placements, local_shape
 from .redistribute import gradient_placements, redistribute
 
+_IN_PARTS: Final = (
+    "the memory of a distributed tensor lies in parts on several ranks, and cannot be shared as one; export"
+    " x.to_local(), this rank's part, or x.full_tensor()."
+)
+
 
 def _change(name: str, vjp: Callable[..., tuple[Any, ...]]) -> Op[...]:
     """Return what stands in a history for a change between a part and the whole; it is in no table."""
@@ -223,6 +228,24 @@ class DTensor(Tensor):
         part = table["full"](x._value.local.shape, 0, dtype=x.dtype, device=device)
         like: DTensor = cell_of(part, layout.mesh, layout.placements, layout.shape)
         return like
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Serve ``numpy.asarray(x)`` as ``x.numpy()``: with the whole tensor; all ranks call it."""
+        if copy is False:
+            raise ValueError(
+                "__array__: copy=False was asked for, and a distributed tensor lies in parts on several"
+                " ranks: an array of it is a copy. x.to_local() is this rank's part."
+            )
+        return self.detach().full_tensor().__array__(dtype, copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise BufferError(_IN_PARTS)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise BufferError(_IN_PARTS)
+
+    def __buffer__(self, flags: int) -> memoryview:
+        raise BufferError(_IN_PARTS)
 
     def __repr__(self) -> str:
         if not hasattr(self, "_value"):

@@ -102,9 +102,10 @@ class _Sums:
                 continue
             x, y = (done[operand] for operand in product.inputs)
             spec = Spec((prod(x.spec.shape[:-1]), y.spec.shape[-1]), product.spec.dtype)
-            if len(y.spec.shape) != 2 or any(r.op != "input" or r.spec.shape != spec.shape[1:] for r in row):
+            if len(y.spec.shape) != 2 or any(not _is_row(r, spec.shape[1]) for r in row):
                 continue
-            operands = (_of_shape(x, (spec.shape[0], x.spec.shape[-1])), y, *row)
+            rows = [_of_shape(done[r], spec.shape[1:]) for r in row]
+            operands = (_of_shape(x, (spec.shape[0], x.spec.shape[-1])), y, *rows)
             fused = Node(
                 op=NAME, inputs=operands, attrs={"ends": node.op}, spec=spec, recompute_tag=node.recompute_tag
             )
@@ -131,9 +132,18 @@ class _Sums:
         if other.op != "broadcast_to" and prod(other.spec.shape) == rows * columns and rows > 1:
             is_stored = base.op in ("input", "matmul", NAME) or base in self.shared
             return _of_shape(other, (rows, columns)) if is_stored else None
-        if base.op == "input" and base.spec.shape[-1:] == (columns,) and prod(base.spec.shape) == columns:
-            return _of_shape(base, (columns,))
-        return None
+        return _of_shape(base, (columns,)) if _is_row(base, columns) else None
+
+
+def _is_row(node: Node, columns: int) -> bool:
+    """Return whether a node is a row that is stored, or parts of one that come together for little.
+
+    Those are parameters that were gathered.
+    """
+    while node.op == "reshape":
+        (node,) = node.inputs
+    shape = node.spec.shape
+    return node.op in ("input", "concat") and shape[-1:] == (columns,) and prod(shape) == columns
 
 
 def _of_shape(x: Node, shape: tuple[int, ...]) -> Node:

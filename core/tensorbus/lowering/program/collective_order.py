@@ -24,7 +24,7 @@ def overlap_collectives(items: Sequence[Item], replacing: Mapping[int, int]) -> 
     """
     if not any(_communicates(item) for item in items):
         return [*items]
-    steps = _Steps(items, replacing)
+    steps = _Dependencies(items, replacing)
     order = _calls_forward(steps, _others_behind(steps))
     return [items[k] for k in _OnDemand(steps, order).order]
 
@@ -38,7 +38,7 @@ def _bits(x: int) -> list[int]:
     return [k for k, bit in enumerate(reversed(f"{x:b}")) if bit == "1"]
 
 
-class _Steps:
+class _Dependencies:
     """Which steps wait for which: sets of steps are integers with a bit for each.
 
     ``needs`` are all earlier steps that one waits for, ``operands`` those that made what it reads. Those that
@@ -98,7 +98,7 @@ def _order_alone(item: Item) -> set[int]:
     return {last} - {*operands}
 
 
-def _others_behind(steps: _Steps) -> list[int]:
+def _others_behind(steps: _Dependencies) -> list[int]:
     """Return the steps with what a prompt one does not wait for behind it."""
     order: list[int] = []
     window: list[int] = []
@@ -106,18 +106,18 @@ def _others_behind(steps: _Steps) -> list[int]:
         if not steps.prompt[k]:
             window.append(k)
             continue
-        kept = steps.needs[k]
+        required = steps.needs[k]
         for n in window:
             if steps.fixed[n]:
-                kept |= steps.needs[n] | 1 << n
-        order += [n for n in window if kept >> n & 1]
+                required |= steps.needs[n] | 1 << n
+        order += [n for n in window if required >> n & 1]
         order.append(k)
-        order += [n for n in window if not kept >> n & 1]
+        order += [n for n in window if not required >> n & 1]
         window.clear()
     return order + window
 
 
-def _calls_forward(steps: _Steps, order: Sequence[int]) -> list[int]:
+def _calls_forward(steps: _Dependencies, order: Sequence[int]) -> list[int]:
     """Return the order with library calls that nothing which communicates waits for behind a prompt step."""
     needed = results = 0
     for k, is_ordered in enumerate(steps.ordered):
@@ -151,7 +151,7 @@ class _OnDemand:
     What is made from nothing but their results comes on demand as well: whole parameters.
     """
 
-    def __init__(self, steps: _Steps, order: Sequence[int]) -> None:
+    def __init__(self, steps: _Dependencies, order: Sequence[int]) -> None:
         self._steps = steps
         self.order: list[int] = []
         self._done = self._begun = 0
