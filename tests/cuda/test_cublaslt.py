@@ -11,7 +11,8 @@ SOURCE = "\n".join(
     + [
         f"int cublasLt{name}(void *of) {{ at = (size_t)of; return 0; }}"
         for name in (
-            "Create", "Matmul", "MatmulAlgoGetHeuristic", "MatmulDescCreate", "MatmulDescSetAttribute",
+            "Create", "Matmul", "MatmulAlgoCheck", "MatmulAlgoGetHeuristic", "MatmulDescCreate",
+            "MatmulDescSetAttribute",
             "MatmulPreferenceCreate", "MatmulPreferenceDestroy", "MatmulPreferenceSetAttribute",
             "MatrixLayoutCreate", "MatrixLayoutSetAttribute",
         )

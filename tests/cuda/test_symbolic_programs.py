@@ -19,7 +19,7 @@ from tensorbus.compiler.programs import program_cache
 from tensorbus.decompose.decompose import decompose
 from tensorbus.decompose.tracer import PRIMS
 from tensorbus.dtypes import definition as dt
-from tensorbus.executors import call_template, source_program
+from tensorbus.executors import call_template, source_lowering, source_program
 from tensorbus.executors.source_lowering import DialectLowering
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.ir.builder import Launch, RuntimeArg
@@ -303,6 +303,43 @@ def test_a_new_size_prepares_only_what_fills_buffers(
         assert len(prepared) == (fills is not True)
 
 
+class _Players(_Templates):
+    """A compiler that plays the sizes of a plan that come again."""
+
+    replays_sizes = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.played = self.recorded = 0
+
+    def player(self, script: Any) -> Any:
+        self.recorded += 1
+
+        def play(values: Any, buffers: Any) -> bool:
+            self.played += 1
+            return True
+
+        return SimpleNamespace(play=play)
+
+
+def test_a_size_is_recorded_once_it_has_come_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recording takes as long as many runs do: sizes that come a few times are run step by step."""
+    monkeypatch.setattr(source_lowering, "RUNS_BEFORE_REPLAY", 3)
+    compiler, lengths = _Players(), PlanEnv()
+    symbol = lengths.symbol("s0", 100, least=2)
+    x = Node(op="input", attrs={"index": 0}, spec=Spec((symbol, 64), dt.float32))
+    out = tb.sum(tb.softmax(PRIMS.wrap(x), axis=-1), axis=0)
+    graph = decompose(Graph(inputs=(x,), outputs=(out._value,)), lambda op: False)
+    plan = DialectLowering(compiler, "cpu").compile_symbolic(CompileRequest(graph=graph, index=0), lengths)
+    often, once = plan.at({"s0": 100}), plan.at({"s0": 101})
+    for k in range(6):
+        executables = [(often, 100)] + [(once, 101)] * (k < 3)
+        for executable, n in executables:
+            executable([StridedArray(object(), (n, 64), (64, 1), 0, dt.float32)])
+    steps = len(compiler.queued) // 6
+    assert (len(compiler.queued), compiler.recorded, compiler.played) == (6 * steps, 1, 3)
+
+
 @pytest.mark.parametrize("hint", [5, 130])
 @pytest.mark.parametrize(
     ("function", "shape"),
@@ -392,6 +429,7 @@ def _block(address: int) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_sizes_that_change_at_each_call_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """New sizes, and sizes that come again, whose programs are graphs by then."""
+    monkeypatch.setattr(source_lowering, "RUNS_BEFORE_REPLAY", 1)
     plans: list[Any] = []
     plan = program_cache.symbolic_plan
     monkeypatch.setattr(program_cache, "symbolic_plan", lambda *a: plans.append(plan(*a)) or plans[-1])

@@ -38,6 +38,38 @@ def _numbers(n: int, columns: int = 6) -> Any:
     return np.random.default_rng(n).integers(-9, 9, (n, columns)).astype("f4")
 
 
+def test_results_outlive_later_runs_of_other_sizes() -> None:
+    """Temporaries lie where those of the run before lay, in each thread's runs too; results never do."""
+
+    def several(x: Any) -> Any:
+        y = x @ x.T
+        z = tb.softmax(y / 64, axis=-1) @ x
+        w = tb.softmax((z @ z.T) / 64, axis=-1) @ z
+        return y, z, w, (w * w).sum(axis=1)
+
+    compiled = tb.compile(several, dynamic=True, compare_eager=False)
+    lengths = (40, 41, 39, 64, 20, 41, 40, 90)
+    operands = {n: tb.asarray(_numbers(n), device="opencl") for n in lengths}
+    expected = {n: [out.numpy() for out in several(x)] for n, x in operands.items()}
+    for n in lengths[:2]:
+        compiled(operands[n])
+    results: list[tuple[int, Any]] = []
+
+    def run(part: Any) -> None:
+        for n in part:
+            results.append((n, compiled(operands[n])))
+
+    threads = [threading.Thread(target=run, args=(part,)) for part in (lengths, lengths[::-1])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 2 * len(lengths)
+    for n, outs in results:
+        for ours, right in zip(outs, expected[n], strict=True):
+            np.testing.assert_allclose(ours.numpy(), right, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_length_is_exact_and_none_prepares_launches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, expected = FUNCTIONS[name]

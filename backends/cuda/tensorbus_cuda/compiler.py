@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from .unit import Unit
 
 
+_MOST_AT_ONCE: Final = 16
+"""How many sources are built at a time."""
 PRODUCTS: Final = frozenset({"matmul", "affine"})
 
 
@@ -46,7 +50,8 @@ class CudaCompiler:
     def __init__(self, runtime: CudaRuntime) -> None:
         self.runtime = runtime
         self._functions: dict[tuple[int, str, str], Any] = {}
-        self._lock = threading.Lock()
+        self._binaries: dict[tuple[str, str], bytes] = {}
+        self._lock, self._counting = threading.Lock(), threading.Lock()
         self.built = 0
 
     def dialect(self, index: int) -> Dialect:
@@ -125,6 +130,21 @@ class CudaCompiler:
         unit = self.runtime.unit(index)
         return Launcher(unit, self._function(unit, source, launch.kernel.name), launch)
 
+    def build(self, sources: Sequence[str], index: int) -> None:
+        """Make the binaries of new sources side by side: each takes NVRTC a tenth of a second."""
+        unit = self.runtime.unit(index)
+        loaded = {source for unit_index, source, _ in self._functions if unit_index == unit.index}
+        new = [source for source in dict.fromkeys(sources) if source not in loaded]
+        if len(new) < 2:
+            return
+        with ThreadPoolExecutor(min(len(new), os.cpu_count() or 1, _MOST_AT_ONCE)) as pool:
+            try:
+                running = {source: pool.submit(self._binary, unit, source) for source in new}
+            except RuntimeError:  # the interpreter is ending: they are built one after the other
+                running = {}
+            for source, binary in running.items():
+                self._binaries[unit.architecture, source] = binary.result()
+
     def _function(self, unit: Unit, source: str, name: str) -> Any:
         key = (unit.index, source, name)
         function = self._functions.get(key)
@@ -139,24 +159,29 @@ class CudaCompiler:
         return function
 
     def _load(self, module: Any, unit: Unit, source: str) -> None:
+        binary = self._binaries.pop((unit.architecture, source), None)
+        try:
+            module.load(self._binary(unit, source) if binary is None else binary)
+        except cupy.cuda.driver.CUDADriverError:
+            # It may be whole, from the disk, but this driver refuses it: build it again.
+            module.load(self._binary(unit, source, again=True))
+
+    def _binary(self, unit: Unit, source: str, again: bool = False) -> bytes:
+        """Return the binary of a source: that on disk, unless there is none or it is built ``again``."""
         options = (*OPTIONS, f"--gpu-architecture=sm_{native(unit.architecture)}")
         text = "\0".join((source, *options, repr(nvrtc.getVersion())))
         folder = private_folder("cuda", "programs")
         path = folder / f"{sha256(text.encode()).hexdigest()}.cubin" if folder is not None else None
-        binary = cache_load(path) if path is not None else None
-        if binary is not None:
-            try:
-                module.load(binary)
-                return
-            except cupy.cuda.driver.CUDADriverError:
-                pass  # whole, but this driver refuses it: build it again
-        binary = self._build(unit, source, options)
-        if path is not None:
-            cache_store(path, binary)
-        module.load(binary)
+        binary = cache_load(path) if path is not None and not again else None
+        if binary is None:
+            binary = self._build(unit, source, options)
+            if path is not None:
+                cache_store(path, binary)
+        return binary
 
     def _build(self, unit: Unit, source: str, options: tuple[str, ...]) -> bytes:
-        self.built += 1
+        with self._counting:
+            self.built += 1
         program = nvrtc.createProgram(source, "tensorbus.cu", (), ())
         try:
             nvrtc.compileProgram(program, options)

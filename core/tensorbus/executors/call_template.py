@@ -50,6 +50,7 @@ class CallTemplate:
     def __init__(self, call: LibraryCall, compiler: Any, device: Device) -> None:
         self._call, self._compiler, self._device = call, compiler, device
         self._outputs = call.outputs if call.side_output is None else (*call.outputs, call.side_output)
+        self._dtypes = [spec.dtype for spec in call.specs]
         self._slots = [x.slot if isinstance(x, Layout) else -1 - x.operand for x in call.inputs]
 
     def entry(self, function: SizeFunction, makers: dict[Any, Callable[..., SizedCall | None]]) -> str:
@@ -94,37 +95,36 @@ class CallTemplate:
         )  # fmt: skip
         return None if sized.places and sized.into is None else sized
 
-    def run(self, allocate: Callable[[int], Any]) -> Callable[..., None]:
-        """Return what runs the call for a size, on the values and the buffers by slot of the run."""
-        call, compiler, index = self._call, self._compiler, self._device.index
-        slots, outputs, side = self._slots, self._outputs, call.side_input
-        dtypes = [spec.dtype for spec in call.specs]
+    def run(self, values: Sequence[Any], buffers: list[Any], memory: Any, size: Any) -> None:
+        """Run the call for a size, on the values, the buffers by slot and the memory of the run."""
+        call, (sized, places) = self._call, size
+        arguments = [
+            StridedArray(buffers[slot], shape, strides, offset, dtype) if slot >= 0 else values[-1 - slot]
+            for slot, dtype, (shape, strides, offset) in zip(self._slots, self._dtypes, places, strict=True)
+        ]
+        taken = []
+        if call.side_input is not None:
+            taken = [StridedArray(buffers[call.side_input], (sized.call.side_size,), (1,), 0, float32)]
+        if sized.into is not None:
+            for slot in self._outputs:
+                if buffers[slot] is None:
+                    buffers[slot] = memory.of(slot)
+            into = [buffers[s] for s in self._outputs]
+            if sized.into([*arguments, *taken], into):
+                return
+            if sized.places:
+                index = self._device.index
+                whole = [*[pack(self._compiler, x, index) for x in arguments], *taken]
+                if not sized.into(whole, into):
+                    raise DeviceError(
+                        f"{call.op}: the device's kernel does not place its results where they are wanted."
+                    )
+                return
+        self._make(sized, arguments, buffers, memory)
 
-        def run(values: Sequence[Any], buffers: list[Any], nbytes: Sequence[int], size: Any) -> None:
-            sized, places = size
-            arguments = [
-                StridedArray(buffers[slot], shape, strides, offset, dtype) if slot >= 0 else values[-1 - slot]
-                for slot, (shape, strides, offset), dtype in zip(slots, places, dtypes, strict=True)
-            ]
-            taken = []
-            if side is not None:
-                taken = [StridedArray(buffers[side], (sized.call.side_size,), (1,), 0, float32)]
-            if sized.into is not None:
-                for slot in outputs:
-                    if buffers[slot] is None:
-                        buffers[slot] = allocate(nbytes[slot])
-                into = [buffers[s] for s in outputs]
-                if sized.into([*arguments, *taken], into):
-                    return
-                if sized.places:
-                    whole = [*[pack(compiler, x, index) for x in arguments], *taken]
-                    if not sized.into(whole, into):
-                        raise DeviceError(
-                            f"{call.op}: the device's kernel does not place its results where they are"
-                            " wanted."
-                        )
-                    return
-            for slot, out in zip(outputs, sized.kernel(arguments), strict=True):
-                buffers[slot] = pack(compiler, out, index).buffer
-
-        return run
+    def _make(self, sized: SizedCall, arguments: list[Any], buffers: list[Any], memory: Any) -> None:
+        """Run what makes its results itself; one of them may lie where an operand does."""
+        results = [pack(self._compiler, out, self._device.index).buffer for out in sized.kernel(arguments)]
+        memory.let_go(results)
+        for slot, buffer in zip(self._outputs, results, strict=True):
+            buffers[slot] = buffer

@@ -15,12 +15,14 @@ from ..backend_interface.graph import Graph
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..kernels.from_dialect import common_buffer
+from ..lowering.ir.builder import Launch
 from ..lowering.ir.kernel_task import KernelLaunch, LibraryCall
 from ..lowering.ir.layout import Layout, Shape
 from ..lowering.program.program import Program, slots_of, steps_of
 from ..tracing.sym_int import SymInt, is_open
 from .call_template import CallTemplate
 from .size_function import SizeFunction
+from .slot_memory import FreshMemory, KeptMemory, rooms_of
 from .source_program import Buffers, take_over, with_readers
 
 
@@ -53,7 +55,8 @@ class Size:
 class ProgramTemplate:
     """The steps of a plan: ``at`` returns the numbers of a size, ``run`` queues the program with them.
 
-    Inputs are packed. ``compiler`` has a ``template``.
+    Inputs are packed. ``compiler`` has a ``template``; equal launches share one, and their numbers. From the
+    second run on temporaries are kept, where the device can tell that nothing else works with them.
     """
 
     def __init__(
@@ -71,7 +74,10 @@ class ProgramTemplate:
         self._function = SizeFunction(symbols)
         self._steps: list[tuple[Callable[..., object], tuple[int, ...]]] = []
         self._ahead: list[int] = []
+        self._templates: dict[Any, LaunchTemplate] = {}
         entries, written = self._filled({*bytes_of})
+        self._temporaries = self._memory_of(bytes_of)
+        self._has_run = False
         self._empty = tuple({slot for slot, _ in self._outputs if slot in bytes_of} - written)
         numbers = (
             tuple(bytes_of.get(slot, 0) for slot in range(self._count)),
@@ -87,6 +93,19 @@ class ProgramTemplate:
         size: Size | None = self._at(**sizes)
         return size
 
+    def _memory_of(self, bytes_of: Mapping[int, Any]) -> KeptMemory | None:
+        """Return the memory of temporaries; None where the device does not tell what works with a buffer."""
+        is_own, index = getattr(self._compiler, "is_own", None), self._index
+        if is_own is None:
+            return None
+        steps = [
+            (slots_of(item)[1], frees)
+            for item, frees in zip(self._program.steps, self._program.frees, strict=True)
+        ]
+        sizes = {slot: self._function.text(nbytes) for slot, nbytes in bytes_of.items()}
+        rooms = rooms_of(steps, sizes, {slot for slot, _ in self._outputs})
+        return KeptMemory(self._allocate, lambda buffer: is_own(buffer, index), rooms) if rooms else None
+
     def _filled(self, own: set[int]) -> tuple[list[str], set[int]]:
         """Make the steps. Return the expressions of their numbers, and the slots that they write."""
         entries: list[str] = []
@@ -97,7 +116,7 @@ class ProgramTemplate:
             if isinstance(item, LibraryCall):
                 call = CallTemplate(item, self._compiler, self._device)
                 entries.append(call.entry(self._function, makers))
-                self._steps.append((call.run(self._allocate), frees))
+                self._steps.append((call.run, frees))
                 written.update(slots_of(item)[1])
             launches = steps_of(item)
             for step in launches:
@@ -138,25 +157,24 @@ class ProgramTemplate:
         """Return the expression of a launch's numbers, and what queues it, making the buffers in ``new``."""
         launch, late = with_readers(step.launch, self._compiler, self._graph)
         source = self._sources[id(launch.kernel)]
-        template: LaunchTemplate = self._compiler.template(source, launch, self._index)
+        template = self._template(source, launch)
         function = self._function
         values: Sequence[Any] = launch.values
         for param, value in zip(launch.kernel.params, values, strict=True):
             if type(value) is SymInt:
                 function.fits(value, param.dtype)
-        numbers = function.text(tuple(x for x in values if type(x) is SymInt)), function.text(launch.grid)
-        entry = f"{function.constant(template.at)}({', '.join(numbers)})"
-        if not is_open([*values, *launch.grid]):
+        if is_open([*values, *launch.grid]):
+            numbers = function.text(tuple(x for x in values if type(x) is SymInt)), function.text(launch.grid)
+            entry = function.named(f"{function.constant(template)}.at({', '.join(numbers)})")
+        else:
             entry = function.constant(template.at((), launch.grid))
-        compiler, index, allocate, queue, slots = (
-            self._compiler, self._index, self._allocate, template.queue, step.slots,
-        )  # fmt: skip
+        compiler, index, queue, slots = self._compiler, self._index, template.queue, step.slots
         common = [(k, slot) for k, slot in enumerate(slots) if slot < 0]
 
-        def run(values: Sequence[Any], buffers: Buffers, nbytes: Sequence[int], size: Any) -> None:
+        def run(values: Sequence[Any], buffers: Buffers, memory: Any, size: Any) -> None:
             for slot in new:
                 if buffers[slot] is None:
-                    buffers[slot] = allocate(nbytes[slot])
+                    buffers[slot] = memory.of(slot)
             arguments = [buffers[slot] for slot in slots]
             for k, slot in common:
                 arguments[k] = common_buffer(compiler, slot, index)
@@ -164,30 +182,49 @@ class ProgramTemplate:
 
         return entry, run
 
+    def _template(self, source: str, launch: Launch) -> LaunchTemplate:
+        """Return the template of a launch: that of an earlier one which is the same but for its buffers."""
+        texts = self._function.text((launch.values, launch.grid, launch.fills))
+        key = id(launch.kernel), launch.tiled, launch.most, texts
+        template = self._templates.get(key)
+        if template is None:
+            template = self._templates[key] = self._compiler.template(source, launch, self._index)
+        return template
+
     def _allocate(self, nbytes: int) -> Any:
-        return self._compiler.allocate(nbytes, self._index) if nbytes else None
+        return self._compiler.allocate(nbytes, self._index)
 
     def run(self, size: Size, values: Sequence[Any]) -> Sequence[Any]:
         """Queue all steps for a size; return the results."""
+        memory = self._temporaries
+        if memory is None or not self._has_run or not memory.lock.acquire(blocking=False):
+            self._has_run = True
+            return self._run(size, values, FreshMemory(self._allocate, size.nbytes))
+        try:
+            memory.begin(size.nbytes)
+            return self._run(size, values, memory)
+        finally:
+            memory.lock.release()
+
+    def _run(self, size: Size, values: Sequence[Any], memory: FreshMemory | KeptMemory) -> Sequence[Any]:
         buffers: Buffers = [v.buffer if type(v) is StridedArray else None for v in values]
         buffers += [None] * (self._count - len(buffers))
-        nbytes = size.nbytes
         if size.replaces:
-            self._take(values, buffers, nbytes)
+            self._take(values, buffers, memory)
         for (step, frees), numbers in zip(self._steps, size.steps, strict=True):
-            step(values, buffers, nbytes, numbers)
+            step(values, buffers, memory, numbers)
             for slot in frees:
                 buffers[slot] = None
         for slot in self._empty:
-            buffers[slot] = self._allocate(nbytes[slot])
+            buffers[slot] = memory.of(slot)
         return [
             StridedArray(buffers[slot], *place, dtype)
             for (slot, dtype), place in zip(self._outputs, size.outputs, strict=True)
         ]
 
-    def _take(self, values: Sequence[Any], buffers: Buffers, nbytes: Sequence[int]) -> None:
+    def _take(self, values: Sequence[Any], buffers: Buffers, memory: FreshMemory | KeptMemory) -> None:
         """Let outputs lie over inputs; allocate what is needed from the first of them on."""
         take_over(self._compiler, self._index, self._over, values, buffers)
         for slot in self._ahead:
             if buffers[slot] is None:
-                buffers[slot] = self._allocate(nbytes[slot])
+                buffers[slot] = memory.of(slot)

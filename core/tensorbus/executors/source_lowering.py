@@ -33,6 +33,8 @@ from .program_template import ProgramTemplate
 from .source_program import BoundProgram, lowered
 
 MAX_KNOWN_PROGRAMS: Final = 64
+RUNS_BEFORE_REPLAY: Final = 16
+"""How often a size of a plan is run step by step: a player takes as long to make as it saves in so many."""
 
 
 class DialectLowering:
@@ -231,7 +233,7 @@ class SymbolicDialectProgram:
 class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):
     """A program for one set of sizes, called with values of the device: it packs those that are not.
 
-    From the second run on it is run by what ``again`` returns, where there is such a thing.
+    Behind ``RUNS_BEFORE_REPLAY`` runs it is run by what ``again`` returns, where there is such a thing.
     """
 
     def __init__(
@@ -242,7 +244,7 @@ class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):
         self._plan, self._sizes, self._run, self._again = plan, dict(sizes), run, again
         self._arrays = [k for k, x in enumerate(strides) if x is not None]
         self._strides = [x for x in strides if x is not None]
-        self._has_run = False
+        self._remaining = RUNS_BEFORE_REPLAY
 
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue the program. A bad index is reported when somebody waits for it, as eagerly."""
@@ -252,9 +254,9 @@ class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):
             values = [pack(compiler, v, index) if type(v) is StridedArray else v for v in values]
         again = self._again  # another thread may have asked meanwhile
         if again is not None:
-            if self._has_run:
+            if self._remaining <= 0:
                 self._run, self._again = again(), None
-            self._has_run = True
+            self._remaining -= 1
         return self._run(values)
 
     def compile_whole(self) -> DialectExecutable:

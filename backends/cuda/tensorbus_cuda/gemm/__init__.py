@@ -1,5 +1,5 @@
 """Matrix products by cuBLASLt, with epilogues, scales and operands of 8 bits.
 
-In order: ``kernels_matmul``, ``matrix_layout``, ``cublaslt``, ``kernels_matmul_epilogue``,
-``kernels_matmul_8bit``, ``kernels_scaled_matmul``.
+In order: ``kernels_matmul``, ``matrix_layout``, ``near_ways``, ``cublaslt``,
+``kernels_matmul_epilogue``, ``kernels_matmul_8bit``, ``kernels_scaled_matmul``.
 """

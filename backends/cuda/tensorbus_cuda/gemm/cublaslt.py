@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
 from tensorbus.backend_api import DeviceError, get_matmul_precision
 from tensorbus.backend_api import dtypes as dt
+
+from .near_ways import NearWays
 
 if TYPE_CHECKING:
     from ..unit import Unit
@@ -47,12 +49,14 @@ KINDS: Final[dict[dt.DType, Arithmetic]] = {
     dt.complex64: _alike(_C32, 68, _C32), dt.complex128: _alike(_C64, 70, _C64),
 }  # fmt: skip
 """How products of a dtype are computed whose result has it too."""
+_OF_FLOAT32: Final = {
+    name: _alike(_F32, compute, _F32) for name, compute in (("highest", 68), ("high", 77), ("medium", 75))
+}
+"""float32 is computed in itself, TF32, or bfloat16."""
 WORDS: Final = Arithmetic(_I8, _I8, _I32, 72, _I32)
 """Products of signed bytes that add up in 32 bits."""
 _FLOATS: Final = {dt.float16: _F16, dt.bfloat16: _BF16, dt.float32: _F32}
 _BYTES: Final = {dt.float8_e4m3fn: _E4M3, dt.float8_e5m2: _E5M2}
-_FASTER: Final = {"highest": 68, "high": 77, "medium": 75}
-"""What float32 is computed in: itself, TF32, or bfloat16."""
 _ONE: Final[dict[int, Any]] = {
     _F32: (ctypes.c_float * 1)(1), _F64: (ctypes.c_double * 1)(1), _I32: (ctypes.c_int32 * 1)(1),
     _C32: (ctypes.c_float * 2)(1, 0), _C64: (ctypes.c_double * 2)(1, 0),
@@ -74,6 +78,7 @@ _POINTER, _INT, _U64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cublasLtCreate": (_POINTER,),
     "cublasLtMatmul": (*[_POINTER] * 14, ctypes.c_size_t, _POINTER),
+    "cublasLtMatmulAlgoCheck": (*[_POINTER] * 8,),
     "cublasLtMatmulAlgoGetHeuristic": (*[_POINTER] * 7, _INT, _POINTER, _POINTER),
     "cublasLtMatmulDescCreate": (_POINTER, _INT, _INT),
     "cublasLtMatmulDescSetAttribute": (_POINTER, _INT, _POINTER, ctypes.c_size_t),
@@ -86,8 +91,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 """The arguments of the library's functions: without them ctypes passes numbers, addresses too, as 32 bits."""
 
 
-class _Found(ctypes.Structure):
-    """A way to compute a product, as the library found it."""
+class _Way(ctypes.Structure):
+    """A way to compute a product, as the library names it. The algorithm itself comes first."""
 
     _fields_ = (
         ("algorithm", ctypes.c_uint64 * 8), ("space", ctypes.c_size_t), ("state", ctypes.c_int),
@@ -127,6 +132,8 @@ class Library:
         self.handle = ctypes.c_void_p()
         self._check("cublasLtCreate", ctypes.byref(self.handle))
         self._spaces: dict[tuple[int, int], Any] = {}
+        self._ways = NearWays()
+        self._descriptions: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
     def _check(self, name: str, *arguments: Any) -> None:
@@ -155,37 +162,70 @@ class Library:
         of the sum that is stored. ``scaled``: each operand comes with a factor. ``rank`` counts the ways that
         the library knows for it, the one that it thinks the fastest first; beyond the last that is taken.
         """
-        size, description = _SIZES[how.x], ctypes.c_void_p()
-        self._check("cublasLtMatmulDescCreate", ctypes.byref(description), how.compute, how.scale)
-        for attribute, matrix in ((_TRANSA, y), (_TRANSB, x)):
-            self._set("MatmulDesc", description, attribute, ctypes.c_int32(int(matrix.turned)))
-        if row or ends:
-            epilogue = (_ADDS_ROW if row else 0) | (_ENDS[ends] if ends else 0)
-            self._set("MatmulDesc", description, _EPILOGUE, ctypes.c_int32(epilogue))
+        epilogue = (_ADDS_ROW if row else 0) | (_ENDS[ends] if ends else 0)
         pointers = ((_ROW,) if row else ()) + ((_SCALE_B, _SCALE_A) if scaled else ())
-        for attribute in pointers:
-            self._set("MatmulDesc", description, attribute, ctypes.c_void_p(1 << 10))
+        form = how, y.turned, x.turned, epilogue, pointers
+        description = self._description(form)
         out = Matrix(x.rows, y.columns, lead or y.columns, False, x.rows * y.columns)
         kinds = how.y, how.x, how.out
         layouts = [self._layout(kind, m, batches) for kind, m in zip(kinds, (y, x, out), strict=True)]
+        room = 0 if _SIZES[how.x] == 2 and batches * x.rows * y.columns >= _LARGE else _SPACE
+        one = _ONE[how.scale]
+        beta = one if adds else _ZERO
+        key = (form, adds, aligned, room, rank), _SIZES[how.x], batches, (x, y, out)
+        way = self._ways.near(*key)
+        if way is None or not self._serves(description, layouts, way, room):
+            way = self._best(description, layouts, room, aligned, _SIZES[how.x], rank)
+            self._ways.keep(way, *key)
+        return None if way is None else Product(self, description, layouts, way, one, beta, pointers)
+
+    def _description(self, form: tuple[Arithmetic, bool, bool, int, tuple[int, ...]]) -> Any:
+        """Return the description of products of one form; of its own where it holds addresses."""
+        how, y_turned, x_turned, epilogue, pointers = form
+        known = self._descriptions.get(form)
+        if known is not None:
+            return known
+        description = ctypes.c_void_p()
+        self._check("cublasLtMatmulDescCreate", ctypes.byref(description), how.compute, how.scale)
+        for attribute, turned in ((_TRANSA, y_turned), (_TRANSB, x_turned)):
+            self._set("MatmulDesc", description, attribute, ctypes.c_int32(int(turned)))
+        if epilogue:
+            self._set("MatmulDesc", description, _EPILOGUE, ctypes.c_int32(epilogue))
+        for attribute in pointers:
+            self._set("MatmulDesc", description, attribute, ctypes.c_void_p(1 << 10))
+        if not pointers:
+            self._descriptions[form] = description
+        return description
+
+    def _serves(self, description: Any, layouts: Sequence[Any], way: Any, room: int) -> bool:
+        """Return whether a way to another product serves this one; note the memory that it takes then."""
+        a, b, c = layouts
+        result = _Way()
+        code = self.lib.cublasLtMatmulAlgoCheck(
+            self.handle, description, a, b, c, c, ctypes.byref(way), ctypes.byref(result)
+        )
+        way.space = result.space
+        return not code and not result.state and result.space <= room
+
+    def _best(
+        self, description: Any, layouts: Sequence[Any], room: int, aligned: tuple[bool, bool], size: int,
+        rank: int,
+    ) -> Any:  # fmt: skip
+        """Return the way that the library thinks the fastest, or the one behind it by ``rank``; or None."""
         wish = ctypes.c_void_p()
         self._check("cublasLtMatmulPreferenceCreate", ctypes.byref(wish))
-        room = 0 if size == 2 and batches * x.rows * y.columns >= _LARGE else _SPACE
         self._set("MatmulPreference", wish, _MOST_SPACE, ctypes.c_uint64(room))
         for k, whole in enumerate((aligned[1], aligned[0], True, True)):
             least = ctypes.c_uint32(ALIGNED if whole else size)
             self._set("MatmulPreference", wish, _ALIGNMENT + k, least)
-        ways, count = (_Found * (rank + 1))(), ctypes.c_int()
+        ways, count = (_Way * (rank + 1))(), ctypes.c_int()
         code = self.lib.cublasLtMatmulAlgoGetHeuristic(
             self.handle, description, layouts[0], layouts[1], layouts[2], layouts[2], wish, rank + 1,
             ways, ctypes.byref(count),
         )  # fmt: skip
         self._check("cublasLtMatmulPreferenceDestroy", wish)
         known = [way for way in ways[: count.value] if not way.state]
-        if code or not known:
-            return None
-        one = _ONE[how.scale]
-        return Product(self, description, layouts, known[-1], one, one if adds else _ZERO, pointers)
+        return known[-1] if known and not code else None
 
     def _layout(self, kind: int, m: Matrix, batches: int) -> Any:
         """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
@@ -253,8 +293,7 @@ class Product:
 
 def arithmetic_of(dtype: dt.DType) -> Arithmetic:
     """Return how products of a dtype are computed, as the user has it now."""
-    arithmetic = KINDS[dtype]
-    return replace(arithmetic, compute=_FASTER[get_matmul_precision()]) if dtype is dt.float32 else arithmetic
+    return _OF_FLOAT32[get_matmul_precision()] if dtype is dt.float32 else KINDS[dtype]
 
 
 def of_bytes(x: dt.DType, y: dt.DType, out: dt.DType) -> Arithmetic:
