@@ -17,7 +17,7 @@ from tensorbus.devices.device import Device
 from tensorbus.dispatch.plan import invalidate
 from tensorbus.eager_fusion import fused_vjp as derivatives
 from tensorbus.eager_fusion.fused_function import programs_on
-from tensorbus.kernels import from_dialect
+from tensorbus.kernels import generated_program
 from tensorbus.ops.fused_function import fuse_in_eager
 from tensorbus.optim import fused_update
 
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[Any, ...], int, int]] = {
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the kernels that were launched, in order."""
     seen: list[str] = []
-    whole = from_dialect._Generated._bind
+    whole = generated_program.GeneratedProgram._bind
 
     def bind(self: Any, op: str, launch: Any, *rest: Any) -> Any:
         run, slots, late = whole(self, op, launch, *rest)
@@ -76,7 +76,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return counted, slots, late
 
-    monkeypatch.setattr(from_dialect._Generated, "_bind", bind)
+    monkeypatch.setattr(generated_program.GeneratedProgram, "_bind", bind)
     invalidate()
     return seen
 
@@ -252,13 +252,13 @@ def test_a_step_is_a_launch_for_each_parameter(
 ) -> None:
     """It gives what the ops give one by one, and another rate and another step take no other program."""
     lowered: list[str] = []
-    whole = from_dialect._Generated.__init__
+    whole = generated_program.GeneratedProgram.__init__
 
     def make(self: Any, compiler: Any, op: str, *rest: Any) -> None:
         lowered.append(op)
         whole(self, compiler, op, *rest)
 
-    monkeypatch.setattr(from_dialect._Generated, "__init__", make)
+    monkeypatch.setattr(generated_program.GeneratedProgram, "__init__", make)
     build, dtype = OPTIMIZERS[name]
 
     def trained() -> tuple[list[Tensor], list[int], int]:
@@ -286,6 +286,35 @@ def test_a_step_is_a_launch_for_each_parameter(
     monkeypatch.setattr(fused_update, "_is_even", lambda *_: False)
     for one, other in zip(got, trained()[0], strict=True):
         np.testing.assert_array_equal(one.to("cpu").numpy(), other.to("cpu").numpy())
+
+
+def test_a_step_writes_over_what_nobody_else_holds(device: str) -> None:
+    """A history that is still to be walked has the value of before."""
+    x, held = leaves((X, Y), device)
+    optimizer = tb.optim.SGD([x, held], lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        for p in (x, held):
+            p.grad = tb.cos(p.detach())
+        optimizer.step()
+
+    def memory() -> list[int]:
+        return [
+            id(t._value.buffer)
+            for t in (x, held, *[optimizer.state[p]["momentum_buffer"] for p in (x, held)])
+        ]
+
+    step()
+    step()
+    loss = (held * held).sum()
+    before, old = held.detach().clone(), memory() if makes_programs(device) else []
+    step()
+    if makes_programs(device):
+        assert [a == b for a, b in zip(old, memory(), strict=True)] == [True, False, True, True]
+    (g,) = tb.grad(loss, held)
+    assert g is not None
+    np.testing.assert_array_equal(g.to("cpu").numpy(), (before * 2).to("cpu").numpy())
+    assert not np.array_equal(held.detach().to("cpu").numpy(), before.to("cpu").numpy())
 
 
 def test_a_number_that_changes_makes_no_program_for_each_value(device: str, launches: list[str]) -> None:

@@ -56,9 +56,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     prepare = type(PROGRAMS).prepare
 
-    def noted(self: Any, name: str, graph: Any, index: int) -> Any:
+    def noted(self: Any, name: str, graph: Any, index: int, *rest: Any) -> Any:
         names.append(name)
-        return prepare(self, name, graph, index)
+        return prepare(self, name, graph, index, *rest)
 
     monkeypatch.setattr(type(PROGRAMS), "prepare", noted)
     tb.dispatch.plan.invalidate()

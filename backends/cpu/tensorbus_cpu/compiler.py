@@ -295,7 +295,7 @@ class CCompiler:
         lengths, pieces = whole(*grid, *(1,) * (3 - len(grid))), whole(*piece, *(1,) * (3 - len(piece)))
         return lambda *addresses: run(function, buffers(*addresses), params, lengths, pieces)
 
-    # What the generated kernels need: see ``tensorbus.kernels.from_dialect.Compiler``.
+    # What the generated kernels need: see ``tensorbus.kernels.generated_program.Compiler``.
 
     def dialect(self, index: int) -> Dialect:
         """Return C as this compiler takes it."""

@@ -25,10 +25,10 @@ from tensorbus.backend_api import dtypes as dt
 
 from .dialect import OPTIONS, native
 from .graphs.cuda_graph import GraphRunner
-from .kernel_launch import Launcher
+from .kernel_launch import Launcher, LaunchSequence
 
 if TYPE_CHECKING:
-    from tensorbus.backend_api import Layout, Node, Script
+    from tensorbus.backend_api import Arena, Layout, Node, Script
 
     from .device import CudaRuntime
     from .unit import Unit
@@ -40,7 +40,7 @@ PRODUCTS: Final = frozenset({"matmul", "affine"})
 
 
 class CudaCompiler:
-    """What the generated kernels need of CUDA: see ``tensorbus.kernels.from_dialect.Compiler``.
+    """What the generated kernels need of CUDA: see ``tensorbus.kernels.generated_program.Compiler``.
 
     Sizes of a plan that come again are played as graphs.
     """
@@ -124,6 +124,16 @@ class CudaCompiler:
     ) -> Callable[[Sequence[Any], Sequence[Any]], None]:
         """Return what queues the kernel with this launch's sizes."""
         return self.template(source, launch, index).queue
+
+    def sequence(
+        self, runs: Sequence[Any], slots: Sequence[Sequence[int]], arena: Arena, index: int
+    ) -> Callable[[Sequence[Any], Sequence[Sequence[Any]]], None] | None:
+        """Return what queues several of what ``prepare`` returned, one after the other."""
+        launchers = [x for run in runs if isinstance(x := getattr(run, "__self__", None), Launcher)]
+        if len(launchers) < len(runs):
+            return None
+        unit = self.runtime.unit(index)
+        return LaunchSequence(unit, launchers, slots, arena.offsets, arena.total).queue
 
     def template(self, source: str, launch: Launch, index: int) -> Launcher:
         """Return the launches of a kernel for many sizes: what is a symbol in ``launch`` comes later."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -171,6 +171,17 @@ class Launcher:
         """Queue the kernel with the arguments as they are."""
         self._launch(self.function, *self._shape, self.shared, stream, self.arguments, 0)
 
+    def arguments_in(self, count: int) -> tuple[Callable[..., None], Any, list[Any]]:
+        """Return what writes ``count`` pointers into the arguments, these, and the cells of the numbers."""
+        return struct.Struct(f"={count}Q").pack_into, self._words, self._cells
+
+    def start(self, to: Any, stream: int) -> None:
+        """Queue the kernel in ``to``, at this address, with the arguments as they are."""
+        try:
+            self._launch(self.function, *self._shape, self.shared, stream, self.arguments, 0)
+        except driver.CUDADriverError as error:
+            self._again(to, self._shape, error)
+
     def _again(self, to: Any, shape: tuple[int, ...], error: Exception) -> None:
         """Queue once more in a thread that had no context. Raises ``DeviceError`` for everything else."""
         problem = error
@@ -182,6 +193,52 @@ class Launcher:
             except driver.CUDADriverError as second:
                 problem = second
         raise self._unit.failed(f"queueing {self.name}", problem) from problem
+
+
+class LaunchSequence:
+    """Launches of one program, queued by one call; what only they write and read lies in one block.
+
+    ``slots`` are the buffers of each launch, ``offsets`` says of those in the block where they begin, and
+    ``total`` how many bytes there are.
+    """
+
+    def __init__(
+        self, unit: Unit, launchers: Sequence[Launcher], slots: Sequence[Sequence[int]],
+        offsets: Mapping[int, int], total: int,
+    ) -> None:  # fmt: skip
+        self._unit, self._stream, self._note = unit, unit.stream, unit.failures.note
+        self._current = unit.bare
+        self._offsets, self._total = list(offsets.items()), total
+        self._lock = threading.Lock()
+        self._steps = [
+            (launcher, *launcher.arguments_in(len(own)), own)
+            for launcher, own in zip(launchers, slots, strict=True)
+        ]
+
+    def queue(self, buffers: Sequence[Any], numbers: Sequence[Sequence[Any]]) -> None:
+        """Queue all: ``buffers`` by slot, from the end where that is negative, and the numbers of each."""
+        to, unit = self._stream(), self._unit
+        room = unit.pool.allocate(self._total) if self._total else None
+        pointers: list[int] = []
+        for block in buffers:
+            if block is None:
+                pointers.append(0)
+            else:
+                pointers.append(block.ptr)
+                if block.stream is not to:
+                    block.used_by(to)
+        if room is not None:
+            for slot, offset in self._offsets:
+                pointers[slot] = room.ptr + offset
+        stream, note = to.ptr, self._note
+        with self._lock, self._current:
+            for (launcher, pack, words, cells, slots), values in zip(self._steps, numbers, strict=True):
+                pack(words, 0, *[pointers[slot] for slot in slots])
+                if values:
+                    for cell, value in zip(cells, values, strict=True):
+                        cell.value = value
+                note(launcher.name)
+                launcher.start(to, stream)
 
 
 class _Pair:

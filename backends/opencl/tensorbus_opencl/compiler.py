@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class OpenclCompiler:
-    """What the generated kernels need of OpenCL: see ``tensorbus.kernels.from_dialect.Compiler``."""
+    """What the generated kernels need of OpenCL: see ``tensorbus.kernels.generated_program.Compiler``."""
 
     modes: Final = {
         "reduce-overhead": "each launch keeps a kernel with its arguments, and temporary values their memory,"

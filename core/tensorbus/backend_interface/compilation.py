@@ -28,10 +28,13 @@ class FusedKernels(Protocol):
         """Return whether ``op`` may be part of a program; else one with a decomposition is taken apart."""
         ...
 
-    def prepare(self, name: str, graph: Graph, index: int) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+    def prepare(
+        self, name: str, graph: Graph, index: int, replaces: Mapping[int, int]
+    ) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
         """Return what takes values to results; None where the graph has a dtype that the language lacks.
 
-        ``name`` is that of the function, for messages.
+        ``name`` is that of the function, for messages. ``replaces`` says which output takes the place of
+        which input: it may be written over one that a single tensor and the list of values hold.
         """
         ...
 

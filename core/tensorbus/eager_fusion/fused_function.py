@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Any, Final
 
 from ..autograd import engine
@@ -40,6 +41,7 @@ _MAX_FLOATS: Final = 16
 _VIEWS: Final = frozenset({"broadcast_to", "permute_dims", "reshape", "slice", "flip", "windows"})
 _GRAPH_OPS: Final = frozenset({"input", "constant", "result"})
 _FREE_OPS: Final = _VIEWS | _GRAPH_OPS | {"full"}
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -169,9 +171,13 @@ def build_program(
 
 
 def compile_program(
-    name: str, inputs: tuple[Node, ...], outputs: Sequence[Node], device: Device, least: int = 1
-) -> Run | None:
-    """Return what runs a graph; None where the device has better, or there are fewer ops than ``least``."""
+    name: str, inputs: tuple[Node, ...], outputs: Sequence[Node], device: Device, least: int = 1,
+    replaces: Mapping[int, int] = _NOTHING,
+) -> Run | None:  # fmt: skip
+    """Return what runs a graph; None where the device has better, or there are fewer ops than ``least``.
+
+    ``replaces``: see ``FusedKernels.prepare``.
+    """
     maker, index = programs_on(device), device.index
     graph = Graph(inputs=inputs, outputs=tuple(outputs))
     if maker is None or not all(_is_generated(op, device) for op in {node.op for node in graph} - _GRAPH_OPS):
@@ -184,7 +190,7 @@ def compile_program(
     ops = [node.op for node in graph if node.op not in _FREE_OPS]
     if len(ops) < least or not all(map(keeps, {*ops})):
         return None
-    run = maker.prepare(name, graph, index)
+    run = maker.prepare(name, graph, index, replaces)
     if run is not None:
         _notify(name, graph, device)
     return run

@@ -14,7 +14,7 @@ from ..backend_interface.compilation import CompileRequest
 from ..backend_interface.graph import Graph
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
-from ..kernels.from_dialect import common_buffer
+from ..kernels.generated_program import common_buffer
 from ..lowering.ir.builder import Launch
 from ..lowering.ir.kernel_task import KernelLaunch, LibraryCall
 from ..lowering.ir.layout import Layout, Shape

@@ -21,7 +21,8 @@ from ..backend_interface.compilation import (
 from ..backend_interface.graph import Graph
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
-from ..kernels.from_dialect import Compiler, pack
+from ..kernels.from_dialect import pack
+from ..kernels.generated_program import Compiler
 from ..lowering.ir.layout import Layout, Shape, packed
 from ..lowering.program.program import Program, sized
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE

@@ -14,7 +14,8 @@ from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..dtypes.definition import float32
 from ..errors import DeviceError
-from ..kernels.from_dialect import Compiler, common_buffer, pack
+from ..kernels.from_dialect import pack
+from ..kernels.generated_program import Compiler, common_buffer
 from ..lowering.codegen.render import render
 from ..lowering.ir.builder import Launch, RuntimeArg, fit
 from ..lowering.ir.kernel_task import KernelLaunch, LibraryCall

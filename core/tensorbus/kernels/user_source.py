@@ -14,7 +14,8 @@ from ..errors import DeviceError, UnsupportedDtypeError
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.ir.builder import PARAMETER, Launch
 from ..lowering.ir.loop_ir import INDEX, Buffer, Kernel, Var
-from .from_dialect import Compiler, pack
+from .from_dialect import pack
+from .generated_program import Compiler
 
 _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 

@@ -134,13 +134,17 @@ class UpdateBatch:
             for k, x in enumerate(inputs)
         ])  # fmt: skip
         outputs: list[Node] = []
+        replaces: dict[int, int] = {}
         for (op, _, outs), places in zip(self._calls, layout, strict=True):
             spec = nodes[places[0]].spec
+            for k, result in enumerate(op.results):  # which takes the place of what it is called after
+                if result in op.operands:
+                    replaces[len(outputs) + k] = places[op.operands.index(result)]
             whole = Node(op=op.name, inputs=tuple([nodes[k] for k in places]), spec=spec)
             outputs += [
                 Node(op="result", inputs=(whole,), attrs={"index": k}, spec=spec) for k in range(len(outs))
             ]
-        return compile_program("step", nodes, outputs, device)
+        return compile_program("step", nodes, outputs, device, replaces=replaces)
 
 
 def fused_update(*results: str) -> Callable[[Update], Update]:

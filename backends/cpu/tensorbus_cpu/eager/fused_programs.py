@@ -6,7 +6,7 @@ each op, which there is nothing to compile for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class FusedPrograms:
         return op == "matmul" or is_fused_update(op) or is_generated(op, compiler.dialect(index))
 
     def prepare(
-        self, name: str, graph: Graph, index: int
+        self, name: str, graph: Graph, index: int, replaces: Mapping[int, int]
     ) -> Callable[[Sequence[Any]], Sequence[Any]] | None:  # fmt: skip
         """Return what runs a graph of arrays; None for what stays op by op, or has dtypes that C has not."""
         if name in _ROW_STABLE or not has_types(node.spec.dtype for node in graph):
