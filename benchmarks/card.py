@@ -1,4 +1,4 @@
-"""What an NVIDIA card does with tensorbus, beside PyTorch, torch.compile, CuPy and JAX: medians of one run.
+"""Figures of an NVIDIA card with tensorbus, beside PyTorch, torch.compile, CuPy and JAX: medians of one run.
 
 ``python -m benchmarks.card [GROUP ...] [--output FILE]`` prints a table in Markdown. Every call is
 warmed. "ms" are those of a call that is waited for, "ms each" those of fifty that are queued one behind the

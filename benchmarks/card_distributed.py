@@ -1,4 +1,4 @@
-"""What training a GPT-2-small takes on several cards, as a multiple of our own step on one, beside PyTorch.
+"""Training a GPT-2-small on several cards, as a multiple of our own step on one, beside PyTorch.
 
 ``tensorbus run -n 2 benchmarks/card_distributed.py [--peer] [--timeline] [--output FILE]`` prints a table
 in Markdown on rank 0. A step is forward, cross entropy, backward and AdamW, all in bfloat16, of 8x1024

@@ -1,4 +1,4 @@
-"""What opencl does on an NVIDIA card with what memory bounds: ``python -m benchmarks.card_opencl``.
+"""opencl on an NVIDIA card, doing what memory bounds: ``python -m benchmarks.card_opencl``.
 
 Beside cuda: milliseconds each of fifty calls that are queued one behind the other, medians of 30, by turns.
 """

@@ -1,4 +1,4 @@
-"""What an eager call costs above the raw kernel, for 8-element tensors, beside NumPy and PyTorch."""
+"""The cost of an eager call above the raw kernel, for 8-element tensors, beside NumPy and PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to import tensorbus and to find the installed devices."""
+"""The cost of importing tensorbus, and of finding the installed devices."""
 
 from __future__ import annotations
 

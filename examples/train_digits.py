@@ -53,7 +53,7 @@ CELLS = 10
 
 @dataclass(kw_only=True)
 class Run:
-    """What became of one device."""
+    """The training on one device."""
 
     device: str
     compiled: bool = False

@@ -212,7 +212,7 @@ def train(chosen: argparse.Namespace) -> list[float]:
 
 
 class Show:
-    """What rank 0 says while training goes on: a bar where there is a terminal, otherwise lines."""
+    """The progress that rank 0 shows: a bar where there is a terminal, otherwise lines."""
 
     def __init__(self, steps: int) -> None:
         self.steps, self.console = steps, Console()

@@ -65,6 +65,8 @@ CLASSES: Final = {
 """Names of classes, each with what the field calls such a thing."""
 NAMES: Final = frozenset({"made", "found", "given", "told", "kept", "brought", "said"})
 """Names of functions, arguments, locals and attributes for which there is always a better one: what it is."""
+OPENINGS: Final = frozenset({"What", "How", "Which", "Where", "When", "Who"})
+"""First words that make a docstring a question: it opens with a noun, or a verb in the third person."""
 _CLASS: Final = re.compile(rf"^ *class _*({'|'.join(CLASSES)})\b", re.MULTILINE)
 _SKIPPED: Final = (
     "CHANGELOG.md",
@@ -103,8 +105,13 @@ def _in_lines(name: str, text: str) -> Iterator[str]:
 
 
 def _in_names(name: str, text: str) -> Iterator[str]:
-    for line, bound in _bound_names(text):
+    tree = ast.parse(text)
+    for line, bound in _bound_names(tree):
         yield f"{name}:{line}: a name {bound!r}: it may be a plan, a function, a message, a cache"
+    if name.startswith("tests/"):
+        return
+    for line, word in _questions(tree):
+        yield f"{name}:{line}: a docstring opens with {word!r}, not with a noun or a verb"
     if not name.startswith(("core/", "backends/", "plugins/")):
         return
     module = Path(name).stem.lstrip("_")
@@ -115,9 +122,18 @@ def _in_names(name: str, text: str) -> Iterator[str]:
         yield f"{name}:{line}: a class {match[1]!r}; the field says: {CLASSES[match[1]]}"
 
 
-def _bound_names(text: str) -> Iterator[tuple[int, str]]:
+def _questions(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Return where a docstring opens with one of ``OPENINGS``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            word = (ast.get_docstring(node) or "").partition(" ")[0]
+            if word in OPENINGS:
+                yield node.body[0].lineno, word
+
+
+def _bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Return where one of ``NAMES`` is bound, also with an underscore before."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         match node:
             case ast.Name(id=bound, ctx=ast.Store()) | ast.Attribute(attr=bound, ctx=ast.Store()):
                 pass

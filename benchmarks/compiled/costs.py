@@ -1,4 +1,4 @@
-"""What compiling costs: seconds until the first result, cold and warm, and the memory that a step needs.
+"""Costs of compiling: seconds until the first result, cold and warm, and the memory that a step needs.
 
 Each figure comes from a process of its own, with a cache folder of its own: ``python -m
 benchmarks.compiled.costs MODULE VARIANT ROW OPTIONS``.

@@ -12,7 +12,7 @@ WIDTH, HEADS, LENGTH, VOCABULARY = 768, 12, 512, 50257
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """Where models find their parts: ``nn``, its functions, the array namespace, and what differs in it."""
+    """A library's parts of models: ``nn``, its functions, the array namespace, and what differs in it."""
 
     nn: Any
     functional: Any

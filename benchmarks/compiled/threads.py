@@ -1,4 +1,4 @@
-"""How many threads each peer computes with, and the environment that tells it."""
+"""The number of threads each peer computes with, and the environment that tells it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What backends and plugins import, and all that they may import, from tensorbus core.
+"""All that backends and plugins may import from tensorbus core.
 
 This module follows semantic versioning by ``API_VERSION``: a manifest's ``api`` range is checked against it.
 It re-exports; what only some devices need, the code generator above all, is imported when it is first named.

@@ -99,7 +99,7 @@ class CCompiler:
 
     @cached_property
     def lanes(self) -> int:
-        """How many float32 are in a vector by gcc's names for instructions: AVX-512's, AVX2's, or none."""
+        """The number of float32 in a vector by gcc's names for instructions: AVX-512's, AVX2's, or none."""
         return next((n for n in WIDER if f" wide{n}" in self.asked()), 0)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What the cpu device hands to tensorbus. Imports nothing heavy: NumPy comes with the first use."""
+"""The hooks of the cpu device. Imports nothing heavy: NumPy comes with the first use."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ class CpuExecutable:
 
     @cached_property
     def direct_call(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """What runs the program, with one call less. ``DeviceError`` shows code that does not compile."""
+        """The program's function, with one call less. ``DeviceError`` shows code that does not compile."""
         driver = self._programs.driver
         if driver is None:
             return Interpreting("cpu").compile(self._order)
@@ -250,7 +250,7 @@ class _Programs:
 
     @cached_property
     def driver(self) -> Driver | None:
-        """What runs programs; None where no compiler works after all."""
+        """The driver that runs programs; None where no compiler works after all."""
         compiler = self._units.compiler
         return driver_of(compiler) if NATIVE.compiler() is compiler else None
 

@@ -1,4 +1,4 @@
-"""What there is of the machine: cores and memory."""
+"""The machine: its cores and its memory."""
 
 from __future__ import annotations
 

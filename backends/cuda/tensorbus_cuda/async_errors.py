@@ -34,7 +34,7 @@ SHOWN: Final = 16
 
 
 class Failures:
-    """What is known of one GPU called ``name``: what was launched last, and whether it is lost.
+    """The state of one GPU called ``name``: what was launched last, and whether it is lost.
 
     ``note(what)`` remembers a launch. It is called for each: it only appends to a list that forgets.
     """

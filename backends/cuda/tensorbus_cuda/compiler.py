@@ -40,7 +40,7 @@ PRODUCTS: Final = frozenset({"matmul", "affine"})
 
 
 class CudaCompiler:
-    """What the generated kernels need of CUDA: see ``tensorbus.kernels.generated_program.Compiler``.
+    """The compiler of generated kernels: see ``tensorbus.kernels.generated_program.Compiler``.
 
     Sizes of a plan that come again are played as graphs.
     """

@@ -1,4 +1,4 @@
-"""What the cuda device hands to tensorbus. Imports nothing heavy: CuPy comes with the first use."""
+"""The hooks of the cuda device. Imports nothing heavy: CuPy comes with the first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How programs are compiled: to CUDA C++, with calls of libraries for what these do better."""
+"""The lowering of programs to CUDA C++, with calls of libraries for what these do better."""
 
 from __future__ import annotations
 

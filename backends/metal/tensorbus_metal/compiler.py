@@ -23,7 +23,7 @@ _MOST: Final = 2**31 - 1
 
 
 class MetalCompiler:
-    """What the generated kernels need of Metal: see ``tensorbus.kernels.generated_program.Compiler``."""
+    """The compiler of generated kernels: see ``tensorbus.kernels.generated_program.Compiler``."""
 
     def __init__(self, runtime: MetalRuntime) -> None:
         self.runtime = runtime

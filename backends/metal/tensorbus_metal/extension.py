@@ -1,4 +1,4 @@
-"""What the metal device hands to tensorbus. Imports nothing heavy: MLX comes with the first use."""
+"""The hooks of the metal device. Imports nothing heavy: MLX comes with the first use."""
 
 from __future__ import annotations
 

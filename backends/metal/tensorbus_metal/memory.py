@@ -38,12 +38,12 @@ class Block:
 
     @property
     def address(self) -> int:
-        """Where the bytes lie in the host's memory; they are computed first."""
+        """The address of the bytes in the host's memory; they are computed first."""
         return int(np.asarray(self.content).ctypes.data)
 
 
 class Pool:
-    """What counts the blocks. Safe in many threads; MLX itself keeps freed memory for reuse."""
+    """The counter of blocks. Safe in many threads; MLX itself keeps freed memory for reuse."""
 
     def __init__(self, name: str) -> None:
         self.name = name

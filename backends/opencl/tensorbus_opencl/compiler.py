@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class OpenclCompiler:
-    """What the generated kernels need of OpenCL: see ``tensorbus.kernels.generated_program.Compiler``."""
+    """The compiler of generated kernels: see ``tensorbus.kernels.generated_program.Compiler``."""
 
     modes: Final = {
         "reduce-overhead": "each launch keeps a kernel with its arguments, and temporary values their memory,"

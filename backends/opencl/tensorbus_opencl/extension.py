@@ -1,4 +1,4 @@
-"""What the opencl device hands to tensorbus. Imports nothing heavy: PyOpenCL comes with the first use."""
+"""The hooks of the opencl device. Imports nothing heavy: PyOpenCL comes with the first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How exactly float32 matrices are multiplied, on devices whose units for narrow products are much faster."""
+"""The precision of float32 products, on devices whose units for narrow ones are much faster."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _CUSTOM: Final = -1
 
 
 class Context:
-    """What ``forward`` leaves for ``backward``: tensors by ``save_for_backward``, all else as attributes.
+    """The state that ``forward`` leaves for ``backward``: tensors by ``save_for_backward``, else attributes.
 
     ``needs_input_grad`` says for each argument of ``apply`` whether its gradient is asked for.
     """

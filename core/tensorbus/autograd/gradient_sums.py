@@ -18,7 +18,7 @@ _NOTHING: Final = (None,)
 
 
 class SliceGradients:
-    """What is known of a value's gradient: ``whole``, and the gradients of parts along one axis to add to it.
+    """A value's gradient so far: ``whole``, and the gradients of parts along one axis to add to it.
 
     The parts share no element, so that each element has the sum that it has where they come one by one.
     """

@@ -35,7 +35,7 @@ lock: Final = fork_safe_locks.reentrant()
 
 
 class Step:
-    """How a view was taken, where there is no plan that says it.
+    """The taking of a view, where there is no plan that says it.
 
     ``root`` is kept alive: the base, where views are to show it, or what it has lent, though it is let go of.
     ``operands``, as a plan has them: the type of the base, where the view's may be another.
@@ -49,7 +49,7 @@ class Step:
 
 
 class KeyStep(Step):
-    """How ``base[key]`` was taken by a key whose numbers vary from run to run of a captured program."""
+    """The taking of ``base[key]`` by a key whose numbers vary from run to run of a captured program."""
 
     __slots__ = ("key", "name", "take", "view")
 

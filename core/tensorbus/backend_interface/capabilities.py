@@ -1,4 +1,4 @@
-"""What a runtime may have beyond what it owes: core asks for these, never for a device's name.
+"""Protocols that a runtime may have beyond what it owes: core asks for these, never for a device's name.
 
 Imported when first asked for: making these classes takes a tenth of the time of ``import tensorbus``.
 """

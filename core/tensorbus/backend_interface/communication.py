@@ -1,4 +1,4 @@
-"""What connects ranks: the protocol of communicators, of what makes them, and of the store where ranks meet.
+"""The protocols of communicators, of what makes them, and of the store where ranks meet.
 
 A communicator is a plugin as a device is. Its methods take and return tensors without history, return when
 the result may be used as any other tensor, and are called by all ranks of the group in the same order; core
@@ -56,7 +56,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Who meets: the group's ``name``, unique in the program; its ``ranks``; the place of this one."""
+    """A group that meets: its ``name``, unique in the program; its ``ranks``; the place of this one."""
 
     name: str
     ranks: tuple[int, ...]
@@ -70,7 +70,7 @@ class Rendezvous:
 
     @property
     def size(self) -> int:
-        """How many ranks the group has."""
+        """The number of ranks of the group."""
         return len(self.ranks)
 
 
@@ -145,7 +145,7 @@ class Communicator(Protocol[T]):
 
 
 class CommunicatorFactory(Protocol):
-    """What the hook ``tensorbus_communicator`` returns.
+    """The factory that the hook ``tensorbus_communicator`` returns.
 
     It may have a number ``priority``, 0 where it has none: of several that connect the ranks the highest is
     taken, unless the user prefers another.
@@ -161,7 +161,7 @@ class CommunicatorFactory(Protocol):
 
 
 class StoreFactory(Protocol):
-    """What the hook ``tensorbus_store`` returns.
+    """The factory that the hook ``tensorbus_store`` returns.
 
     It may have a method ``default_url(environment)``, which returns where the ranks of this process meet when
     nobody says so, or "" where it cannot tell; what starts the processes is read from the variables.

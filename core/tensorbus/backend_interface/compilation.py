@@ -1,4 +1,4 @@
-"""What a device is asked to compile, and what it returns: ``CompileRequest``, ``Lowering``, ``Executable``.
+"""The compilation of a graph by a device: ``CompileRequest``, ``Lowering``, ``Executable``.
 
 Apart from ``protocols``, because programs that compile nothing do not load it.
 """
@@ -17,11 +17,11 @@ from .spec import Spec
 
 
 class FusedKernels(Protocol):
-    """What makes a kernel of a few ops at once: a derivative, or a function such as a loss."""
+    """A maker of kernels of a few ops at once: a derivative, or a function such as a loss."""
 
     @property
     def least(self) -> int:
-        """How many elements the largest operand has where a program is worth making; 0: any number."""
+        """The size of the largest operand from which a program is worth making; 0: any."""
         ...
 
     def keeps(self, op: str, index: int) -> bool:
@@ -93,7 +93,7 @@ class ProgramPart:
 
 
 class Executable(Protocol):
-    """What a lowering makes of a program: called with the inputs in order, it returns the outputs in order.
+    """A program that a lowering compiled: called with the inputs in order, it returns the outputs in order.
 
     An instance serves inputs of the shapes and dtypes of its graph, in any layout that the device's values
     have, from one thread at a time. Nobody else sees what it keeps between runs. It may also have ``parts()
@@ -177,7 +177,7 @@ class SymbolicProgram(Protocol):
 
 
 class Lowering(Protocol):
-    """How a device compiles programs. A device without one runs them kernel by kernel.
+    """A device's compiler of programs. A device without one runs them kernel by kernel.
 
     It may have ``knobs(order) -> Sequence[Knob]``: what core chooses by measuring for ``"max-autotune"``;
     ``compile_symbolic(order, env) -> SymbolicProgram | None``, for graphs whose lengths are those of ``env``,

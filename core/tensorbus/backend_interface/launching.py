@@ -19,7 +19,7 @@ Called from any thread.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRequest:
-    """What is started: ``size`` times ``command``, each with ``environment``."""
+    """An order to start ``size`` times ``command``, each with ``environment``."""
 
     command: tuple[str, ...]
     """A program and its arguments. Where the first is this process' ``sys.executable``, Python is meant:
@@ -65,7 +65,7 @@ class Launcher(Protocol):
 
 
 class LauncherFactory(Protocol):
-    """What the hook ``tensorbus_launcher`` returns. ``options`` has each option's name and what it means."""
+    """The factory that ``tensorbus_launcher`` returns. ``options``: names, with what each means."""
 
     options: Mapping[str, str]
 

@@ -1,4 +1,4 @@
-"""What a backend owes: the runtime of a device type, its values, its kernels.
+"""The protocols that a backend owes: the runtime of a device type, its values, its kernels.
 
 These are the interfaces that device authors implement. Core calls them and never asks who is behind them.
 """
@@ -28,7 +28,7 @@ class Value(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """What one device says of itself. ``memory`` is in bytes; ``dtypes`` are those its kernels compute in."""
+    """A device described by itself. ``memory`` is in bytes; ``dtypes`` are those its kernels compute in."""
 
     name: str
     vendor: str = ""

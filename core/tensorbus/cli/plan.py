@@ -67,7 +67,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a step of ``rank`` takes; ``elements`` are the whole model's parameters."""
+    """The memory and time of a step of ``rank``; ``elements`` are the whole model's parameters."""
 
     mesh: dict[str, int]
     rank: int

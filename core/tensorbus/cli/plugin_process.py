@@ -34,7 +34,7 @@ _PROCESSES: Final = min(os.cpu_count() or 1, 7) + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a process reports on: a ``"device"`` or ``"plugin"`` by its name, or ``"ops"`` of all plugins.
+    """The subject of a report: a ``"device"`` or ``"plugin"`` by its name, or ``"ops"`` of all plugins.
 
     ``thorough``: with what the doctor wants to know.
     """
@@ -55,7 +55,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Progress:
-    """What a process has said so far."""
+    """The output of a process so far."""
 
     report: Mapping[str, Any] | None = None
     running: list[list[str]] = field(default_factory=list)

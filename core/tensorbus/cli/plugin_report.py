@@ -1,4 +1,4 @@
-"""What a process finds out about one plugin, for the command line; see ``plugin_process``."""
+"""The report of a process on one plugin, for the command line; see ``plugin_process``."""
 
 from __future__ import annotations
 

@@ -142,13 +142,13 @@ class CompiledFunction(Generic[P, R]):
 
     @property
     def this_rank(self) -> CompiledFunction[P, R]:
-        """What this rank captured, where ranks are threads, which share nothing; elsewhere the function."""
+        """The captures of this rank, where ranks are threads, which share nothing; elsewhere the function."""
         rank = rank_of_thread()
         return self if rank is None else self._of_rank(rank)
 
     @property
     def losses(self) -> tuple[str, ...]:
-        """What is left to Python because it is faster there, of the function and its segments."""
+        """The parts of it and its segments that are left to Python because it is faster there."""
         return tuple(self._losses)
 
     @property
@@ -472,7 +472,7 @@ class CompiledFunction(Generic[P, R]):
 
 
 class _OfRank(CompiledFunction[P, R]):
-    """What one rank captured, where ranks are threads: they wait for each other, so they share no lock."""
+    """The captures of one rank, where ranks are threads: they wait for each other, so they share no lock."""
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         return self._capture_missed(args, kwargs)

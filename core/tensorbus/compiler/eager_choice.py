@@ -1,4 +1,4 @@
-"""Which cache entries are compared with Python, and what is said where Python is the faster way."""
+"""The cache entries that are compared with Python, and the warning where Python is the faster way."""
 
 from __future__ import annotations
 

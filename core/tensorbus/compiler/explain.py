@@ -17,7 +17,7 @@ from .guards.guard import Guard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileExplanation:
-    """What one call of a compiled function came down to.
+    """The account of one call of a compiled function.
 
     ``graphs`` are the programs that ran, ``breaks`` where and why one ended early, ``guards`` what a later
     call must meet to run the same program without Python; ``reason`` says why there is no such program.

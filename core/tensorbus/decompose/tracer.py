@@ -22,7 +22,7 @@ from ..tensor.tensor import Tensor, wrap
 
 
 class NodeValues:
-    """What a mode over values says of those that are nodes of a graph (see ``dispatch.modes``)."""
+    """The rules of a mode over values that are nodes of a graph (see ``dispatch.modes``)."""
 
     def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
         """Return what makes a node of an op, of the nodes and Python scalars that it is called with."""

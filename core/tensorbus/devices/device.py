@@ -93,7 +93,7 @@ class Device:
 
     @property
     def properties(self) -> DeviceProperties:
-        """What the device says of itself: name, memory, dtypes. Raises ``DeviceError`` where it fails to."""
+        """The device, described by itself: name, memory, dtypes. Raises ``DeviceError`` where it fails to."""
         device = self._unit
         return device._backend.properties(device.index)
 

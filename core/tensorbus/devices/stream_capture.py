@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 
 class AroundRun(Protocol):
-    """What is due around each run of captured work."""
+    """The calls due around each run of captured work."""
 
     def begin(self) -> None:
         """Do what is due before a run. Raises where there must be none."""

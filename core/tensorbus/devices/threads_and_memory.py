@@ -1,4 +1,4 @@
-"""What a device holds of the machine: the threads it computes with, and memory kept for reuse."""
+"""A device's share of the machine: the threads it computes with, and memory kept for reuse."""
 
 from __future__ import annotations
 

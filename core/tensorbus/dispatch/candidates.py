@@ -32,7 +32,7 @@ class Verdict(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the kernel is called."""
+        """The name of the kernel."""
         return self.kernel.name
 
 

@@ -21,7 +21,7 @@ from .selection import observe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """How one signature of an op runs: the candidates in order, and the one taken; None: it is refused."""
+    """The way of one signature of an op: the candidates in order, and the one taken; None: it is refused."""
 
     op: Op[...]
     call: Call
@@ -41,7 +41,7 @@ class Decision:
 
     @property
     def outcome(self) -> str:
-        """What happens, in a few words."""
+        """The outcome in a few words."""
         if self.taken is None:
             return "refused: no kernel"
         if isinstance(self.taken, Verdict):

@@ -31,7 +31,7 @@ class FallbackWarning(UserWarning):
 
 
 class HostCount(NamedTuple):
-    """How often an op of a device went through the host, and how many bytes were copied for it."""
+    """The number of times that an op of a device went through the host, and of bytes copied for it."""
 
     calls: int = 0
     bytes: int = 0

@@ -1,4 +1,4 @@
-"""Which kernel the user prefers for an op: ``with tb.prefer_kernel(softmax="generated"):``.
+"""The kernel that the user prefers for an op: ``with tb.prefer_kernel(softmax="generated"):``.
 
 Plans depend on it. While nobody prefers anything dispatch does not look; while somebody does, in any thread,
 plans are known by the preference as well, and the short ways to them are off.

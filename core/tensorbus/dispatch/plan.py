@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
-    """How one signature of an op runs.
+    """The way that one signature of an op runs.
 
     ``run`` takes values and returns the value (of an op of several results: the values); it is None where the
     op decomposes. Its first result is checked; from then on ``run`` is the kernel alone. ``kernel`` names it

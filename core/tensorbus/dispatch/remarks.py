@@ -1,4 +1,4 @@
-"""What parts above dispatch tell ``explain`` of a run: the collectives of a redistribution, say."""
+"""Remarks on a run that parts above dispatch leave for ``explain``: collectives of a redistribution, say."""
 
 from __future__ import annotations
 

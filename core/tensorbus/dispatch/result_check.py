@@ -1,4 +1,4 @@
-"""What kernels and programs return, held to what ops promise: once for each signature, at the first result.
+"""Results of kernels and programs, held to what ops promise: once for each signature, at the first result.
 
 A value's shape is known to core. Its dtype is the device's own affair: what ``from_host`` makes of a dtype is
 what kernels must make of it, where its values have a ``dtype`` at all.

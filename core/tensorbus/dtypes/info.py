@@ -1,4 +1,4 @@
-"""What programs ask about dtypes: limits, kinds, what promotes to what.
+"""Questions that programs ask about dtypes: limits, kinds, what promotes to what.
 
 Sections "Data Type Functions" of the Python array API standard 2025.12. Tensors are only looked at for their
 dtype, so this module knows none.

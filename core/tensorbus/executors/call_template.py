@@ -38,7 +38,7 @@ class SizedCall:
 
     @property
     def kernel(self) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """What makes the results itself."""
+        """The kernel that makes the results itself."""
         if self._kernel is None:
             self._kernel = library_call(self.call, self._device)
         return self._kernel

@@ -24,7 +24,7 @@ from .vectorize import Batched, Vmap
 
 
 class VmapInfo(NamedTuple):
-    """What a batching rule is told of the ``vmap`` that it runs in."""
+    """The ``vmap`` that a batching rule runs in."""
 
     batch_size: int
     randomness: str

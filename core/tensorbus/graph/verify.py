@@ -1,4 +1,4 @@
-"""What a well-formed graph is: every node has the shape and dtype that its op's own rule gives."""
+"""The check of a graph: every node has the shape and dtype that its op's own rule gives."""
 
 from __future__ import annotations
 

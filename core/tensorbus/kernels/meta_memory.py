@@ -1,4 +1,4 @@
-"""What values of the device ``meta`` would take on a device with memory, while somebody counts.
+"""Memory that values of the device ``meta`` would take on a device that has some, while somebody counts.
 
 A view takes nothing: it lives in the memory of its base, by the op's view rule and the strides. What a device
 takes besides the values, such as workspaces of its kernels, is not known here.

@@ -43,7 +43,7 @@ _lock = fork_safe_locks.reentrant()
 
 
 class CustomOp(Protocol):
-    """What ``custom_op`` returns: the function that calls the op, and what registers the op's rules.
+    """An op by ``custom_op``: the function that calls it, and what registers its rules.
 
     ``schema`` is what it takes and returns. Each ``register_...`` returns the function that it was given, so
     it is a decorator, and may be called again: the last one counts.

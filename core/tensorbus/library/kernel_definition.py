@@ -1,4 +1,4 @@
-"""What ``kernel`` was given, checked: arguments and rules, in the form that an op has them in."""
+"""The arguments of ``kernel``, checked: rules and attributes, in the form that an op has them in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelDefinition:
-    """What ``kernel`` was given, checked. ``results`` are the names of the results in source."""
+    """The checked arguments of ``kernel``. ``results`` are the names of the results in source."""
 
     name: str
     tensors: Mapping[str, frozenset[DType]]

@@ -45,14 +45,14 @@ _MOST_SEEN: Final = 1024
 
 
 class VmapInfo(NamedTuple):
-    """What a batching rule is told of the ``vmap`` that it runs in."""
+    """The ``vmap`` that a batching rule runs in."""
 
     batch_size: int
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Definition:
-    """What the user has registered for one custom op.
+    """The rules that the user has registered for one custom op.
 
     ``decompose``, ``vjp`` and ``jvp_rule`` are in the form that an op has them in, of an op whose operands
     have names; what is registered afterwards counts before them. ``into(*arguments, out)`` is for compiled

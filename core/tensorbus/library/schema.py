@@ -54,7 +54,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """What a custom op takes and returns.
+    """The arguments and results of a custom op.
 
     ``results`` is how many tensors the function returns; None: a list of any number. ``mutated`` are the
     names of the arguments that it changes. ``single`` tells whether a call comes down to one value: a result

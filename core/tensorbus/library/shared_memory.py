@@ -1,4 +1,4 @@
-"""Whether two values of a device lie in the same memory, as far as their library tells."""
+"""The question whether two values of a device lie in the same memory, as far as their library tells."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from .heuristics import Heuristics
 
 
 class AnySchedule(Protocol):
-    """What ``schedules.schedule.Schedule`` has: a way to write the kernels of some fusion groups."""
+    """The fields of ``schedules.schedule.Schedule``: a way to write the kernels of some fusion groups."""
 
     @property
     def name(self) -> str:
@@ -21,7 +21,7 @@ class AnySchedule(Protocol):
 
     @property
     def about(self) -> str:
-        """When it is the right one."""
+        """The case in which it is the right one."""
         ...
 
     @property

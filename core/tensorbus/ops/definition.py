@@ -44,7 +44,7 @@ Strides = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewRule:
-    """How the result of an op shows elements of its first operand, the base: what a write to it does there.
+    """The rule of an op whose result shows elements of its first operand, the base: what a write does there.
 
     ``put(base, value, shape, **attrs)``, the inverse of the op, returns the base, of ``shape``, with the
     elements that the result shows replaced by ``value``. ``base`` is None unless the result is ``partial``,

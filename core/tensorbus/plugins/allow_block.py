@@ -1,4 +1,4 @@
-"""Which of the installed plugins may load: the user's switches, and the errors that leave them the choice."""
+"""The user's switches: which of the installed plugins may load, and the errors that leave the choice."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class Backend:
 
     @property
     def import_seconds(self) -> float | None:
-        """How long the import of the extension module took; None before."""
+        """The seconds that the import of the extension module took; None before."""
         return self.extension.import_seconds
 
     @property

@@ -64,7 +64,7 @@ class EntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What one scan found. ``stamps`` are the folders of ``sys.path`` with their times, as of then."""
+    """The result of one scan. ``stamps`` are the folders of ``sys.path`` with their times, as of then."""
 
     entry_points: tuple[EntryPoint, ...]
     stamps: tuple[tuple[str, int], ...]

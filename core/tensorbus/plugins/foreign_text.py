@@ -1,4 +1,4 @@
-"""What plugins say, made fit to be shown: names, notes, the texts of their errors.
+"""Texts of plugins, made fit to be shown: names, notes, messages of their errors.
 
 A plugin may say anything: codes that move a terminal's cursor, surrogates that no stream takes, a megabyte,
 or raise an error whose text cannot be had.

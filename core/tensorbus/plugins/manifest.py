@@ -67,7 +67,7 @@ _KINDS: Final = {str: "a string", bool: "true or false", int: "an integer", list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a plugin declares. ``type`` is None for a plugin that supplies no device.
+    """A plugin's declarations. ``type`` is None for a plugin that supplies no device.
 
     ``ops`` says which ops have kernels, and for which dtypes; ``host_ops`` which go through the host;
     ``gaps`` which do not run at all, with the reason. ``defines`` names the ops that the plugin defines;

@@ -1,4 +1,4 @@
-"""What is known of each plugin at one moment, as data for the command line."""
+"""The status of each plugin at one moment, as data for the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where compilers run: their files stay in one folder, and what a killed process leaves there goes later.
+"""The folder where compilers run: their files stay in it, and what a killed process leaves there goes later.
 
 The folder lies in the cache, whose folders nobody else can change, and is handed to the compiler by a path
 that stands for its descriptor. Its lock, which ends with the process, says that it is still in use.

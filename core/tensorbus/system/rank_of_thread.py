@@ -1,4 +1,4 @@
-"""Which rank of a distributed program a thread is, where ranks are threads of one process.
+"""The rank of a distributed program that a thread is, where ranks are threads of one process.
 
 Compiled functions keep what they captured apart by it: ranks that wait for each other can share nothing that
 one of them holds locked.

@@ -1,4 +1,4 @@
-"""Where histories end: leaves, the gradients that gather at them, and those that results keep.
+"""The ends of histories: leaves, the gradients that gather at them, and those that results keep.
 
 A leaf stands in for its tensor in histories. It has the hooks of the tensor too, so that a capture sees both.
 """
@@ -110,7 +110,7 @@ class PostAccumulateHook:
 
 
 class GradientReceiver(Protocol):
-    """What takes the gradients of several leaves as they arrive, in the place of their ``.grad``."""
+    """A receiver of the gradients of several leaves as they arrive, in the place of their ``.grad``."""
 
     def take(self, place: int, g: Tensor) -> bool:
         """Take the gradient of a leaf of this ``backward``, all of it; False leaves it to the leaf."""

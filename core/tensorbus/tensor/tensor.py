@@ -127,7 +127,7 @@ class Tensor:
 
     @property
     def device(self) -> Device:
-        """Where the value lies."""
+        """The device of the value."""
         return self._vtype.device
 
     @property

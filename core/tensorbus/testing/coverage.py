@@ -1,4 +1,4 @@
-"""How each op would run on a device in each dtype: by a kernel, its decomposition, through the host, or not.
+"""Coverage: each op on a device in each dtype runs by a kernel, its decomposition, the host, or not.
 
 It asks dispatch about the op's sample calls and runs none of them.
 """
@@ -29,7 +29,7 @@ TRANSFER: Final = "transfer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How the ops of the table run on a device. ``routes`` has, for each op, each dtype of op and device.
+    """The coverage of the op table by a device. ``routes`` has, for each op, each dtype of op and device.
 
     Of sample calls that run in different ways the worst counts.
     """

@@ -24,7 +24,7 @@ ARGUMENT: Final = 0
 
 
 class HostPrologue:
-    """What Python does before a run of a captured program, line by line, in the order in which it happened.
+    """The Python lines before a run of a captured program, in the order in which they happened.
 
     ``constants`` are the objects that the lines name. ``reads`` and ``owners`` say which state belongs to the
     prologue alone: it needs no guard. ``obstacle`` says why the prologue cannot run again, where it cannot;

@@ -1,4 +1,4 @@
-"""When a result is as good as the reference: exactly, or within a number of units in the last place."""
+"""The measure of agreement with the reference: exact, or within a number of units in the last place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``tensorbus conformance`` runs."""
+"""The command ``tensorbus conformance``."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ DERIVATIVE_DTYPES = (dt.float32, dt.float64, dt.complex64, dt.complex128)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run. ``quick`` tries values in all sample calls, and the rest in a few, in one dtype.
+    """The extent of a run. ``quick`` tries values in all sample calls, and the rest in a few, in one dtype.
 
     ``time_limit`` is for how many seconds a process beside this one may be at one check of one call.
     """

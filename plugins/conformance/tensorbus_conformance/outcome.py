@@ -1,4 +1,4 @@
-"""What is found out about one op in one dtype on one device: data, which travels between processes."""
+"""The outcome of one op in one dtype on one device: data, which travels between processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dialect's device would run for every sample call, without the device.
+"""The sources that a dialect's device would run for every sample call, without the device.
 
 Where no such hardware is, the sources can still be compiled, or run by another compiler.
 """

@@ -9,7 +9,7 @@ from .communication.setting import Setting
 
 
 def test_communication(communication_setting: Setting, request: pytest.FixtureRequest) -> None:
-    """What connects the ranks does what a communicator is to do."""
+    """The connection of the ranks does what a communicator is to do."""
     _, findings = examine(communication_setting, request.config.getoption("--launch"))
     if findings:
         pytest.fail("\n".join(map(str, findings[:100])), pytrace=False)

@@ -64,7 +64,7 @@ class Trial:
 
     @cached_property
     def worked_out(self) -> dict[str, Any]:
-        """What checks found out of the call that others ask for too, by name."""
+        """The findings of checks about the call that others ask for too, by name."""
         return {}
 
     @property

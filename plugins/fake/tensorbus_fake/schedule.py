@@ -1,4 +1,4 @@
-"""What a rank would have communicated, call by call."""
+"""The communication that a rank would have done, call by call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the ranks of an MPI program meet: rank 0 serves a store, and tells the others where by MPI."""
+"""The store of an MPI program's ranks: rank 0 serves it, and tells the others where by MPI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What senders say of their messages: it is looked at once it is there, so that the host waits for none."""
+"""Headers of messages, looked at once they are there, so that the host waits for none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank needs of the cluster, and which cluster that is."""
+"""The options of a launch: what a rank needs of the cluster, and which cluster that is."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Options:
 
     @property
     def needs(self) -> dict[str, float]:
-        """What Ray sets aside for a rank."""
+        """The resources that Ray sets aside for a rank."""
         amounts = {"CPU": float(self.cpus), "GPU": float(self.gpus), **self.resources}
         return {name: amount for name, amount in amounts.items() if amount}
 

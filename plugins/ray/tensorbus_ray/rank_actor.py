@@ -33,7 +33,7 @@ FUNCTION, OUTCOME, PATHS = "function", "outcome", "paths"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an actor runs, and with what."""
+    """The place where an actor runs, and its resources."""
 
     node: str
     address: str

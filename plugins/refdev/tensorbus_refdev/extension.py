@@ -1,4 +1,4 @@
-"""What the package hands to tensorbus. Imports nothing heavy: that comes with the first use."""
+"""The hooks of the package. Imports nothing heavy: that comes with the first use."""
 
 from __future__ import annotations
 

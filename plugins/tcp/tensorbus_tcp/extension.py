@@ -1,4 +1,4 @@
-"""What the package hands to tensorbus."""
+"""The hooks of the package."""
 
 from __future__ import annotations
 

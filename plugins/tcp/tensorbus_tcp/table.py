@@ -1,4 +1,4 @@
-"""What the server keeps: keys with values, some for a time, queues, and who waits for what."""
+"""The server's table: keys with values, some for a time, queues, and who waits for what."""
 
 from __future__ import annotations
 

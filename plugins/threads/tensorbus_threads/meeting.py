@@ -1,4 +1,4 @@
-"""Where the threads of a group meet: each leaves what it has, and the last one to come computes for all."""
+"""The meeting of a group's threads: each leaves what it has, and the last one to come computes for all."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def covering_of(tile: Tile, axes: Axes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WeightLayout:
-    """Where an element of the weights is, by group, row, channel and taps of three axes."""
+    """The place of an element of the weights, by group, row, channel and taps of three axes."""
 
     group: int
     row: int

@@ -41,7 +41,7 @@ class TiledFunctions(ABC):
     @property
     @abstractmethod
     def lanes(self) -> int:
-        """How many elements a vector has."""
+        """The number of elements of a vector."""
 
     def launch(
         self,
@@ -93,7 +93,7 @@ class SourceFunctions(TiledFunctions):
 
     @property
     def lanes(self) -> int:
-        """How many elements a vector has."""
+        """The number of elements of a vector."""
         return self._lanes
 
 
@@ -121,7 +121,7 @@ class GemmFunctions(TiledFunctions):
 
     @property
     def lanes(self) -> int:
-        """How many elements a vector has."""
+        """The number of elements of a vector."""
         return _part(self._dtype, *_PACKING_TILE, "PACK").lanes
 
 

@@ -1,4 +1,4 @@
-"""What steps of a program cost, roughly, in simple operations: whether threads are worth waking."""
+"""Rough costs of a program's steps, in simple operations: whether threads are worth waking."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Launch:
 
 
 class Launches:
-    """What an eager call makes of so many packed ``arrays``: results, each of a dtype and shape.
+    """The results that an eager call makes of so many packed ``arrays``, each of a dtype and shape.
 
     Buffers are numbered: the arrays, then the results, then scratch memory. Steps of one stage are run in any
     order, stages one after another. All are added before ``function`` is called.

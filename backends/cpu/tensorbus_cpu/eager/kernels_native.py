@@ -1,4 +1,4 @@
-"""What runs above a size: kernels generated from the dialect, and those of ``csource/library.c``."""
+"""Kernels for above a size: those generated from the dialect, and those of ``csource/library.c``."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _block(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """How threads share a reduction: rows or columns, each in ``chunks`` that are put together later.
+    """The shares of threads in a reduction: rows or columns, each in ``chunks`` that are put together later.
 
     ``axes`` are those of the array in the order of memory. ``shape`` is that of the parts; ``outer`` that of
     the result in the order of memory, and ``order`` the one that the op wants.

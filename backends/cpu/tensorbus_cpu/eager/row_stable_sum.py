@@ -59,12 +59,12 @@ class ReductionLayout:
 
     @property
     def count(self) -> int:
-        """How many elements a row has."""
+        """The number of elements of a row."""
         return prod(n for n, _ in self.added)
 
     @property
     def rows(self) -> int:
-        """How many rows, or rows of columns, there are."""
+        """The number of rows, or of rows of columns."""
         return prod(n for n, _ in self.outer)
 
     def params(self, parts: int) -> tuple[int, ...]:

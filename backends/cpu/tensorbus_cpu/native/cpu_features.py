@@ -1,4 +1,4 @@
-"""What a C compiler has for this processor: the option, 16-bit floats, gcc's names for vectors."""
+"""The C compiler's names for this processor: the option, 16-bit floats, gcc's names for vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How C code enters a kernel: the function that takes its arguments as arrays, and the pieces of a grid.
+"""The entry of a kernel from C: the function that takes its arguments as arrays, and the pieces of a grid.
 
 Each thread takes a piece after another; results never depend on how a grid is cut.
 """

@@ -22,7 +22,7 @@ _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
 
 
 class Address(tuple[str, str, int]):
-    """What a number of bytecode refers to: its kind, name and number.
+    """The target of a number of bytecode: its kind, name and number.
 
     Kinds are ``"fail"``, ``"dtype"`` or ``"kernel"``, by name, and ``"call"``, by its number.
     """

@@ -55,7 +55,7 @@ class _At:
 
 
 class Written:
-    """What writes the mask of one kind of call. It takes ``nbytes``, and lies as ``like``."""
+    """A program that writes the mask of one kind of call. It takes ``nbytes``, and lies as ``like``."""
 
     def __init__(self, shape: Shape, mask: dt.DType, dtype: dt.DType, index: int) -> None:
         self.like = StridedArray.contiguous(None, shape, dtype)

@@ -51,7 +51,7 @@ _BUSY_PER_BLOCK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """How a kernel cuts its tiles.
+    """The tiles of a kernel.
 
     Each of ``warps`` has 16 rows ``m`` times, and goes over ``n`` rows of the other side at a time, which are
     copied in ``stages``; ``wgmma`` says that four warps together make products. ``nbytes`` is how much shared
@@ -67,12 +67,12 @@ class Tile:
 
     @property
     def tall(self) -> int:
-        """How many rows a block has."""
+        """The number of rows of a block."""
         return self.m * self.warps * 16
 
     @property
     def threads(self) -> int:
-        """How many threads a block has."""
+        """The number of threads of a block."""
         return self.warps * _WARP
 
 
@@ -272,7 +272,7 @@ def forward(request: ScheduleRequest, launches: LaunchList, architecture: int) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartPlan:
-    """How parts of the keys are gone over.
+    """The parts of the keys that a kernel goes over.
 
     ``together`` says that a tile's rows are the heads that share keys, of one query each. There are ``tiles``
     of them, ``tiles_each`` in a block of the mask, for each of ``groups`` and each part.

@@ -102,7 +102,7 @@ class _Way(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Where an operand lies: by columns where ``turned``; rows, or columns, ``lead`` elements apart."""
+    """The layout of an operand: by columns where ``turned``; rows, or columns, ``lead`` elements apart."""
 
     rows: int
     columns: int

@@ -44,7 +44,7 @@ class Sizes:
 
     @property
     def work(self) -> int:
-        """How many numbers are multiplied."""
+        """The number of multiplications."""
         return self.count * self.rows * self.terms * self.columns
 
 

@@ -64,7 +64,7 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Lies:
-    """How the operands of one call lie."""
+    """The layouts of the operands of one call."""
 
     strides: tuple[tuple[int, ...], ...]
     aligned: tuple[bool, ...]

@@ -143,7 +143,7 @@ class _ChangingArguments:
 
 
 class _Handles:
-    """What a graph is known by to the driver, which it is given back to with the last reference."""
+    """The driver's handles of a graph, given back to it with the last reference."""
 
     __slots__ = ("__weakref__",)
 

@@ -1,4 +1,4 @@
-"""Which steps of a program wait for which: a graph runs the others side by side."""
+"""The steps of a program that each step waits for: a graph runs the others side by side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where in the user's code a capture met what stops it, and where ops were recorded.
+"""The places in the user's code where a capture met what stops it, and where ops were recorded.
 
 A place is a position in a code object, one for each of the user's frames on the stack: the innermost has what
 stopped the capture, the others the calls that led there.

@@ -20,7 +20,7 @@ from .side_effect_observer import unobserved
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpSignature:
-    """What an op on operands of these types and shapes comes down to."""
+    """The plan and results of an op on operands of these types and shapes."""
 
     plan: Plan
     specs: tuple[Spec, ...]

@@ -1,4 +1,4 @@
-"""What code looked up in modules and classes that are not inspected, and the guards that it is still there.
+"""Look-ups in modules and classes that are not inspected, and the guards that what was found is still there.
 
 Modules of the standard library that only compute, such as ``math``, and classes of tensorbus, such as
 ``Tensor``, are taken as they are: their functions are known. Others may put something else in the place of

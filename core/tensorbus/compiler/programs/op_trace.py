@@ -45,7 +45,7 @@ class Transfer:
 
 @dataclass(slots=True, eq=False)
 class InputSource:
-    """Where an input's value comes from: a tensor, a number or name of the host prologue, a ``Transfer``."""
+    """The source of an input's value: a tensor, a number or name of the host prologue, a ``Transfer``."""
 
     source: Any
     value: Any

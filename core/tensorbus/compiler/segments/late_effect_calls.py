@@ -1,4 +1,4 @@
-"""What rewritten functions call to put effects off, and to run them: see ``late_effects``.
+"""The calls by which rewritten functions put effects off, and run them: see ``late_effects``.
 
 Of each call of such a function there is a ``LateCalls``, known to the thread. Where a segment is captured, or
 runs as a program, its effects run behind it. Where Python runs it they run where they are written, and where

@@ -49,7 +49,7 @@ class LongLoopFinder:
 
     @property
     def search_from(self) -> int:
-        """How many ops are to be recorded before there can be such a loop."""
+        """The number of ops recorded before there can be such a loop."""
         return self.limit and max(self.limit // CHANGING_PART, 1)
 
     def find(self, sites: BreakSites, traces: Mapping[Any, OpTrace], frame: FrameType) -> GraphBreak | None:

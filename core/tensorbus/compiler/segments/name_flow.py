@@ -1,4 +1,4 @@
-"""Which local names of a function are live behind each statement, and which are bound before it.
+"""The local names of a function that are live behind each statement, and those bound before it.
 
 A segment takes the names that it reads and returns those that are read behind it. In a block that may be left
 by an exception which somebody handles, what is read behind the block is live everywhere in it.
@@ -69,7 +69,7 @@ def _stored(node: ast.AST) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Exits:
-    """What is live where a block is left: by ``break``, ``continue``, and an exception that is handled."""
+    """The names live where a block is left: by ``break``, ``continue``, and an exception that is handled."""
 
     broken: Names = _NONE
     continued: Names = _NONE

@@ -1,4 +1,4 @@
-"""What a compiled function that breaks is divided into: its own segments, and those of functions it calls.
+"""The segments of a compiled function that breaks: its own, and those of functions it calls.
 
 A capture that breaks says where. Each function of the user's with such a place is rewritten (``split``), and
 runs in the place of the original one; its segments are compiled functions of their own. A segment whose

@@ -1,4 +1,4 @@
-"""What a call can reach, and what its run changed.
+"""The state that a call can reach, and what its run changed.
 
 Arguments, globals and code come in; snapshots, mutations and identities of objects leave. In order:
 ``code_origin``, ``code_names``, ``reachable``, ``inspection``, ``object_view``, ``class_layout``,

@@ -1,4 +1,4 @@
-"""Where code comes from: tensorbus itself, the standard library (and which of it only computes), the user."""
+"""The origin of code: tensorbus itself, the standard library (and which of it only computes), the user."""
 
 from __future__ import annotations
 

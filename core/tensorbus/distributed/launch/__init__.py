@@ -1,4 +1,4 @@
-"""How ranks come to be: threads of this process, processes of ``tensorbus run``, or those of an engine.
+"""The start of ranks: threads of this process, processes of ``tensorbus run``, or those of an engine.
 
 In order: ``thread_ranks``, ``launch_environment``, ``supervisor``, ``local_launcher``, ``launcher``.
 """

@@ -27,7 +27,7 @@ _LAST_PORT: Final = 65535
 
 
 class Launched(NamedTuple):
-    """What a launcher says of this process."""
+    """A launcher's account of this process."""
 
     rank: int
     size: int

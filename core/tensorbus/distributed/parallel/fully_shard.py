@@ -32,7 +32,7 @@ META = "meta"
 
 @dataclass(frozen=True)
 class MixedPrecisionPolicy:
-    """What a module of ``fully_shard`` computes in; None: as it is.
+    """The dtypes that a module of ``fully_shard`` computes in; None: as it is.
 
     Whole parameters have ``param_dtype``, as floating-point arguments of ``forward`` do with
     ``cast_forward_inputs``; gradients are averaged in ``reduce_dtype``; what ``forward`` returns has
@@ -51,7 +51,7 @@ class CPUOffloadPolicy:
 
 
 class FullyShardedModule(Module):
-    """What ``fully_shard`` adds to the class of a module."""
+    """The methods that ``fully_shard`` adds to the class of a module."""
 
     _group: ParameterGroup
     _mp_policy: MixedPrecisionPolicy

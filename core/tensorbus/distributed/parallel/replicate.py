@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Module)
 
 
 class ReplicatedModule(Module):
-    """What ``replicate`` adds to the class of a module."""
+    """The methods that ``replicate`` adds to the class of a module."""
 
     _reducer: GradientReducer
 

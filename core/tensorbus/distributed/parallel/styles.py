@@ -27,7 +27,7 @@ _LAST: Final = Shard(-1)
 
 
 class ParallelStyle(ABC):
-    """How a module is split over the ranks along one dimension of a mesh; ``parallelize_module`` takes it.
+    """A way to split a module over the ranks along one dimension of a mesh, for ``parallelize_module``.
 
     A style of your own has ``apply(module, device_mesh)``, which changes the module or returns another one.
     """

@@ -35,7 +35,7 @@ _COMPARED: Final = 64
 
 
 class Connection:
-    """What connects the ranks of a group on some device types, called ``name``; ``meeting`` says who meets.
+    """The connection of a group's ranks on some device types, called ``name``; ``meeting`` says who meets.
 
     ``fingerprint`` is that of all collectives so far: it differs where ranks asked for different things.
     """

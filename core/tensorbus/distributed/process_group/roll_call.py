@@ -1,4 +1,4 @@
-"""What ranks that wait tell each other through the store, and what follows from it.
+"""Messages in the store between ranks that wait for each other, and what follows from them.
 
 A rank whose call has waited for a second says so, and looks at what the others say: ranks that ask for
 different things, that have left or died, or that wait for each other, end the call with an error that names
@@ -44,7 +44,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class State:
-    """What a rank tells: the calls that wait, how many it has begun of each group, and why it left.
+    """A rank's message: the calls that wait, how many it has begun of each group, and why it left.
 
     ``blocked`` is the place in ``waiting`` of the call in which the program itself waits, -1 for none: then
     it cannot come to another one.

@@ -16,7 +16,7 @@ _GLANCE: Final = 0.2
 
 
 class Place:
-    """Where a collective that runs beside the program is: submitted, and reached by the device.
+    """The progress of a collective that runs beside the program: submitted, and reached by the device.
 
     It outlives the handle: what follows it asks for nothing else, and so holds no result.
     """

@@ -1,4 +1,4 @@
-"""Which rank the program is, of how many, its groups: one for a process, or for each thread of ranks."""
+"""The program's rank, the number of ranks, its groups: one for a process, or for each thread of ranks."""
 
 from __future__ import annotations
 

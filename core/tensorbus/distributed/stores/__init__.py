@@ -1,4 +1,4 @@
-"""Where ranks meet: stores of keys and values, in memory, in a folder, or by the URL of a plugin's.
+"""Stores of keys and values where ranks meet: in memory, in a folder, or by the URL of a plugin's.
 
 In order: ``memory_store``, ``file_store``, ``prefix_store``, ``urls``.
 """

@@ -190,7 +190,7 @@ class DTensor(Tensor):
 
     @property
     def placements(self) -> Placements:
-        """How the tensor lies along each dimension of the mesh."""
+        """The placement of the tensor along each dimension of the mesh."""
         layout: Layout = self._value.layout
         return layout.placements
 

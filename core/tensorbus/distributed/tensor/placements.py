@@ -1,4 +1,4 @@
-"""How a tensor lies on the ranks along a dimension of a mesh: in parts, whole on each, or as terms."""
+"""The placement of a tensor along a dimension of a mesh: in parts, whole on each rank, or as terms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PARTIAL_REDUCTIONS: Final = ("sum", "average", "product", "min", "max")
 
 
 class Placement:
-    """What stands for one dimension of a mesh: ``Shard``, ``Replicate`` or ``Partial``."""
+    """A tensor's placement along one dimension of a mesh: ``Shard``, ``Replicate`` or ``Partial``."""
 
 
 @dataclass(frozen=True)

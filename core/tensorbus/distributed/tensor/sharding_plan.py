@@ -30,7 +30,7 @@ from .redistribute import redistribute
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShardingPlan:
-    """How an op runs: the layouts that operands move to (None: as they are), those of the results.
+    """A plan of an op: the layouts that operands move to (None: as they are), those of the results.
 
     ``attrs`` are those of a rank's op. ``run`` does what the op alone would not on parts. ``decomposes``: the
     op runs by its decomposition, on the tensors as a whole. ``replicates``: no rule serves it.

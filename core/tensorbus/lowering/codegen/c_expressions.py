@@ -1,4 +1,4 @@
-"""What C, OpenCL C, CUDA C++ and MSL share: the expressions of the prims.
+"""The expressions of the prims that C, OpenCL C, CUDA C++ and MSL share.
 
 Each result is defined for every operand: integers wrap, division by zero gives 0, shifts have no limit. A
 helper is used wherever an operand would be written twice.

@@ -37,7 +37,7 @@ _EXP: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """How a language says what the functions need, for one number or for a vector of them.
+    """A language's words for what the functions need, for one number or for a vector of them.
 
     ``bits`` and ``number`` turn floats into signed integers of their width and back. ``lesser`` and
     ``greater`` give one of two floats, the second unless the first is known to be. ``fma`` calls what makes

@@ -20,7 +20,7 @@ from ..target import Target
 @former_names(wide_past="wide_nontemporal")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeRule:
-    """How a dtype is written: ``storage`` in buffers, ``register`` in arithmetic.
+    """The names of a dtype: ``storage`` in buffers, ``register`` in arithmetic.
 
     ``load`` has ``{p}`` (the buffer) and ``{i}``; ``store`` has ``{v}`` as well, and so has ``store_exact``
     of a value that has no more bits than the dtype. ``rounded`` rounds a register value ``{0}`` to the

@@ -1,4 +1,4 @@
-"""What is the same for all iterations of a loop, to be done once before it: compilers leave reports in it.
+"""Expressions that are the same for all iterations of a loop, moved before it: compilers leave reports in it.
 
 Statements keep their order. Nothing moves out of a loop that reads what the kernel writes.
 """

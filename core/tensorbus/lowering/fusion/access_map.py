@@ -1,4 +1,4 @@
-"""How a kernel's domain reaches the nodes behind a root: at the same element, or anywhere.
+"""Accesses from a kernel's domain to the nodes behind a root: at the same element, or anywhere.
 
 A domain is a tuple of lengths above 1. An access says which axis of it each axis of a node follows; an axis
 of length 1 follows none. Elementwise ops, broadcasts, permutations and reshapes that only add or drop axes of

@@ -22,7 +22,7 @@ _PLAIN = ELEMENTWISE | {"constant", "full", "broadcast_to"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axes:
-    """How the axes of a domain are looped over: ``order``, then ``groups`` of neighbours joined."""
+    """The loops over the axes of a domain: ``order``, then ``groups`` of neighbours joined."""
 
     groups: tuple[tuple[int, ...], ...]
 

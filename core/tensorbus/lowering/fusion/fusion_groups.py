@@ -1,4 +1,4 @@
-"""Which buffers are made by one kernel: those of one domain that read the same things, or each other.
+"""Fusion groups: buffers of one domain that one kernel makes, as they read the same things, or each other.
 
 A group is a domain, the axes of it that reductions go over, and roots. It grows root by root, as long as no
 other kernel stands between, and no element is needed before it is there.

@@ -1,4 +1,4 @@
-"""Which nodes of a graph get a buffer, before kernels are made: what is costly, shared, or read many times.
+"""The nodes of a graph that get a buffer, before kernels are made: those costly, shared, or read many times.
 
 Everything else is computed inside the kernels that want it. Nodes chosen here may still end inside one
 kernel, where all that read them do: then they get none after all.

@@ -1,4 +1,4 @@
-"""Which nodes of a graph get a buffer, and where each value lies: the stage before fusion groups.
+"""The stage before fusion groups: which nodes of a graph get a buffer, and where each value lies.
 
 A kernel computes everything elementwise, moved or gathered that stands before it. A buffer is made for
 outputs, for reductions, scans, products and scatters, and where computing twice would cost more than storing
@@ -29,7 +29,7 @@ _ROWS_APART: Final = ELEMENTWISE | {"broadcast_to", "reshape"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringInput:
-    """What every stage behind the graph passes may ask: the graph, where its inputs lie, and the target.
+    """The input of every stage behind the graph passes: the graph, where its inputs lie, and the target.
 
     ``nodes`` are those of the graph in order, ``calls`` the ones that the device runs by calls of its own.
     The other fields are the arguments of ``lower``.
@@ -70,7 +70,7 @@ class LoweringInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where each value lies, by the id of its node.
+    """The place of each value, by the id of its node.
 
     ``where`` has the layouts of what has a buffer or is a view of one, ``scalars`` the numbers of the inputs
     that are Python scalars. ``buffered`` are the ids of the nodes whose buffers the program fills itself;

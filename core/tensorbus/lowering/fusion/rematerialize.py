@@ -1,4 +1,4 @@
-"""What is computed again where it is wanted, instead of being kept: memory costs more than arithmetic.
+"""Values that are computed again where they are wanted, instead of kept: memory costs more than arithmetic.
 
 A function of an activation that forward and backward both need is the example: backward reads the activation
 anyway. A value is computed again only by kernels that read all of its operands.

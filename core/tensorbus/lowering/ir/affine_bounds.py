@@ -1,4 +1,4 @@
-"""What is known of whole numbers: sums of unknowns times factors, and the facts that bound them.
+"""Bounds of whole numbers: sums of unknowns times factors, and the facts that bound them.
 
 An unknown is a number of its own, with a range. A fact is a sum that is not positive. How large a sum can
 be follows from the ranges of its unknowns, and from facts that take the place of some of them.

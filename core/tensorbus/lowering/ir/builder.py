@@ -64,7 +64,7 @@ class Launch:
 
     @property
     def group(self) -> int:
-        """How many work-items along axis 0 are a group of their own; 0: any number."""
+        """The number of work-items along axis 0 that are a group of their own; 0: any number."""
         return self.kernel.group
 
     @property

@@ -1,4 +1,4 @@
-"""Which axes of a graph have the same length by construction.
+"""Symbols of axes: those of a graph that have the same length by construction have one.
 
 Each such class becomes one parameter of a kernel. Two axes that are of one length by chance stay apart, so
 that the kernel serves other sizes as well.

@@ -67,7 +67,7 @@ class KernelTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleChoice:
-    """Which schedule wrote a launch and why, and which ones were ``refused`` before, each with the reason."""
+    """The schedule that wrote a launch, and why; those ``refused`` before, each with the reason."""
 
     name: str
     reason: str

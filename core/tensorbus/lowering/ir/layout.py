@@ -1,4 +1,4 @@
-"""Where the elements of a graph's values lie: strided views of buffers, followed through movement ops.
+"""Layouts of a graph's values: strided views of buffers, followed through movement ops.
 
 A view costs no kernel. What is no view of a buffer is computed by one, inside the kernel that wants it.
 """

@@ -1,4 +1,4 @@
-"""What well-formed loop IR is. A kernel that passes names only what it has, with the types it says."""
+"""The check of loop IR. A kernel that passes names only what it has, with the types it says."""
 
 from __future__ import annotations
 

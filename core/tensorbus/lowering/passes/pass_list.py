@@ -17,7 +17,7 @@ from .split_reductions import split_reductions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringContext:
-    """What passes may ask: the target, its library, and whether all inputs lie packed.
+    """The context of passes: the target, its library, and whether all inputs lie packed.
 
     ``scatters_rows`` says of a scatter whether the schedule of rows serves it.
     """

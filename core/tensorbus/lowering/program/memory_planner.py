@@ -21,7 +21,7 @@ _EMPTY: Final[Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arena:
-    """Where each temporary slot begins, in bytes, and how many bytes all of them take.
+    """The offset of each temporary slot, in bytes, and the bytes that all of them take.
 
     A slot among ``hosts`` begins so far into the result that is named there, not into the arena.
     """

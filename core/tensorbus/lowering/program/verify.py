@@ -1,4 +1,4 @@
-"""What a well-formed program is: slots are filled before they are read, steps of a batch are independent."""
+"""The check of a program: slots are filled before they are read, steps of a batch are independent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def verify_program(program: Program, layouts: Sequence[Layout | None]) -> Progra
 
 
 class _SlotExtents:
-    """Where the elements of each slot lie."""
+    """The extents of the elements of each slot."""
 
     def __init__(self, program: Program, layouts: Sequence[Layout | None]) -> None:
         self._extents: dict[int, Range] = {ERROR_SLOT: (0, inf), COUNTS_SLOT: (0, inf)}

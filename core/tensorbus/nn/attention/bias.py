@@ -19,7 +19,7 @@ from ...tensor.tensor import Tensor
 
 
 class CausalVariant(IntEnum):
-    """Which corner the diagonal of a causal mask begins in, where there are more keys than queries or fewer.
+    """The corner where the diagonal of a causal mask begins, with more keys than queries or fewer.
 
     ``UPPER_LEFT``: the first query sees the first key. ``LOWER_RIGHT``: the last query sees all keys.
     """

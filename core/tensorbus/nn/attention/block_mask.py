@@ -36,7 +36,7 @@ def _sliced_mask_mod(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
 
 
 class BlockMask:
-    """Which scores of ``flex_attention`` count, block by block: made by ``create_block_mask``.
+    """The scores of ``flex_attention`` that count, block by block: made by ``create_block_mask``.
 
     ``blocks`` (uint8, ``(batch, heads, blocks of queries, blocks of keys)``) says of each block whether no
     score of it counts (0), ``mask_mod`` decides about each (1), or all count (2). ``BLOCK_SIZE`` is the
@@ -112,7 +112,7 @@ class BlockMask:
 
     @property
     def device(self) -> Device:
-        """Where the states of the blocks lie."""
+        """The device of the states of the blocks."""
         return self.blocks.device
 
     def numel(self) -> int:
@@ -121,7 +121,7 @@ class BlockMask:
 
     @property
     def kv_num_blocks(self) -> Tensor:
-        """How many blocks of keys ``mask_mod`` decides about, for each block of queries; int32."""
+        """The number of blocks of keys that ``mask_mod`` decides about, for each block of queries; int32."""
         return _counts(equal(self.blocks, PARTIAL))
 
     @property
@@ -131,7 +131,7 @@ class BlockMask:
 
     @property
     def full_kv_num_blocks(self) -> Tensor:
-        """How many blocks of keys count whole, for each block of queries; int32."""
+        """The number of blocks of keys that count whole, for each block of queries; int32."""
         return _counts(equal(self.blocks, FULL))
 
     @property
@@ -141,7 +141,7 @@ class BlockMask:
 
     @property
     def q_num_blocks(self) -> Tensor:
-        """How many blocks of queries ``mask_mod`` decides about, for each block of keys; int32."""
+        """The number of blocks of queries that ``mask_mod`` decides about, for each block of keys; int32."""
         return _counts(_turned(equal(self.blocks, PARTIAL)))
 
     @property
@@ -151,7 +151,7 @@ class BlockMask:
 
     @property
     def full_q_num_blocks(self) -> Tensor:
-        """How many blocks of queries count whole, for each block of keys; int32."""
+        """The number of blocks of queries that count whole, for each block of keys; int32."""
         return _counts(_turned(equal(self.blocks, FULL)))
 
     @property

@@ -92,7 +92,7 @@ linear_of_first_rows.register_autocast("narrow")
 
 
 class PackedRows:
-    """Where the rows of a batch of ``(batch, length)`` places lie once its padding is left out.
+    """The places of the rows of a ``(batch, length)`` batch once its padding is left out.
 
     ``keep``, bool, says which places are no padding. Their number, ``count``, depends on values, so that
     Python waits for the device; with ``captured`` it is a tensor, and padding lies behind what counts.

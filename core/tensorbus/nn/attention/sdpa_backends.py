@@ -127,7 +127,7 @@ class SdpaCall(NamedTuple):
 
     @property
     def scores(self) -> int:
-        """How many scores there are; of open lengths, how many there were at the capture."""
+        """The number of scores; of open lengths, the number at the capture."""
         return _count(self.out.shape, self.specs[1].shape)
 
 

@@ -27,7 +27,7 @@ _SMALL = 2**20
 
 @dataclass(frozen=True)
 class LinearCrossEntropyOptions:
-    """How ``linear_cross_entropy`` cuts the batch: in chunks of ``batch_chunk_size`` rows, or by a rule.
+    """The chunks of a batch in ``linear_cross_entropy``: of ``batch_chunk_size`` rows, or by a rule.
 
     ``chunking_method`` ``"aspect_ratio:N"`` makes the logits of a chunk about as large as 1 / N of the input
     (``"aspect_ratio"``: N is 1); ``"auto"`` is ``"aspect_ratio:2"``, with a million logits or more in a

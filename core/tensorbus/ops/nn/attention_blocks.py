@@ -122,7 +122,7 @@ class Range:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Their number."""
         return self.stop - self.start
 
     def of(self, x: Any, axis: int) -> Any:

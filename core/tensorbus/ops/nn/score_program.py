@@ -24,7 +24,7 @@ LEAD = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedRead:
-    """Where a derivative reaches a captured tensor.
+    """A read of a captured tensor that a derivative reaches.
 
     ``outputs[gradient]`` belongs to its element at ``outputs[i]`` for each ``i`` of ``indices``.
     """
@@ -59,7 +59,7 @@ class ScoreProgram:
 
     @property
     def captured(self) -> int:
-        """How many tensors it reads."""
+        """The number of tensors it reads."""
         return len(self.graph.inputs) - LEAD
 
     @cached_property
@@ -69,7 +69,7 @@ class ScoreProgram:
 
     @cached_property
     def numbers(self) -> frozenset[int]:
-        """Which of the inputs 1 to 4 it needs: the numbers of the batch, head, query and key."""
+        """The inputs of 1 to 4 that it needs: the numbers of the batch, head, query and key."""
         graphs = [self.graph] if self.derivative is None else [self.graph, self.derivative]
         numbers = set()
         for graph in graphs:

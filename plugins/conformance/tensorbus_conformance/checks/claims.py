@@ -1,4 +1,4 @@
-"""What a manifest says of the device as a whole, against what the device says and does."""
+"""The claims of a manifest about the device as a whole, against what the device says and does."""
 
 from __future__ import annotations
 

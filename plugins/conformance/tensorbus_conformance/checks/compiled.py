@@ -28,7 +28,7 @@ Call = tuple[Callable[..., Any], list[Any], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What a compiled function of several calls gave, for each call: at each run, and what it did beside."""
+    """The results of a compiled function of several calls: of each at each run, and what it did beside."""
 
     runs: list[list[list[Array]]]
     spread: list[list[Array]]

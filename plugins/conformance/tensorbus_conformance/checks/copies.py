@@ -1,4 +1,4 @@
-"""Whether a kernel that counts as the device's own sends its operands to the host, or to another device."""
+"""Copies that a kernel, counted as the device's own, makes of operands to the host or another device."""
 
 from __future__ import annotations
 

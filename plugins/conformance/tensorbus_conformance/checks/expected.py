@@ -1,4 +1,4 @@
-"""What a call should give: by the op's reference, else by its decomposition in float64 on the host."""
+"""The expected result of a call: by the op's reference, else by its decomposition in float64 on the host."""
 
 from __future__ import annotations
 

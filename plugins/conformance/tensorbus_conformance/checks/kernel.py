@@ -1,4 +1,4 @@
-"""What a kernel gives, and what it must leave alone."""
+"""The results of a kernel, and what it must leave alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what an op's view rule says is so: views show what their base becomes, and the other way round.
+"""The claims of an op's view rule: views show what their base becomes, and the other way round.
 
 Where an element of the result lies in the base is asked of the op, on the host, of numbered elements.
 Complex numbers are two elements each, as an op may show one part of them.
@@ -25,7 +25,7 @@ FACTOR = 3
 
 
 class _Shown:
-    """Where the result of a call shows elements of its operand."""
+    """The places where the result of a call shows elements of its operand."""
 
     def __init__(self, trial: Trial) -> None:
         base = trial.arrays[0]
@@ -80,7 +80,7 @@ def is_view(trial: Trial) -> bool:
 
 
 def views(trial: Trial) -> Iterator[str]:
-    """What is written to the base, a view or a view of that is seen in the other two.
+    """Writes to the base, a view or a view of that are seen in the other two.
 
     A result that may show an element twice takes no writes, and says so.
     """

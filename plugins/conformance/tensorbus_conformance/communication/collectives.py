@@ -28,7 +28,7 @@ Shape = tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """What tensors look like: the shape that rank ``k`` of a group brings, what is in it, how it lies."""
+    """The look of tensors: the shape that rank ``k`` of a group brings, what is in it, how it lies."""
 
     name: str
     shape: Callable[[int], Shape]

@@ -1,4 +1,4 @@
-"""What ``tensorbus conformance --communicator`` and the tests run: every program on every device."""
+"""The runs of ``tensorbus conformance --communicator`` and of the tests: every program on every device."""
 
 from __future__ import annotations
 

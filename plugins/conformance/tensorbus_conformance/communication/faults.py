@@ -1,4 +1,4 @@
-"""What goes wrong between ranks: every rank gets an error that says so, soon, and none hangs.
+"""Faults between ranks: every rank gets an error that says what is wrong, soon, and none hangs.
 
 Ranks meet by the store where the order of events matters, so nothing here waits for a while and hopes.
 """

@@ -1,4 +1,4 @@
-"""What each rank runs; a process by ``python -m tensorbus_conformance.communication FOLDER``."""
+"""The program of each rank; a process by ``python -m tensorbus_conformance.communication FOLDER``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of one launch are told and what each reports: data, which travels between processes."""
+"""The orders and reports of the ranks of one launch: data, which travels between processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Report:
-    """What one rank found: ``digests`` are of results that must be the same bits on several ranks."""
+    """The report of one rank: ``digests`` are of results that must be the same bits on several ranks."""
 
     is_complete: bool = False
     calls: int = 0

@@ -1,4 +1,4 @@
-"""What each op should give: its function in NumPy, mpmath or Python, and how far off a device may be."""
+"""References: for each op its function in NumPy, mpmath or Python, and how far off a device may be."""
 
 from __future__ import annotations
 

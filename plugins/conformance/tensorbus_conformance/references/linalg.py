@@ -101,7 +101,7 @@ def _solve_triangular(a: Array, b: Array, upper: bool, unit_diagonal: bool) -> A
 
 
 def _condition(a: Array, *operands: Any, **_: Any) -> Any:
-    """How much a solution may grow, times its own size."""
+    """The growth that a solution may have, times its own size."""
     if not a.size:
         return 1.0
     grown = np.linalg.cond(a).max(initial=1.0)

@@ -98,7 +98,7 @@ class KeyParts:
 
 
 class _OnlineSoftmax:
-    """What the keys so far come to, for each lane of a tile of queries.
+    """The running maximum and sum over the keys so far, for each lane of a tile of queries.
 
     ``result`` is the sum of values by the exponentials of their scores less ``highest``, not divided by
     ``total``, the sum of these exponentials. ``scores`` are those of the next keys.

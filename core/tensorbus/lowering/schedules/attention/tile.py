@@ -37,12 +37,12 @@ class Shape:
 
     @property
     def wide(self) -> int:
-        """How many lanes there are in all."""
+        """The number of lanes in all."""
         return self.lanes * self.vectors
 
     @property
     def size(self) -> int:
-        """How many scores a tile has room for: rows are made ``rows`` at a time."""
+        """The number of scores that a tile has room for: rows are made ``rows`` at a time."""
         return -(-self.deep // self.rows) * self.rows * self.wide
 
 

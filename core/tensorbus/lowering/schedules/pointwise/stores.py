@@ -1,4 +1,4 @@
-"""What the schedules of fused groups share: the lengths of a domain, and where outputs are stored."""
+"""Pieces that the schedules of fused groups share: the lengths of a domain, and where outputs are stored."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _AS_SINGLE = frozenset({float16, bfloat16, float32})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vectors:
-    """How a row is looped over: in which ops, in how many lanes, how many vectors at a time.
+    """The vectors of a loop over a row: in which ops, of how many lanes, how many at a time.
 
     ``dtypes`` are those whose vectors the language has: they are loaded, computed and stored as they are.
     Up to ``remainder`` elements that are left of a row are no loop for vectors.

@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 
 class Span(NamedTuple):
-    """What a loop goes over: ``[start, stop)``, of ``most`` places at most."""
+    """The range of a loop: ``[start, stop)``, of ``most`` places at most."""
 
     start: Expr
     stop: Expr
@@ -40,7 +40,7 @@ class Nest(NamedTuple):
 
 
 class AddRows(Protocol):
-    """What adds rows to a state."""
+    """A function that adds rows to a state."""
 
     def __call__(self, row: Expr, count: int = 1) -> None:
         """Emit the addition of ``count`` rows from ``row`` on."""
@@ -58,7 +58,7 @@ def block_of(reducer: Reducer | ProductReducer, limits: Heuristics) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class BlockedState(Generic[S]):
-    """What elements are added to: ``state``, which is a block's own inside of loops that are longer.
+    """The state that elements are added to, which is a block's own inside of loops that are longer.
 
     ``fresh`` emits a new state of nothing, ``join`` the addition of the second to the first. ``block``: see
     ``block_of``.

@@ -36,7 +36,7 @@ def lower_columns_by_workgroups(fused: DomainKernel, steps: LaunchList) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnTiling:
-    """How groups share columns: ``wide`` work-items beside each other, ``deep`` one below the other.
+    """The shape of groups over columns: ``wide`` work-items beside each other, ``deep`` one below the other.
 
     A work-item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
     ``count`` groups stand one below the other.
@@ -80,12 +80,12 @@ class _ColumnTiling:
 
     @property
     def size(self) -> int:
-        """How many work-items a group has."""
+        """The number of work-items of a group."""
         return self.wide * self.deep
 
     @property
     def columns(self) -> int:
-        """How many columns a group has."""
+        """The number of columns of a group."""
         return self.wide * self.lanes
 
 

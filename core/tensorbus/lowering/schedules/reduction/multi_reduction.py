@@ -32,7 +32,7 @@ from .reducer import ProductReducer, Reducer, State
 
 
 class MultiReduction:
-    """What both schedules share: the reductions, their outputs, and the kernel that joins chunks."""
+    """The common part of both schedules: the reductions, their outputs, and the kernel that joins chunks."""
 
     def __init__(self, fused: DomainKernel, steps: LaunchList) -> None:
         self.fused = fused

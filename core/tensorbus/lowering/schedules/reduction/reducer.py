@@ -1,4 +1,4 @@
-"""What is carried along a reduction or a scan: how it starts, and how two parts become one."""
+"""The accumulator of a reduction or a scan: how it starts, and how two parts become one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reducer:
-    """What is carried along a reduction. ``dtypes`` are those of the state's parts."""
+    """The accumulator of a reduction. ``dtypes`` are those of the state's parts."""
 
     op: str
     dtypes: tuple[DType, ...]

@@ -27,7 +27,7 @@ from .reducer import Reducer, State
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """How one reduction is cut: ``rows``: a task to each; ``by_workgroups``: workgroups reduce the chunks."""
+    """The cut of one reduction: ``rows``: a task to each; ``by_workgroups``: workgroups reduce the chunks."""
 
     rows: bool
     chunks: Chunks | None

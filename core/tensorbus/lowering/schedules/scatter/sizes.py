@@ -1,4 +1,4 @@
-"""How large a scatter is, and where in its result an element lies: what all its schedules ask."""
+"""The sizes of a scatter, and the place of an element in its result: all its schedules ask for them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Read = Callable[[Expr, Expr], tuple[Expr, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where elements come from.
+    """The origin of elements.
 
     ``open(b)`` returns how to read them in a kernel, and the slots of the buffers that this takes.
     ``bucket(b, element)`` returns the number of its bucket, an index.
@@ -41,7 +41,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where one part of each element goes: ``part`` is its number, ``place`` where in the buffer it lies."""
+    """The destination of one part of each element: ``part`` is its number, ``place`` that in the buffer."""
 
     part: int
     dtype: DType

@@ -60,7 +60,7 @@ def lower_pass(name: str, source: Source, targets: Sequence[Destination], steps:
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """What a work-item has counted of each bucket, in the ``words`` of a kernel."""
+    """A work-item's counts of each bucket, in the ``words`` of a kernel."""
 
     b: Builder
     words: tuple[Var, ...]

@@ -21,7 +21,7 @@ from .bucket_pass import Read, Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """How rows are cut: ``count`` tiles to a row, of ``size`` work-items that take ``each`` neighbours."""
+    """The tiles of rows: ``count`` to a row, of ``size`` work-items that take ``each`` neighbours."""
 
     rows: int
     length: int

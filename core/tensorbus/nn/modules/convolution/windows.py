@@ -1,4 +1,4 @@
-"""What layers of convolutions and of transposed ones share: channels, windows and parameters."""
+"""The channels, windows and parameters that layers of convolutions and of transposed ones share."""
 
 from __future__ import annotations
 
