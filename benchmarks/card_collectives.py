@@ -1,4 +1,4 @@
-"""What collectives of ranks with a card each take, beside PyTorch's of the same bytes in the same run.
+"""Times of collectives of ranks with a card each, beside PyTorch's of the same bytes in the same run.
 
 ``tensorbus run -n 2 benchmarks/card_collectives.py [--peer] [--sizes 8192,1048576]`` prints a table in
 Markdown on rank 0: milliseconds a call of many that are queued one behind the other, of the slowest rank;

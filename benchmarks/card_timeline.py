@@ -1,4 +1,4 @@
-"""Where a card's time goes in steps: what its kernels take, NCCL's among them, and how much runs beside what.
+"""A card's time in steps: what its kernels take, NCCL's among them, and how much runs side by side.
 
 PyTorch's profiler hears of each kernel of the process from CUDA, whoever has launched it, those of a CUDA
 graph as well.

@@ -39,7 +39,7 @@ def _bits(x: int) -> list[int]:
 
 
 class _Dependencies:
-    """Which steps wait for which: sets of steps are integers with a bit for each.
+    """The steps that wait for each other: sets of steps are integers with a bit for each.
 
     ``needs`` are all earlier steps that one waits for, ``operands`` those that made what it reads. Those that
     communicate are ``prompt``, or ``lazy``: made from inputs by a few kernels. ``fixed`` steps do not move.
