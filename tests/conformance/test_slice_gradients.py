@@ -34,6 +34,9 @@ CASES: dict[str, tuple[Callable[[Tensor], Any], list[int]]] = {
     "the whole between": (lambda x: [x[:2] * 0.1, x * 0.3, x[2:] * 0.2], [1, 1]),
     "slices of slices": (lambda x: [p * k for half in tb.split(x, 3) for k, p in enumerate(half, 1)],
                          [3, 3, 2]),
+    "other shapes": (lambda x: [tb.reshape(x, (10, 12)) * 2, tb.reshape(tb.flip(x, axis=0), (-1,))], []),
+    "other orders": (lambda x: [tb.permute_dims(x, (1, 2, 0)) * 2, tb.permute_dims(x, (2, 0, 1)) * 0.3], []),
+    "rows of other orders": (lambda x: list(tb.unstack(tb.permute_dims(x, (2, 0, 1)), axis=0)), [4]),
     "of another op": (lambda x: [p * k for k, p in enumerate(tb.split(tb.sin(x), 2, axis=1), 1)], [3]),
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ from ..tensor.tensor import Tensor, lent, unlent, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
 from .gradient_shape import checked_gradient
-from .gradient_sums import SliceGradients, add_slice, gather, gather_part
+from .gradient_sums import SliceGradients, add_slice, gather, gather_part, view_gradient
 from .hooks import gradient_after_hooks
 from .node_order import leading_to, order, reached_from
 
@@ -68,8 +68,11 @@ class Node:
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each operand, given that of the result."""
         plan = self.plan
-        if plan.programs is not None and not create and not active_modes:
-            backs: list[Any] | None = _fused_vjp(self, g)
+        if not create and not active_modes:
+            back = view_gradient(self, g) if plan.op.view is not None else None
+            if back is not None:
+                return [back]
+            backs: list[Any] | None = _fused_vjp(self, g) if plan.programs is not None else None
             if backs is not None:
                 return backs
         own = table.owner(plan.op.name) == "tensorbus"

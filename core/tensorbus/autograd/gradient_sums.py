@@ -1,4 +1,4 @@
-"""Sums of the gradients of a value that was read several times.
+"""Gradients of views, and sums of the gradients of a value that was read several times.
 
 Those of slices are joined once all are there: no whole with zeros is made for each.
 """
@@ -9,6 +9,7 @@ from bisect import bisect
 from typing import Any, Final
 
 from ..ops.definition import Shape, table
+from ..ops.movement.movement import permute_dims, reshape
 from ..ops.movement.movement import slice as slice_op
 from ..tensor.tensor import Tensor
 from ..tracing.active_tracer import unprofiled
@@ -96,6 +97,27 @@ def add_slice(grads: dict[Any, Any], node: Any, g: Any) -> bool:
         known = known.total()
     grads[parent] = together = SliceGradients(shape, axis, known)
     return together.take(axis, start[axis], g)
+
+
+def view_gradient(node: Any, g: Any) -> Tensor | None:
+    """Return the gradient of what was reshaped, or whose axes were put in another order: ``g``, put back.
+
+    It has the operand's shape and dtype, and needs no check. None for other ops, and values of other types.
+    """
+    plan = node.plan
+    if type(g) is not Tensor or g._vtype is not plan.out or plan.out.cell is not None:
+        return None
+    if node.values != _NOTHING:
+        return None
+    back: Tensor
+    if plan.op is reshape:
+        back = unprofiled(table.function("reshape"), g, node.shapes[0])
+    elif plan.op is permute_dims:
+        axes = plan.attrs["axes"]
+        back = unprofiled(table.function("permute_dims"), g, tuple([axes.index(k) for k in range(len(axes))]))
+    else:
+        return None
+    return back
 
 
 def gather(grads: dict[Any, Any], node: Any, g: Tensor) -> None:

@@ -25,7 +25,7 @@ from ..ops import fused_function
 from ..ops.definition import Op, table
 from ..ops.movement.family import is_single
 from ..system.late_binding import LateFunction
-from ..tensor.tensor import Tensor
+from ..tensor.tensor import Tensor, is_plain
 from ..tracing.active_modes import active_modes
 from . import methods
 from .inplace_kernel import dynamic_slice, run_in_place
@@ -79,7 +79,7 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
     run = single_runner(op, plans)
 
     def call(x: Any, /) -> Any:
-        if type(x) is not Tensor or active_modes:
+        if (type(x) is not Tensor and not is_plain(x)) or active_modes:
             return run((x,), {})
         try:
             plan = plans[x._vtype]
@@ -127,15 +127,15 @@ def _of_two(
     """Return the short path of two operands; ``run`` is the one for any."""
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is not Tensor or active_modes:
+        if (type(x) is not Tensor and not is_plain(x)) or active_modes:
             return run((x, y), {})
         key: Any = x._vtype  # stands for both where they are the same: no tuple is made and hashed
-        if type(y) is Tensor:
+        if type(y) is float:
+            key, other, node = (key, float), y, None
+        elif type(y) is Tensor or is_plain(y):
             other, node = y._value, y._node
             if y._vtype is not key:
                 key = key, y._vtype
-        elif type(y) is float:
-            key, other, node = (key, float), y, None
         else:
             return run((x, y), {})
         try:
@@ -162,7 +162,7 @@ def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
     run = single_runner(op, plans)
 
     def call(x: Any, y: Any, /) -> Any:
-        if type(x) is Tensor and type(y) is Tensor and not active_modes:
+        if (type(x) is Tensor or is_plain(x)) and (type(y) is Tensor or is_plain(y)) and not active_modes:
             a, b = x._value, y._value
             plan = plans.get((x._vtype, y._vtype, a.shape, b.shape))
             if plan is not None:
@@ -190,7 +190,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
     shape_free = op.broadcasts
 
     def call(x: Any, /, *args: Any, **kwargs: Any) -> Any:
-        if type(x) is Tensor and not active_modes:
+        if (type(x) is Tensor or is_plain(x)) and not active_modes:
             for argument in (*args, *kwargs.values()) if kwargs else args:
                 if type(argument) is float:  # equal to an integer as a key, but not as an axis
                     return general(x, *args, **kwargs)

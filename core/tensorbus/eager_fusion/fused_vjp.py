@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from ..autograd import engine
 from ..backend_interface.graph import Node
 from ..decompose.tracer import OPS
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
+from ..dispatch.plan import Plan
 from ..eager.runner import explain
 from ..errors import TensorbusError
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue
 from .fused_function import FusedProgram, Run, compile_program, is_small, memoize
+
+_NEVER: Final = "never"
+"""A key of ``Plan.backward_programs``: there is no program, however the gradient and the operands lie."""
+_LINEAR: Final = frozenset({"matmul", "convolution"})
 
 
 def derivative(node: engine.Node, g: Any) -> list[Any] | None:
@@ -32,6 +37,8 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     plan = node.plan
     if plan.op.late or node.values is engine.FREED or kernel_preference.active():
         return None  # what is told late would have a program for each place: one op, which is no less
+    if _NEVER in plan.backward_programs:
+        return None
     device = plan.out.device
     seeds = list(g) if plan.op.results else [g]
     values: list[Any] = []
@@ -62,6 +69,8 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     program = plan.backward_programs.get(key)
     if program is None:
         program = memoize(plan.backward_programs, key, lambda: _derived(node, seeds))
+        if program is False and _calls_itself(plan):
+            plan.backward_programs[_NEVER] = False
     if program is False:
         return None
     try:
@@ -72,6 +81,12 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
         None if place is None else wrap(values[~place] if place < 0 else grads[place], kind)
         for place, kind in zip(program.places, program.kinds, strict=True)
     ]
+
+
+def _calls_itself(plan: Plan) -> bool:
+    """Return whether a derivative is made of what the op is, which no program of its device holds."""
+    maker, op = plan.programs, plan.op
+    return maker is not None and op.family in _LINEAR and not maker.keeps(op.name, plan.out.device.index)
 
 
 def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgram | None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..autograd import view_changes, views
 from ..autograd.engine import no_grad
-from ..tensor.tensor import Leaf, Tensor
+from ..tensor.tensor import Leaf, Tensor, plain_classes
 from ..tracing.mutation_counter import bump_mutation_counter
 
 
@@ -52,6 +52,7 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
 
+plain_classes.add(Parameter)
 _of_both: Final[dict[tuple[type, type], Any]] = {}
 
 

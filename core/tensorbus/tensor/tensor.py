@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 
 
+plain_classes: Final[set[type]] = set()
+"""Classes of cells beside ``Tensor`` that hold what it does, and mean the same to every op."""
+
+
+def is_plain(x: Any) -> bool:
+    """Return whether an op takes ``x``, which is no bare ``Tensor``, as one: a parameter, say."""
+    return type(x) in plain_classes and x._vtype.cell is None
+
+
 def wrap(value: Any, vtype: ValueType, node: Any = None) -> Tensor:
     """Return a tensor that holds ``value``; ``node`` is its history."""
     cell = vtype.cell

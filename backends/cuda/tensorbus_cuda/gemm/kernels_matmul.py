@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
-from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, pack
+from tensorbus.backend_api import Call, Kernel, Layout, Node, StridedArray, get_matmul_precision, pack
+from tensorbus.backend_api import dtypes as dt
 
 from ..device import runtime
 from ..unit import Unit
@@ -121,37 +122,46 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
     compiler, index, dtype = runtime().compiler, call.index, call.dtypes[0]
     known: dict[Any, Any] = {}
 
-    def lying(x: StridedArray, y: StridedArray, lead: int) -> Any:
-        aligned = matrix_layout.is_aligned(x), matrix_layout.is_aligned(y)
-        how = cublaslt.arithmetic_of(dtype)
-        key = (x.strides, y.strides, aligned, how, lead)
+    single, size = dtype is dt.float32, dtype.itemsize
+
+    def lying(x: StridedArray, y: StridedArray, places: tuple[int, int], lead: int) -> Any:
+        precision = get_matmul_precision() if single else ""
+        key = (
+            x.strides,
+            y.strides,
+            places[0] % cublaslt.ALIGNED,
+            places[1] % cublaslt.ALIGNED,
+            precision,
+            lead,
+        )
         entry = known.get(key, known)
         if entry is known:
             if len(known) >= MANY:
                 known.clear()
+            aligned = matrix_layout.is_aligned(x), matrix_layout.is_aligned(y)
             with unit.current():
                 entry = known[key] = matrix_layout.prepared(
-                    unit.library(), x, y, aligned, how, lead, call.variant
+                    unit.library(), x, y, aligned, cublaslt.arithmetic_of(dtype), lead, call.variant
                 )
         return entry
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:
-        product = lying(x, y, lead)
+        places = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
+        product = lying(x, y, places, lead)
         if product is None:
             if not packs or lead:
                 return False
             x, y = pack(compiler, x, index), pack(compiler, y, index)
-            product = lying(x, y, lead)
+            places = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
+            product = lying(x, y, places, lead)
             if product is None:
                 return False
         stream = unit.stream()
         for block in (x.buffer, y.buffer, out):
             if block.stream is not stream:
                 block.used_by(stream)
-        size = dtype.itemsize
-        at_x, at_y = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
         with unit.current():
-            product.queue(at_x, at_y, out.ptr, stream)
+            product.queue(*places, out.ptr, stream)
         return True
 
     return run
