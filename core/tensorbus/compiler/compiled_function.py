@@ -368,7 +368,7 @@ class CompiledFunction(Generic[P, R]):
                     self._all_attributes, reach,
                 )  # fmt: skip
                 entry = general or entry
-            for what in contradicted_marks(axes, entry.shape_env):
+            for what in contradicted_marks(axes, entry.shape_env, reach):
                 warn_of_mark(self.name, what)
             self._compare(entry, traces, active.sites)
             self.replays = [entry, *self.replays]

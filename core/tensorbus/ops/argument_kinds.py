@@ -265,6 +265,8 @@ def described(asked: Any) -> str:
 
     >>> described(int | tuple[int, ...] | None)
     'an integer, a tuple of integers or None'
+    >>> described(Sequence[tuple[str, int]])
+    'a sequence of tuples of 2 items'
     """
     origin, parts = typing.get_origin(asked), typing.get_args(asked)
     if origin in (typing.Union, types.UnionType):
@@ -275,8 +277,11 @@ def described(asked: Any) -> str:
     if origin is tuple and parts[-1] is not Ellipsis:
         return f"a tuple of {len(parts)} items"
     if origin in _SEQUENCES:
-        items = described(parts[0]).removeprefix("an ").removeprefix("a ")
-        return f"a {'tuple' if origin in (tuple, list) else 'sequence'} of {items}s"
+        whole, each = "tuple" if origin in (tuple, list) else "sequence", described(parts[0])
+        if " or " in each:
+            return f"a {whole} whose items are each {each}"
+        item, of, rest = each.removeprefix("an ").removeprefix("a ").partition(" of ")
+        return f"a {whole} of {item}s{of}{rest}"
     if origin is collections.abc.Callable:
         return "a function"
     words_of = {

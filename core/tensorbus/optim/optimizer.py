@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from ..autograd.engine import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
+from ..ops.argument_kinds import shown
 from ..ops.call_errors import with_form_of_class
 from ..ops.creation.creation import zeros_like
 from ..ops.elementwise.complex import view_as_complex, view_as_real
@@ -103,6 +104,11 @@ class Optimizer:
         if isinstance(params, Tensor):
             raise TypeError(
                 f"{type(self).__name__}: params is an iterable of tensors, got one tensor; put it in a list."
+            )
+        if hasattr(params, "parameters"):
+            raise TypeError(
+                f"{type(self).__name__}: params is an iterable of tensors, got {shown(params)}; pass its"
+                " parameters()."
             )
         self.defaults = defaults
         self.state: dict[Tensor, State] = self._no_state()

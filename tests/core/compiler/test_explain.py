@@ -21,7 +21,7 @@ def test_an_earlier_program_that_runs_again() -> None:
     for n, op in ((2, "multiply"), (3, "sin"), (2, "multiply")):
         report = tb.compile.explain(f)(tb.ones((n,)), False)
         assert [op in str(graph) for graph in report.graphs] == [True]
-        assert f"the shape of argument x0 (Tensor), ({n},)" in {guard.text for guard in report.guards}
+        assert f"the shape of argument x (Tensor), ({n},)" in {guard.text for guard in report.guards}
         assert len(report.recompiles) == 1
 
 

@@ -122,7 +122,7 @@ def test_a_contradicted_mark_is_reported() -> None:
     x = tb.ones((4, 3))
     tb.mark_dynamic(x, 0)
     compiled = tb.compile(lambda x: x + 1 if x.shape[0] == 4 else x)
-    with pytest.warns(tb.RecompileWarning, match="axis 0 of argument x0 to have length 4"):
+    with pytest.warns(tb.RecompileWarning, match="axis 0 of argument x to have length 4"):
         compiled(x)
     assert compiled(tb.ones((5, 3))).tolist()[0] == [1.0, 1.0, 1.0]
 
@@ -142,7 +142,7 @@ def test_a_contradicted_mark_is_reported_however_the_code_reads_the_size(asks) -
     x = tb.ones((4, 3))
     tb.mark_dynamic(x, 0)
     compiled = tb.compile(lambda x: x * asks(x.shape[0]))
-    with pytest.warns(tb.RecompileWarning, match="axis 0 of argument x0 to have length 4"):
+    with pytest.warns(tb.RecompileWarning, match="axis 0 of argument x to have length 4"):
         compiled(x)
     assert compiled(tb.ones((7, 3))).tolist()[0] == [float(asks(7))] * 3
     assert "s0" in compiled.recompiles[0]

@@ -90,7 +90,7 @@ def _axes(axis: int | Iterable[int]) -> Iterable[int]:
     return axis if isinstance(axis, Iterable) else (axis,)
 
 
-def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
+def contradicted_marks(axes: Axes, shape_env: ShapeEnv, reach: ReachableState) -> list[str]:
     """Return the marks that the captured code contradicts: sizes that it specializes."""
     names = {where: name for name, where in shape_env.symbols.items() if "._value.shape[" in where}
     contradicted = []
@@ -102,7 +102,9 @@ def contradicted_marks(axes: Axes, shape_env: ShapeEnv) -> list[str]:
             name = names.get(f"{at}._value.shape[{k}]")
             least, most = marks.open[k]
             if least != most and (not names or (name is not None and shape_env.is_specialized(name))):
-                contradicted.append(f"axis {k} of argument {at} to have length {x.shape[k]}")
+                tracked = reach.objects.get(id(x))
+                where = at if tracked is None else tracked.shown
+                contradicted.append(f"axis {k} of argument {where} to have length {x.shape[k]}")
     return contradicted
 
 

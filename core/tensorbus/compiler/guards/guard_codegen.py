@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from ...amp.matmul_precision import _chosen as _matmul_precision
@@ -18,7 +18,6 @@ from ...devices.device import _default_device, _device_stack
 from ...dispatch import kernel_preference
 from ...dtypes import definition as dt
 from ...nn.hooks import EVERYWHERE
-from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Leaf, Tensor
@@ -35,6 +34,7 @@ from ..state.reachable import (
     TrackedObject,
     is_number,
     number_locations,
+    parameter_names,
 )
 from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
@@ -62,16 +62,6 @@ _MAX_NAMED: Final = 4
 """How many objects a guard's text names."""
 _EXACTLY_COMPARED: Final = frozenset({int, bool, str, bytes, type(None)})
 """The types whose equal values are identical."""
-
-
-def _parameter_names(function: Any) -> tuple[str, ...]:
-    """Return the names of the positional parameters of a Python function."""
-    callee: Any = function.forward if isinstance(function, Module) else function
-    bound = type(callee) is MethodType
-    plain = callee.__func__ if bound else callee
-    if type(plain) is not FunctionType:
-        return ()
-    return plain.__code__.co_varnames[bound : plain.__code__.co_argcount]
 
 
 class GuardCodegen:
@@ -120,7 +110,7 @@ class GuardCodegen:
         code = f"[*k] == {self.reach.name([p.key for p in named])}" if named else "not k"
         self.add(code, "the names of arguments")
         self._modes()
-        called = {k: f"{name!r}, " for k, name in enumerate(_parameter_names(self.reach.roots[0].obj))}
+        called = {k: f"{name!r}, " for k, name in enumerate(parameter_names(self.reach.roots[0].obj))}
         for ref, tracked in self.reach.argument_objects:
             if (ARGUMENT, ref.key) in self.prologue.slots:
                 continue

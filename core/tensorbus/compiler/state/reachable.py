@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from ...nn.hooks import EVERYWHERE
+from ...nn.module import Module
 from ...tensor.tensor import Tensor, materialize
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.lazy_value import LazyValue
@@ -84,6 +85,16 @@ def is_number(x: Any) -> bool:
     return type(x) in NUMBER_TYPES or (
         type(x) is tuple and bool(x) and all(type(v) in NUMBER_TYPES for v in x)
     )
+
+
+def parameter_names(function: Any) -> tuple[str, ...]:
+    """Return the names of the positional parameters of a Python function."""
+    callee: Any = function.forward if isinstance(function, Module) else function
+    bound = type(callee) is types.MethodType
+    plain = callee.__func__ if bound else callee
+    if type(plain) is not types.FunctionType:
+        return ()
+    return plain.__code__.co_varnames[bound : plain.__code__.co_argcount]
 
 
 _Holders = dict[int, list[tuple[TrackedObject, ChildRef]]]
@@ -172,6 +183,10 @@ class ReachableState:
         self.arguments = [ChildRef(k, f"x{k}", x) for k, x in enumerate(args)]
         self.arguments += [ChildRef(name, f"k[{name!r}]", x) for name, x in kwargs.items()]
         self.argument_objects = [(ref, self._track_child(None, ref)) for ref in self.arguments]
+        called = dict(enumerate(parameter_names(function)))
+        for ref, tracked in self.argument_objects:
+            if tracked is not None and tracked.shown == ref.access:
+                tracked.shown = called.get(ref.key, ref.access) if isinstance(ref.key, int) else ref.key
         self._track_children()
         self.globals: list[GlobalRef] = []
         global_refs: dict[tuple[int, str], GlobalRef] = {}
