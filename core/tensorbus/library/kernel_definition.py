@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 from typing import Any, Final
@@ -71,17 +71,25 @@ class KernelDefinition:
 
 
 def defined(
-    name: str, tensors: Mapping[str, Any], scalars: Mapping[str, DType], results: tuple[str, ...],
+    name: str, tensors: Mapping[str, Any], scalars: Mapping[str, DType], results: Sequence[str],
     out: Rule, grid: Rule | None, sizes: Rule | None,
 ) -> KernelDefinition:  # fmt: skip
     """Return the definition. Raises ``ArgumentError`` where it does not hold together."""
+    for what, names in (("tensors", tensors), ("scalars", scalars)):
+        if not isinstance(names, Mapping):
+            raise ArgumentError(
+                f"kernel {name!r}: {what} is a dict from names to dtypes, such as"
+                f" {{'x': tensorbus.float32}}; got {names!r}."
+            )
     if not tensors:
         raise ArgumentError(
             f"kernel {name!r}: it needs a tensor among its arguments, whose device it runs on."
         )
+    if isinstance(results, str) or not isinstance(results, Sequence):
+        raise ArgumentError(f"kernel {name!r}: results is a sequence of names, got {results!r}.")
     words = (name, *tensors, *scalars, *results)
     for word in words:
-        if not _WORD.fullmatch(word) or iskeyword(word):
+        if not isinstance(word, str) or not _WORD.fullmatch(word) or iskeyword(word):
             raise ArgumentError(f"kernel {name!r}: {word!r} cannot be a name in Python and in C.")
         if word in _RESERVED_WORDS and word not in results:
             raise ArgumentError(f"kernel {name!r}: {word!r} means something else in a vjp; use another name.")
@@ -91,7 +99,7 @@ def defined(
         raise ArgumentError(f"kernel {name!r}: `results` names several; leave it out for one result, `out`.")
     allowed = {}
     for key, choice in tensors.items():
-        allowed[key] = frozenset((choice,) if isinstance(choice, DType) else choice)
+        allowed[key] = frozenset(choice if isinstance(choice, Collection) else (choice,))
         if not allowed[key] or not all(isinstance(d, DType) for d in allowed[key]):
             raise ArgumentError(f"kernel {name!r}: tensor {key!r} needs a dtype or several, got {choice!r}.")
     for key, dtype in scalars.items():
@@ -106,8 +114,8 @@ def defined(
                 f"kernel {name!r}: `{what}` must be a function of the arguments, got {rule!r}."
             )
     return KernelDefinition(
-        name=name, tensors=allowed, scalars=dict(scalars), results=results or ("out",), several=bool(results),
-        out=out, grid=grid, sizes=sizes,
+        name=name, tensors=allowed, scalars=dict(scalars), results=tuple(results) or ("out",),
+        several=bool(results), out=out, grid=grid, sizes=sizes,
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def kernel(
     >>> scale(tb.asarray([1.0, 2.0], device="cpu"), 3.0).tolist()
     [3.0, 6.0]
     """
-    definition = defined(name, tensors, scalars or {}, tuple(results), out, grid, sizes)
+    definition = defined(name, tensors, scalars or {}, results, out, grid, sizes)
     sources = _sources(definition, source, default)
     with _lock:
         return define(_custom_op(definition, sources, vjp, jvp, default, doc))
