@@ -9,6 +9,7 @@ import threading
 import types
 from contextlib import nullcontext
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,11 @@ def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
     cupy.cuda.nccl = nccl
     cupy.cuda.Device = lambda index: nullcontext()
     stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda.get_current_stream = lambda: stream
+    cupy.cuda.get_current_stream = lambda index: stream
     cupy.cuda.alloc_pinned_memory = _Pinned
     cupy.cuda.runtime = types.SimpleNamespace(
         CUDARuntimeError=OSError, deviceSynchronize=lambda: None, memcpyDeviceToHost=2,
+        getDevice=partial(next, cycle((0, 1))),
         memcpyAsync=lambda target, source, nbytes, kind, stream: ctypes.memmove(target, source, nbytes),
     )  # fmt: skip
     for module in (cupy, cupy.cuda, nccl):
@@ -314,7 +316,7 @@ def test_heads_of_messages_are_of_the_stream_that_sends_them(
         sent.append((source, stream))
 
     pack = communicator._packed
-    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda: current[0])
+    monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda index: current[0])
     monkeypatch.setattr(communicator, "_packed", packed)
     monkeypatch.setattr(communicator, "_HEADS", 3)
     monkeypatch.setattr(_Nccl, "send", send, raising=False)

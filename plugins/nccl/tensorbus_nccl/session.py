@@ -49,8 +49,7 @@ class Session:
 
     def stream(self) -> Any:
         """Return the stream that is current on the GPU."""
-        with self.device():
-            return self._cupy.cuda.get_current_stream()
+        return self._cupy.cuda.get_current_stream(self.index)
 
     def number(self, name: str) -> int:
         """Return NCCL's number of a dtype."""
@@ -63,26 +62,32 @@ class Session:
         """
         self.check(what)
         try:
-            with self.device():
-                stream = self._cupy.cuda.get_current_stream().ptr
-                if not together:
-                    queue(self.comm, stream)
-                    return
-                self.nccl.groupStart()
-                try:
-                    queue(self.comm, stream)
-                finally:
-                    self.nccl.groupEnd()
+            if self._cupy.cuda.runtime.getDevice() == self.index:  # to enter it takes long
+                self._queue(queue, together)
+            else:
+                with self.device():
+                    self._queue(queue, together)
         except (self.nccl.NcclError, self._cupy.cuda.runtime.CUDARuntimeError) as error:
             self.check(what)
             self.end(f"NCCL failed: {error}")
             raise DistributedError(f"{what}: NCCL failed: {error}.") from error
 
+    def _queue(self, queue: Callable[[Any, int], None], together: bool) -> None:
+        stream = self.stream().ptr
+        if not together:
+            queue(self.comm, stream)
+            return
+        self.nccl.groupStart()
+        try:
+            queue(self.comm, stream)
+        finally:
+            self.nccl.groupEnd()
+
     def to_host(self, address: int, nbytes: int) -> Any:
         """Queue a copy to the host's memory, which is returned."""
         cuda = self._cupy.cuda
         with self.device():
-            memory, stream = cuda.alloc_pinned_memory(nbytes), cuda.get_current_stream()
+            memory, stream = cuda.alloc_pinned_memory(nbytes), self.stream()
             kind = cuda.runtime.memcpyDeviceToHost
             cuda.runtime.memcpyAsync(memory.ptr, address, nbytes, kind, stream.ptr)
             return memory

@@ -9,6 +9,7 @@ The derivative of each is that of the sum of all ranks' results: what ranks send
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -190,6 +191,11 @@ def spec(x: Tensor) -> str:
     return f"{x.dtype}{[*x.shape]}"
 
 
+@lru_cache(maxsize=256)
+def _terms(summed: str, dtype: str, shape: tuple[int, ...]) -> str:
+    return f"{summed} of {dtype}{[*shape]}"
+
+
 def _parts(x: Tensor, axis: int, lengths: Sequence[int]) -> list[Tensor]:
     parts, start = [], 0
     for length in lengths:
@@ -212,7 +218,7 @@ def all_reduce_now(x: Tensor, reduction: str, ranks: ProcessGroup) -> Tensor:
     if ranks.size == 1:
         return x.clone()
     summed = _summed(reduction)
-    terms = f"{summed} of {spec(x)}"
+    terms = _terms(summed, x.dtype.name, x.shape)
     total = ranks.run("all_reduce", [x], lambda c: c.all_reduce(x, summed), terms)
     result: Tensor = total / ranks.size if reduction == "average" else total
     return result

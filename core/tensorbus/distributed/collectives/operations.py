@@ -16,6 +16,7 @@ from ...autograd.engine import no_grad
 from ...errors import ArgumentError, DistributedError, ShapeError
 from ...interchange.host_array import asarray
 from ...ops.creation.creation import empty
+from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from ..process_group.group import ProcessGroup, get_group
@@ -42,8 +43,7 @@ def all_reduce(
     op = _SHORT.get(op, op)
     check_reduction("all_reduce", op, tensor)
     if not async_op and _is_eager(tensor):
-        with no_grad():
-            _put(tensor, functional.all_reduce_now(tensor, op, _group(group)))
+        _put(tensor, functional.all_reduce_now, tensor, op, _group(group))
         return None
     return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
 
@@ -95,9 +95,7 @@ def all_gather_into_tensor(
     shape = output_tensor.shape
     if not async_op and input_tensor.ndim and _is_eager(input_tensor, output_tensor):
         lengths = [input_tensor.shape[0]] * ranks.size
-        with no_grad():
-            whole = functional.all_gather_now(input_tensor, 0, lengths, ranks)
-            _put(output_tensor, whole if whole.shape == shape else whole.reshape(shape))
+        _put(output_tensor, functional.all_gather_now, input_tensor, 0, lengths, ranks)
         return None
 
     def gather(g: ProcessGroup) -> Tensor:
@@ -137,9 +135,7 @@ def reduce_scatter_tensor(
     shape = output.shape
     if not async_op and _is_eager(input, output) and input.ndim and input.shape[0] % ranks.size == 0:
         lengths = [input.shape[0] // ranks.size] * ranks.size
-        with no_grad():
-            part = functional.reduce_scatter_now(input, op, 0, lengths, ranks)
-            _put(output, part if part.shape == shape else part.reshape(shape))
+        _put(output, functional.reduce_scatter_now, input, op, 0, lengths, ranks)
         return None
     return _do(
         ranks, [input], lambda g: functional.reduce_scatter(input.detach(), op, group=g).reshape(shape),
@@ -340,17 +336,28 @@ def _is_eager(*tensors: Tensor) -> bool:
     return not active_modes and all(type(x) is Tensor for x in tensors)
 
 
-def _put(target: Tensor, value: Tensor) -> None:
-    """Make ``target`` hold what a communicator returned, which nobody else has: nothing is copied."""
-    with no_grad():
-        if type(target) is Tensor and type(value) is Tensor and _alike(target, value):
-            target.rebind(value)
-        else:
-            target.copy_(value)
+def _put(target: Tensor, value: Tensor | Callable[..., Tensor], *arguments: Any) -> None:
+    """Make ``target`` hold what a communicator returned, which nobody else has: nothing is copied.
+
+    ``value`` may be what returns that, of the ``arguments``.
+    """
+    recorded = grad_enabled.set(False)
+    try:
+        if not isinstance(value, Tensor):
+            value = value(*arguments)
+        if type(target) is Tensor and type(value) is Tensor:
+            if value.shape != target.shape and value.size == target.size:
+                value = value.reshape(target.shape)
+            if value.shape == target.shape and _alike(target, value):
+                target.rebind(value)
+                return
+        target.copy_(value)
+    finally:
+        grad_enabled.reset(recorded)
 
 
 def _alike(x: Tensor, y: Tensor) -> bool:
-    return x.shape == y.shape and x.dtype == y.dtype and x.device == y.device
+    return x.dtype is y.dtype and x.device == y.device
 
 
 def _do(

@@ -22,6 +22,7 @@ from ...errors import ArgumentError, DeviceError, DistributedError, DistributedT
 from ...interchange.transfer import forget_use
 from ...plugins import host_type
 from ...system.weak_tables import WeakValues
+from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from ...tracing.active_tracer import active_tracer
@@ -252,8 +253,11 @@ class ProcessGroup(KnownByIdentity):
         try:
             if operation == "barrier" and connection.queues:
                 connection.compare()
-            with no_grad():
+            recorded = grad_enabled.set(False)
+            try:
                 result = call(self._staged.get(device.type) or connection.communicator)
+            finally:
+                grad_enabled.reset(recorded)
             connection.leave(record, device)
             if operation == "barrier" and connection.queues:
                 connection.finish()
