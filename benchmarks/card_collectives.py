@@ -28,7 +28,7 @@ Call = Callable[[], object]
 def ours(chosen: argparse.Namespace, size: int) -> Iterator[tuple[str, Call, Call]]:
     """Yield names, calls and what waits for their end."""
     ranks, dtype = dist.get_world_size(), getattr(tb, chosen.dtype)
-    device = tb.Device(chosen.device.format(rank=dist.get_local_rank()))
+    device = tb.device(chosen.device.format(rank=dist.get_local_rank()))
     count = size // tb.zeros((1,), dtype=dtype).nbytes // ranks * ranks
     whole, part = (tb.zeros((n,), dtype=dtype, device=device) for n in (count, count // ranks))
 

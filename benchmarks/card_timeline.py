@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 SHOWN: Final = 14
 """Names of kernels that are shown, those that take longest."""
+LONG: Final = 10_000
+"""Nanoseconds of a gap between kernels that is more than the start of one."""
 
 
 class Span(NamedTuple):
@@ -58,12 +60,21 @@ def summary(timeline: list[Span], steps: int) -> list[str]:
         covered((s.start, s.end) for s in timeline if chosen is None or is_nccl[s.name] is chosen)
         for chosen in (None, True, False)
     )
+    gaps, reached = [], timeline[0].end
+    for span in timeline:
+        gaps.append(max(0, span.start - reached))
+        reached = max(reached, span.end)
+    gaps.sort(reverse=True)
+    between, inside = sum(gaps[: steps - 1]), gaps[steps - 1 :]
+    long = sum(gap for gap in inside if gap > LONG)
     whole = max(span.end for span in timeline) - timeline[0].start
     part = 1e6 * steps
     lines = [
         f"{whole / part:.2f} ms a step: busy {every / part:.2f}, NCCL {theirs / part:.2f}, of it with nothing"
         f" beside {(every - rest) / part:.2f}; the rest {rest / part:.2f}; {len(timeline) / steps:g} kernels,"
-        f" {len({span.stream for span in timeline})} streams"
+        f" {len({span.stream for span in timeline})} streams",
+        f"idle between two steps {between / 1e6 / max(steps - 1, 1):.2f} ms, inside of one"
+        f" {sum(inside) / part:.2f}, of it {long / part:.2f} in gaps above {LONG // 1000} us",
     ]
     times: dict[str, list[int]] = defaultdict(list)
     for span in timeline:

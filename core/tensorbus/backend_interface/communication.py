@@ -78,7 +78,9 @@ class Communicator(Protocol[T]):
     """One rank's end of a group. Results are tensors of its own, on the device of what it was given.
 
     Each method raises ``DistributedTimeoutError`` where a rank does not come in time, ``DistributedError``
-    where ranks ask for different things (as far as it can tell), or where the group was aborted.
+    where the group was aborted. Where ranks ask for different things none hangs, and at least one is told by
+    a ``DistributedError``, at the latest in their next barrier: by the communicator, where it sees that, or
+    by core, which compares what ranks that wait have asked for.
 
     One that works on devices with streams may have ``queues = True``: its methods, ``barrier`` too, give
     their work to the stream that is current on the tensors' device, and return without waiting for it. Core

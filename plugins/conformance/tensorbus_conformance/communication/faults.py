@@ -19,6 +19,7 @@ from tensorbus.distributed.process_group.world import current
 from tensorbus.errors import TensorbusError
 
 from ..outcome import Finding
+from .progress import shown
 from .setting import Report, Setting
 
 INTERRUPT_SECONDS: Final = 5.0
@@ -48,11 +49,12 @@ def _ones(setting: Setting, *shape: int, dtype: str = "float32") -> tb.Tensor:
     return tb.ones(shape, dtype=dtype, device=setting.device)
 
 
-def _attempt(report: Report, step: str, call: Callable[[], Any]) -> None:
-    """Note which error a call raises."""
+def _attempt(setting: Setting, report: Report, step: str, call: Callable[[], Any]) -> None:
+    """Note which error a call raises, and show how long that takes."""
     report.calls += 1
     try:
-        call()
+        with shown(setting, step):
+            call()
     except TensorbusError as error:
         report.errors[step] = f"{type(error).__name__}: {error}"
         if isinstance(error, dist.DistributedError):
@@ -94,10 +96,9 @@ def mismatched(setting: Setting, report: Report) -> None:
         group.run(name, [x], call, terms)
 
     def asked(call: Callable[[Any], Any], group: Any) -> None:
-        """Call; where a device only queued it, wait for it, and for ranks to compare what they asked for."""
+        """Call, and wait for all: by the next barrier a rank is told."""
         call(group)
-        if any(connection.queues for connection in group.connections()):
-            _barrier(setting, group)
+        _barrier(setting, group)
 
     steps: dict[str, Callable[[Any], Any]] = {
         "all_reduce of other shapes": lambda g: _all_reduce(g, three if odd else two),
@@ -133,7 +134,7 @@ def mismatched(setting: Setting, report: Report) -> None:
     }  # fmt: skip
     for step, call in steps.items():
         group = _world(setting)
-        _attempt(report, step, partial(asked, call, group))
+        _attempt(setting, report, step, partial(asked, call, group))
         everybody(setting, step)
 
 
@@ -143,9 +144,9 @@ def late(setting: Setting, report: Report) -> None:
     last = setting.ranks - 1
     x = _ones(setting, 2)
     if dist.get_rank() != last:
-        _attempt(report, "timeout: all_reduce", lambda: _all_reduce(group, x))
-        _attempt(report, "timeout: receive", lambda: _receive(messages, x, last))
-        _attempt(report, "timeout: the first collective of a group", lambda: _world_of_late(setting))
+        _attempt(setting, report, "timeout: all_reduce", lambda: _all_reduce(group, x))
+        _attempt(setting, report, "timeout: receive", lambda: _receive(messages, x, last))
+        _attempt(setting, report, "timeout: the first collective of a group", lambda: _world_of_late(setting))
     everybody(setting, "gave up")
     everybody(setting, "new group")
     total = _all_reduce(_second_world(setting), x)
@@ -182,7 +183,7 @@ def dies(setting: Setting, report: Report) -> None:
         if setting.threads:
             raise RankEndedError("this rank was to end")
         os._exit(0)  # no exit handler runs, and no launcher sees a failure
-    _attempt(report, "dies: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+    _attempt(setting, report, "dies: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
 
 
 def killed(setting: Setting, report: Report) -> None:
@@ -193,7 +194,7 @@ def killed(setting: Setting, report: Report) -> None:
         if setting.threads:
             raise RankEndedError("this rank was to end")
         os.kill(os.getpid(), signal.SIGKILL)
-    _attempt(report, "killed: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+    _attempt(setting, report, "killed: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
 
 
 def interrupted(setting: Setting, report: Report) -> None:
@@ -226,9 +227,9 @@ def abort(setting: Setting, report: Report) -> None:
     if dist.get_rank() != setting.ranks - 1:
         waiting = threading.Timer(0.3, lambda: group.close("the program asked for it"))
         waiting.start()
-        _attempt(report, "abort: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+        _attempt(setting, report, "abort: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
         waiting.join()
-        _attempt(report, "abort: after it", lambda: _all_reduce(group, _ones(setting, 2)))
+        _attempt(setting, report, "abort: after it", lambda: _all_reduce(group, _ones(setting, 2)))
     everybody(setting, "aborted")
 
 
@@ -236,7 +237,7 @@ def closed(setting: Setting, report: Report) -> None:
     """A group that was closed is used again; another goes on."""
     group, other = _world(setting), _world(setting)
     group.close()
-    _attempt(report, "closed: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
+    _attempt(setting, report, "closed: all_reduce", lambda: _all_reduce(group, _ones(setting, 2)))
     total = _all_reduce(other, _ones(setting, 2)).tolist()
     if total != [setting.ranks] * 2:
         report.findings.append(Finding(check="faults", call="another group", problem=f"it is {total}"))

@@ -39,8 +39,19 @@ def cell(setting: Setting, report: Report, name: str) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
     if dist.get_rank() == 0:
-        now = time.monotonic()
-        print(
-            f"{MARK}{now - _start:.1f} s, {name}: {report.calls - calls} calls in {now - begun:.2f} s",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+        _show(f"{name}: {report.calls - calls} calls in {time.monotonic() - begun:.2f} s")
+
+
+@contextmanager
+def shown(setting: Setting, step: str) -> Iterator[None]:
+    """Say how long a step of a fault takes, on each rank that is a process: some wait where others do not."""
+    begun = time.monotonic()
+    try:
+        yield
+    finally:
+        if not setting.threads:
+            _show(f"rank {dist.get_rank()}, {step}: {time.monotonic() - begun:.2f} s")
+
+
+def _show(text: str) -> None:
+    print(f"{MARK}{time.monotonic() - _start:.1f} s, {text}", file=sys.stderr, flush=True)
