@@ -209,6 +209,33 @@ def test_rows_apart_are_filled_with_their_gaps() -> None:
     assert "tb_move<16>(out" in render(step.launch.kernel, CUDA)
 
 
+@pytest.mark.parametrize(
+    ("start", "total", "vectors"), [(0, 4006, True), (2003, 4011, True), (2003, 4006, False)]
+)
+def test_a_part_of_longer_rows_goes_on_in_the_gaps(start: int, total: int, vectors: bool) -> None:
+    """As the gradient of logits of some classes; where the longer rows end there, it is made one by one."""
+    x, w, v = input_node(128, 64), input_node(64, 2003), input_node(2003, 64)
+    row = Node(op="input", spec=Spec((128,), dt.int64))
+    column = Node(
+        op="iota", attrs={"length": total, "start": 0, "step": 1, "dtype": dt.int64},
+        spec=Spec((total,), dt.int64),
+    )  # fmt: skip
+    each = Node(op="reshape", inputs=(row,), attrs={"shape": (128, 1)}, spec=Spec((128, 1), dt.int64))
+    hot = Node(op="equal", inputs=(column, each), spec=Spec((128, total), dt.bool_))
+    one, zero = (node("constant", shape=(), value=value) for value in (1.0, 0.0))
+    whole = node("where", hot, one, zero, shape=(128, total))
+    part = node("slice", whole, shape=(128, 2003), start=(0, start), size=(128, 2003), step=(1, 1))
+    out = product(node("subtract", product(x, w), part, shape=(128, 2003)), v)
+    graph = Graph(inputs=(x, w, v, row), outputs=(out,))
+    library = Library(
+        frozenset({"matmul"}), CUDA.types,
+        row_stride=lambda n, g: 2008 if n.spec.shape[-1:] == (2003,) else 0,
+    )  # fmt: skip
+    where = [packed(k, n.spec.shape) for k, n in enumerate(graph.inputs)]
+    _, step, _ = lower(graph, where, CUDA.target, library=library).steps
+    assert step.choice.name == ("pointwise by vector accesses" if vectors else "pointwise")
+
+
 def test_many_indices_are_ranked_and_each_row_has_one_writer() -> None:
     x, value = input_node(5000, 64), input_node(1000, 64)
     index = Node(op="input", spec=Spec((1000,), dt.int64))

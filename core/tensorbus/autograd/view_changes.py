@@ -351,7 +351,8 @@ def assign(pairs: Sequence[tuple[Tensor, Any]]) -> None:
         pairs = [(x, unlent(value)) for x, value in pairs]
     with GradMode(False):
         for x, value in pairs:
-            if not change(x, wrap(value, x._vtype), False):
+            alone = not lent and family_of(x) is None
+            if alone or not change(x, wrap(value, x._vtype), False):
                 x._value = value
 
 

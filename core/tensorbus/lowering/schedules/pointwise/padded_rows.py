@@ -32,9 +32,9 @@ def over_padding(fused: DomainKernel, own: Container[int]) -> DomainKernel:
     whole: Shape = (*outer, apart[-2])
     if apart[-2] <= length or 0 in whole or apart != row_major(whole):
         return fused
-    if any(node.op not in _PLAIN for node in fused.graph):
+    if not all(_goes_on(node, length, whole[-1]) for node in fused.graph):
         return fused
-    if not all(_has_gaps(x, apart, own) for x in fused.inputs.values()):
+    if not all(_has_gaps(x, length, apart, own) for x in fused.inputs.values()):
         return fused
     done: dict[int, Node] = {}
     leaves: dict[int, Layout] = {}
@@ -43,7 +43,9 @@ def over_padding(fused: DomainKernel, own: Container[int]) -> DomainKernel:
         shape = node.spec.shape
         if len(shape) == rank and shape[-1] == length:
             shape = (*shape[:-1], whole[-1])
-        attrs = {**node.attrs, "shape": shape} if node.op == "full" else node.attrs
+        attrs = node.attrs
+        if node.op in ("full", "slice") and shape != node.spec.shape:
+            attrs = {**attrs, "shape" if node.op == "full" else "size": shape}
         inputs = tuple(done[id(x)] for x in node.inputs)
         padded = replace(node, inputs=inputs, attrs=attrs, spec=Spec(shape, node.spec.dtype))
         if id(node) in fused.inputs:
@@ -59,8 +61,22 @@ def over_padding(fused: DomainKernel, own: Container[int]) -> DomainKernel:
     )  # fmt: skip
 
 
-def _has_gaps(x: Layout, apart: Shape, own: Container[int]) -> bool:
-    """Return whether an operand may be read in the gaps: it has one element for each row, or gaps as well."""
-    if not x.shape or x.shape[-1] == 1 or x.strides[-1] == 0:
+def _goes_on(node: Node, length: int, apart: int) -> bool:
+    """Return whether a node of rows of ``length`` may have ``apart`` elements, or has to do with no rows.
+
+    A part of longer rows, as those of all classes, goes on in them.
+    """
+    if node.op in _PLAIN:
+        return True
+    shapes = [node.spec.shape, *(x.spec.shape for x in node.inputs)]
+    if node.op == "slice" and shapes[0][-1:] == (length,):
+        start, step = node.attrs["start"][-1], node.attrs["step"][-1]
+        return bool(step == 1 and length < shapes[1][-1] and start + apart <= shapes[1][-1])
+    return all(shape[-1:] != (length,) for shape in shapes)
+
+
+def _has_gaps(x: Layout, length: int, apart: Shape, own: Container[int]) -> bool:
+    """Return whether an operand may be read in the gaps: it has no such rows, or gaps as well."""
+    if x.shape[-1:] != (length,) or x.strides[-1] == 0:
         return True
     return x.strides == apart and x.slot in own and not x.offset and x.late is None
