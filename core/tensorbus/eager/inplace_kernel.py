@@ -33,6 +33,8 @@ INPLACE_MIN_SIZE: Final = 1 << 15
 """Elements from which on an elementwise change may be worth writing over the memory that there is."""
 _SCALARS: Final = frozenset({bool, int, float, complex})
 _cuts: Final[dict[Any, Any]] = new_cache()
+_placed_cuts: Final[dict[Any, Any]] = new_cache()
+"""Plans of boxes at a place, which histories have: by the key of the plan for all places, and where it is."""
 _ways: Final[dict[Any, Any]] = new_cache()
 
 
@@ -70,7 +72,12 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     out._vtype = kind
     out._node = None
     if x._node is not None and grad_enabled.get():
-        engine.record(replace(cut, attrs={**cut.attrs, "start": start}), (x,), out)
+        recorded = _placed_cuts.get((key, start))
+        if recorded is None:
+            if len(_placed_cuts) >= _MANY:
+                _placed_cuts.clear()
+            recorded = _placed_cuts[key, start] = replace(cut, attrs={**cut.attrs, "start": start})
+        engine.record(recorded, (x,), out)
     if getweakrefcount(x) or len(new_views) > MANY:
         return link(out, x, cut, start)
     x._view = None

@@ -25,6 +25,8 @@ _STEP: Final = 8
 _HALF: Final = (dt.float16, dt.bfloat16)
 _APART: Final = 256
 """Bytes at whose multiples the parts of the memory begin that the library works in."""
+_MANY: Final = 256
+"""How many ways for operands to lie are known of one call."""
 _SUMS: Final = 50
 _FIRST: Final = 100
 """The numbers of the logarithms of the sums, and of the first result; operands have those from 1 on."""
@@ -185,12 +187,16 @@ def prepare(call: Call) -> Any:
     unit, dtype = runtime().units[call.index], call.dtypes[0]
     assert call.shapes is not None
     shapes = call.shapes[2:5] if call.op == GRADIENTS else (call.out_shape or (),)
-    sizes = [StridedArray.contiguous(None, s, dtype).nbytes for s in shapes]
+    likes = [StridedArray.contiguous(None, s, dtype) for s in shapes]
+    whole = [(like.nbytes, like.shape, like.strides) for like in likes]
 
     def eager(*values: StridedArray) -> Any:
-        blocks = [unit.pool.allocate(n) for n in sizes]
+        blocks = [unit.pool.allocate(n) for n, _, _ in whole]
         run(values, blocks)
-        outs = [StridedArray.contiguous(b, s, dtype) for b, s in zip(blocks, shapes, strict=True)]
+        outs = [
+            StridedArray(b, shape, strides, 0, dtype)
+            for b, (_, shape, strides) in zip(blocks, whole, strict=True)
+        ]
         return tuple(outs) if call.op == GRADIENTS else outs[0]
 
     return eager
@@ -208,6 +214,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     strides = [lies for lies, _ in call.layouts]
     begins = [begin * call.out_dtype.itemsize for _, begin in call.layouts]
     known: dict[Any, list[cudnn.Plan]] = {}
+    ways: dict[Any, list[bool]] = {}
     assert call.shapes is not None
     before = 2 if op == GRADIENTS else 0
     masked = len(call.shapes) > 3 + before
@@ -234,7 +241,12 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         mask = None
         if added is not None:
             *values, mask = values
-        lies = [cudnn.is_plain(x) for x in values]
+        lying = tuple([(x.strides, x.offset % _STEP, x.buffer.ptr % cudnn.ALIGNED) for x in values])
+        lies = ways.get(lying)
+        if lies is None:
+            if len(ways) >= _MANY:
+                ways.clear()
+            lies = ways[lying] = [cudnn.is_plain(x) for x in values]
         if not packs and not all(lies):
             return False
         operands = [

@@ -158,12 +158,12 @@ def prepare(call: Call) -> Any:
     """Return what takes the operands of one of the ops to a new value."""
     run = _runner(call, packs=True)
     unit, dtype, shape = runtime().units[call.index], call.dtypes[0], call.out_shape or ()
-    nbytes = prod(shape) * dtype.itemsize
+    nbytes, strides = prod(shape) * dtype.itemsize, StridedArray.contiguous(None, shape, dtype).strides
 
     def eager(*values: StridedArray) -> StridedArray:
         block = unit.pool.allocate(nbytes)
         run(values, [block])
-        return StridedArray.contiguous(block, shape, dtype)
+        return StridedArray(block, shape, strides, 0, dtype)
 
     return eager
 
