@@ -22,7 +22,7 @@ from ..errors import TensorbusError
 from ..ops.definition import Spec
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue
-from .fused_function import FusedProgram, Run, compile_program, is_small, memoize
+from .fused_function import FusedProgram, Run, compile_program, is_small, memoize, programs_on
 
 _NEVER: Final = "never"
 """A key of ``Plan.backward_programs``: there is no program, however the gradient and the operands lie."""
@@ -137,9 +137,12 @@ def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgr
         else:
             places.append(len(nodes))
             nodes.append(back._value)
-    run: Run | None = (
-        _nothing if not nodes else compile_program(f"derivative of {op.name}", inputs, nodes, device, least=2)
-    )
+    maker = programs_on(device)
+    least = (
+        1 if maker is not None and not maker.least else 2
+    )  # what has the fewest steps, where no library is
+    name = f"derivative of {op.name}"
+    run: Run | None = _nothing if not nodes else compile_program(name, inputs, nodes, device, least)
     if run is None:
         return None
     kinds = tuple([plan.out if x is None else ValueType.of(x.dtype, device) for x in backs])
