@@ -12,6 +12,8 @@ from typing import Any
 
 from .spec import Spec
 
+Symbol = tuple[str, int, int, int | None]
+
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)  # not frozen: thousands are made, thrice as fast
 class Node:
@@ -122,13 +124,14 @@ class SubGraph:
     """A graph as an attribute of a node that runs it, compared by what it computes.
 
     Its text is its name, and stands in the text of the program around it too. ``derived`` keeps what was made
-    of it: derivatives, programs.
+    of it: derivatives, programs. Where its lengths are open, ``symbols`` are those of its ``PlanEnv``: the
+    name, an example, the least and the most, which may be None.
     """
 
-    __slots__ = ("_hash", "derived", "graph", "text")
+    __slots__ = ("_hash", "derived", "graph", "symbols", "text")
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, symbols: tuple[Symbol, ...] = ()) -> None:
+        self.graph, self.symbols = graph, symbols
         self.text = f"{{{graph}}}"
         self._hash = hash(self.text)
         self.derived: dict[Any, Any] = {}

@@ -24,10 +24,12 @@ from ..ops.definition import Spec, table
 from ..system import fork_safe_locks
 from ..tensor.grad_mode import GradMode
 from ..tensor.tensor import Tensor, wrap
+from .sized_runs import SizedRuns, check_size
 
 MAX_STEPS: Final = 256
 """The number of graphs whose programs are kept."""
 Values = Sequence[Any]
+Run = Callable[[Values], Values]
 _steps: OrderedDict[Any, StepProgram] = OrderedDict()
 _lock = fork_safe_locks.simple()
 
@@ -36,10 +38,12 @@ class StepProgram:
     """The program of a graph on a device: takes values of the device, and returns some.
 
     Results that are operands, or equal to other results, are passed on without the device. ``lock`` is held
-    while it runs: an executable serves one run at a time.
+    while it runs: an executable serves one run at a time. ``make`` makes the executable of a request.
     """
 
-    def __init__(self, graph: Graph, device: Device) -> None:
+    def __init__(
+        self, graph: Graph, device: Device, make: Callable[[CompileRequest], Run] | None = None
+    ) -> None:
         own: dict[Node, int] = {}
         self._sources: list[tuple[bool, int]] = []
         places = {node: k for k, node in enumerate(graph.inputs)}
@@ -49,13 +53,13 @@ class StepProgram:
             else:
                 self._sources.append((False, own.setdefault(node, len(own))))
         self._lock = fork_safe_locks.simple()
-        self._run: Callable[[Values], Values] = lambda values: ()
+        self._run: Run = lambda values: ()
         if own:
             outputs = tuple([_as_value(node) for node in own])
             graph = Graph(inputs=graph.inputs, outputs=outputs)
             request = CompileRequest(graph=graph, index=device.index, calls=called(graph, device))
             lowering = plugins.backend(device.type).lowering() or Interpreting(device.type)
-            self._run = lowering.compile(request)
+            self._run = (make or lowering.compile)(request)
         self._plain = self._sources == [(False, k) for k in range(len(own))]
 
     def __call__(self, values: Values) -> Values:
@@ -75,15 +79,19 @@ def _as_value(node: Node) -> Node:
     return Node(op="full", attrs=attrs, spec=node.spec)
 
 
-def step_program(graph: SubGraph, device: Device, form: str = "") -> StepProgram:
-    """Return the program of a graph, compiled unless it is known. ``form`` tells graphs made of it apart."""
-    key = (graph, device, form)
+def step_program(graph: SubGraph, device: Device) -> StepProgram:
+    """Return the program of a graph, compiled unless it is known. Open lengths are its last value."""
+    key = (graph, device)
     with _lock:
         known = _steps.get(key)
         if known is not None:
             _steps.move_to_end(key)
             return known
-    program = StepProgram(graph.graph, device)
+    program = StepProgram(
+        graph.graph,
+        device,
+        ((lambda request: SizedRuns(graph.symbols, request, device)) if graph.symbols else None),
+    )
     with _lock:
         known = _steps.setdefault(key, program)
         while len(_steps) > MAX_STEPS:
@@ -197,8 +205,22 @@ def _stacked(values: Values, spec: Spec, device: Device) -> Any:
         return below_modes(stack)._value
 
 
+def _with_size(call: Call, device: Device) -> Callable[..., Any]:
+    body: SubGraph = call.attrs["body"]
+    outside, most = dict(call.attrs["sizes"]), call.attrs["most"]
+    dtype = call.dtypes[0]
+    program = step_program(body, device)
+    sizes = [outside.get(name) for name, *_ in body.symbols]
+
+    def run(size: Any, *operands: Any) -> Any:
+        number = check_size(int(below_modes(lambda: wrap(size, ValueType.of(dtype, device)).item())), most)
+        return tuple(program((*operands, tuple([number if n is None else n for n in sizes]))))
+
+    return run
+
+
 _PREPARE: Final[Mapping[str, Callable[[Call, Device], Callable[..., Any]]]] = {
-    "cond": _cond, "while_loop": _while_loop, "scan": _scan,
+    "cond": _cond, "while_loop": _while_loop, "scan": _scan, "with_size": _with_size,
 }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def cond(pred: Any, true_fn: Function, false_fn: Function, operands: Any = ()) -
     if not isinstance(pred, Tensor):
         return (true_fn if _plain_bool("cond", "pred", pred) else false_fn)(*operands)
     pred = _scalar("cond", "pred", pred)
-    if _is_captured():
+    if is_captured():
         result = _captured("cond", lambda: _captured_cond(pred, true_fn, false_fn, operands))
         if result is not NotImplemented:
             return result
@@ -96,7 +96,7 @@ def while_loop(cond_fn: Function, body_fn: Function, carried: Any) -> Any:
         )
     device = device_of(carried) or get_default_device()
     carried = as_tensors(carried, device)
-    if _is_captured() and not _wants_gradient(carried):
+    if is_captured() and not _wants_gradient(carried):
         result = _captured("while_loop", lambda: _captured_while(cond_fn, body_fn, carried))
         if result is not NotImplemented:
             return result
@@ -140,7 +140,7 @@ def scan(
     device = device_of(init, xs) or get_default_device()
     init, xs = as_tensors(init, device), _leading(xs, axis)
     steps = _steps(xs, length)
-    if _is_captured():
+    if is_captured():
         result: tuple[Any, Any] = _captured("scan", lambda: _captured_scan(f, init, xs, steps, reverse, axis))
         if result is not NotImplemented:
             return result
@@ -156,7 +156,7 @@ def scan(
     return carry, tree_map(lambda x, *more: stack([x, *more], axis) if isinstance(x, Tensor) else x, *rows)
 
 
-def _is_captured() -> bool:
+def is_captured() -> bool:
     """Return whether functions become graphs here: in a captured function, or in one that became a graph."""
     return bool(active_modes) and (
         active_tracer() is not None or any(isinstance(level, BodyLevel) for level in levels())

@@ -1,10 +1,12 @@
-"""The ops ``cond``, ``while_loop`` and ``scan``: functions are attributes, what they read are operands.
+"""The ops ``cond``, ``while_loop``, ``scan`` and ``with_size``.
 
-Their derivatives, forward and backward, and their batching rules are the same ops of other graphs.
+Functions are attributes, what they read are operands. Their derivatives, forward and backward, and their
+batching rules are the same ops of other graphs.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,16 +15,19 @@ from ..dispatch.kernel_tables import register_program_kernels
 from ..dispatch.modes import has_history
 from ..dtypes import definition as dt
 from ..errors import AutogradError, DtypeError, ShapeError
+from ..ops.batching_rules import LoopWarning
 from ..ops.creation.creation import full
 from ..ops.definition import CONTROL_FLOW, Op, Spec, table
 from ..ops.elementwise.where_cast import where
-from ..ops.movement.movement import broadcast_to, moveaxis, reshape
+from ..ops.movement.movement import broadcast_to, moveaxis, reshape, stack
 from ..tensor.grad_mode import grad_enabled
 from ..tensor.tensor import Tensor
+from ..tracing.sym_int import substitute
 from .loops import LoopKernels
 from .subgraph import graph_of, pullback, pushforward, run_graph, vectorized
 
 Tensors = Sequence[Tensor]
+Sizes = tuple[tuple[str, Any], ...]
 
 
 def run(op: str, operands: Sequence[Any], **attrs: Any) -> tuple[Tensor, ...]:
@@ -35,8 +40,8 @@ def run(op: str, operands: Sequence[Any], **attrs: Any) -> tuple[Tensor, ...]:
     return tuple(table.run(op, operands, attrs))
 
 
-def _check(who: str, graph: SubGraph, operands: Sequence[Spec]) -> None:
-    for k, (needed, got) in enumerate(zip(graph.inputs, operands, strict=True)):
+def _check(who: str, inputs: Sequence[Spec], operands: Sequence[Spec]) -> None:
+    for k, (needed, got) in enumerate(zip(inputs, operands, strict=True)):
         if tuple(needed.shape) != tuple(got.shape) or needed.dtype is not got.dtype:
             raise ShapeError(f"{who}: operand {k} is {got}, and its function takes {needed}.")
 
@@ -90,8 +95,8 @@ def _selected(pred: Tensor, there: Tensors, here: Tensors) -> list[Tensor]:
 
 def _cond_specs(operands: Sequence[Spec], *, true: SubGraph, false: SubGraph) -> tuple[Spec, ...]:
     _is_condition("cond", operands[0])
-    _check("cond", true, operands[1:])
-    _check("cond", false, operands[1:])
+    _check("cond", true.inputs, operands[1:])
+    _check("cond", false.inputs, operands[1:])
     for k, (a, b) in enumerate(zip(true.outputs, false.outputs, strict=True)):
         if tuple(a.shape) != tuple(b.shape) or a.dtype is not b.dtype:
             raise ShapeError(f"cond: result {k} is {a} of true_fn, and {b} of false_fn; both must agree.")
@@ -140,8 +145,8 @@ def _while_specs(
     operands: Sequence[Spec], *, condition: SubGraph, body: SubGraph, layout: tuple[int, int, int]
 ) -> tuple[Spec, ...]:
     asked, captured, carried = _parts(operands, layout)
-    _check("while_loop", condition, [*asked, *carried])
-    _check("while_loop", body, [*captured, *carried])
+    _check("while_loop", condition.inputs, [*asked, *carried])
+    _check("while_loop", body.inputs, [*captured, *carried])
     _is_condition("while_loop", condition.outputs[0])
     return tuple(carried)
 
@@ -229,7 +234,7 @@ def _scan_specs(
     for k, spec in enumerate(rows):
         if not spec.shape or spec.shape[0] != length:
             raise ShapeError(f"scan: xs {k} is {spec}, and there are {length} steps along axis 0.")
-    _check("scan", body, [*captured, *carried, *[Spec(x.shape[1:], x.dtype) for x in rows]])
+    _check("scan", body.inputs, [*captured, *carried, *[Spec(x.shape[1:], x.dtype) for x in rows]])
     ys = [*body.outputs[len(carried) :], *(carried if keep else [])]
     return (*body.outputs[: len(carried)], *[Spec((length, *y.shape), y.dtype) for y in ys])
 
@@ -350,6 +355,61 @@ def _scan_batch(
     return (*outs[:m], *[moveaxis(y, 0, 1) for y in outs[m:]])
 
 
+# with_size
+
+
+def _sized_specs(operands: Sequence[Spec], *, body: SubGraph, sizes: Sizes, most: int) -> tuple[Spec, ...]:
+    size = operands[0]
+    if size.shape or not size.dtype.is_integer:
+        raise DtypeError(f"with_size: the size is one integer, of shape (); got {size}.")
+    close = substitute(dict(sizes))
+    needed, results = (
+        [Spec(close(x.shape), x.dtype) for x in specs] for specs in (body.inputs, body.outputs)
+    )
+    _check("with_size", needed, operands[1:])
+    return tuple(results)
+
+
+def _sized_vjp(
+    g: Tensors, size: Tensor, operands: Tensors, body: SubGraph, sizes: Sizes, most: int,
+    wanted: Sequence[bool],
+) -> tuple[Any, ...]:  # fmt: skip
+    places = tuple([k for k, w in enumerate(wanted[1:]) if w and operands[k].dtype.is_inexact])
+    seeds = _inexact(g, body.outputs)
+    if not places or not seeds:
+        return (None,) * len(wanted)
+    backs = run("with_size", [size, *operands, *seeds], body=pullback(body, places), sizes=sizes, most=most)
+    by_place = dict(zip(places, backs, strict=True))
+    return (None, *[by_place.get(k) for k in range(len(operands))])
+
+
+def _sized_jvp(
+    size: Tensor, operands: Tensors, operands_t: Sequence[Tensor | None], body: SubGraph, sizes: Sizes,
+    most: int,
+) -> list[Tensor | None]:  # fmt: skip
+    moving = _moving(operands, operands_t)
+    outs = run("with_size", [size, *operands, *moving], body=pushforward(body), sizes=sizes, most=most)
+    return _spread(outs[len(body.outputs) :], body.outputs)
+
+
+def _sized_batch(
+    operands: Tensors, batched: Sequence[bool], *, body: SubGraph, sizes: Sizes, most: int
+) -> Any:  # fmt: skip
+    count = _count(operands, batched)
+    if not batched[0]:
+        each = vectorized(body, tuple(batched[1:]), count)
+        return run("with_size", operands, body=each, sizes=sizes, most=most)
+    warnings.warn("with_size: examples of different sizes run one by one.", LoopWarning, stacklevel=2)
+    rows = [
+        run(
+            "with_size", [x[k] if b else x for x, b in zip(operands, batched, strict=True)],
+            body=body, sizes=sizes, most=most,
+        )
+        for k in range(count)
+    ]  # fmt: skip
+    return tuple([stack(results) for results in zip(*rows, strict=True)])
+
+
 def _op(name: str, operands: tuple[str, ...], doc: str, **rules: Any) -> None:
     op: Op[...] = Op(
         name=name, family=CONTROL_FLOW, operands=operands, results=("*results",), method=False,
@@ -370,4 +430,8 @@ _op(
 _op(
     "scan", ("*operands",), "A function of what it returned and of each row in turn.",
     infer=_scan_specs, vjp=_scan_vjp, jvp=_scan_jvp, batch=_scan_batch,
+)  # fmt: skip
+_op(
+    "with_size", ("size", "*operands"), "A function of the operands and a size that is known when it runs.",
+    infer=_sized_specs, vjp=_sized_vjp, jvp=_sized_jvp, batch=_sized_batch,
 )  # fmt: skip

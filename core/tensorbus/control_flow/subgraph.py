@@ -7,10 +7,10 @@ same way: it is run on nodes inside of ``vjp``, ``jvp`` or ``vmap``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from ..backend_interface.graph import Graph, Node, SubGraph
+from ..backend_interface.graph import Graph, Node, SubGraph, Symbol
 from ..backend_interface.protocols import Call
 from ..decompose.tracer import NodeValues
 from ..devices.device import Device, ValueType, get_default_device
@@ -22,6 +22,7 @@ from ..func.vectorize import vmap
 from ..graph.evaluate import run_ops
 from ..ops.definition import Op, Shape, Spec
 from ..tensor.tensor import Tensor, wrap
+from ..tracing.sym_int import is_open
 
 BODY: Final = "body"
 
@@ -102,10 +103,30 @@ def vectorized(graph: SubGraph, varies: tuple[bool, ...], count: int) -> SubGrap
 def _derived(
     graph: SubGraph, key: Any, function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec]
 ) -> SubGraph:
-    cached: SubGraph | None = graph.derived.get(key)
+    cached: SubGraph | CaptureError | None = graph.derived.get(key)
     if cached is None:
-        cached = graph.derived[key] = graph_of(function, specs)
+        conditions = _conditions(graph)
+        cached = graph_of(function, specs, graph.symbols)
+        if more := _conditions(graph)[len(conditions) :]:
+            cached = CaptureError(
+                f"a derivative or a batch holds only for sizes of which {' and '.join(more)}."
+            )
+        graph.derived[key] = cached
+    if isinstance(cached, CaptureError):
+        raise cached
     return cached
+
+
+def _conditions(graph: SubGraph) -> list[str]:
+    """Return what was decided by lengths of a graph that are open."""
+    if not graph.symbols:
+        return []
+    return next((n.env.conditions for node in graph.graph for n in lengths_of(node.spec)), [])
+
+
+def lengths_of(spec: Spec) -> list[Any]:
+    """Return the lengths of a spec that are open."""
+    return [n for n in spec.shape if is_open(n)]
 
 
 class BodyLevel(Level):
@@ -114,11 +135,21 @@ class BodyLevel(Level):
     device_type = BODY
     randomness = "error"
 
-    def __init__(self, inner: Device) -> None:
+    def __init__(self, inner: Device, shape: Callable[[Sequence[Any]], Shape]) -> None:
         super().__init__(inner)
+        self.shape = shape
         self.inputs: list[Node] = []
         self.outside: list[Tensor] = []
         self._lifted: dict[int, tuple[Node, Tensor, Any, Any, Any]] = {}
+
+    def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
+        """Run an op of values of this level; where lengths are open, turn tensors from outside in the graph.
+
+        The programs of such a graph take operands packed: a weight that was turned before would be copied.
+        """
+        if self.shape is not plain_shape and op.name == "permute_dims":
+            operands = [x if x.device == self.device else self.lift(x) for x in operands]
+        return super().apply(op, operands, attrs)
 
     def input(self, spec: Spec) -> Tensor:
         """Return a tensor that is a new operand of the function."""
@@ -134,7 +165,7 @@ class BodyLevel(Level):
         """Return a tensor from outside as one of this level: an operand besides the function's own."""
         known = self._lifted.get(id(x._value))
         if known is None:
-            node = Node(op="input", spec=Spec(plain_shape(x.shape), x.dtype))
+            node = Node(op="input", spec=Spec(self.shape(x.shape), x.dtype))
             known = self._lifted[id(x._value)] = node, x, x._value, x._vtype, x._node
             self.outside.append(x._alias())
             self.inputs.append(node)
@@ -182,14 +213,16 @@ register_value_mode(BODY, _BodyValues())
 
 
 def traced(
-    function: Callable[..., Any], operands: Sequence[Spec], device: Device
-) -> tuple[SubGraph, list[Tensor]]:
+    function: Callable[..., Any], operands: Sequence[Spec], device: Device,
+    shape: Callable[[Sequence[Any]], Shape] = plain_shape, symbols: Iterable[Symbol] = (),
+) -> tuple[SubGraph, list[Tensor]]:  # fmt: skip
     """Return the graph of a function of tensors, and the tensors from outside that it reads.
 
-    These are its first inputs; ``operands`` are the others. ``function`` returns tensors. Raises
+    These are its first inputs; ``operands`` are the others. ``function`` returns tensors. ``shape`` makes the
+    lengths of a tensor from outside those of the graph, whose ``symbols`` are known when it is traced. Raises
     ``ArgumentError`` where it writes to a tensor from outside.
     """
-    level = BodyLevel(base_device(device))
+    level = BodyLevel(base_device(device), shape)
     own = [level.input(spec) for spec in operands]
     try:
         with level:
@@ -201,10 +234,13 @@ def traced(
     inputs = (*level.inputs[len(own) :], *level.inputs[: len(own)])
     for k, node in enumerate(inputs):
         node.attrs = {"index": k}
-    return SubGraph(Graph(inputs=inputs, outputs=tuple([x._value for x in results]))), level.outside
+    graph = Graph(inputs=inputs, outputs=tuple([x._value for x in results]))
+    return SubGraph(graph, tuple(symbols)), level.outside
 
 
-def graph_of(function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec]) -> SubGraph:
+def graph_of(
+    function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec], symbols: Iterable[Symbol] = ()
+) -> SubGraph:
     """Return the graph of a function of the device of its level, and of tensors, which reads no others."""
     here = levels()
     inner = here[-1].device if here else get_default_device()
@@ -212,6 +248,6 @@ def graph_of(function: Callable[..., Sequence[Tensor]], specs: Sequence[Spec]) -
     def run(*values: Tensor) -> Sequence[Tensor]:
         return function(levels()[-1].device, *values)
 
-    graph, outside = traced(run, specs, inner)
+    graph, outside = traced(run, specs, inner, symbols=symbols)
     assert not outside, "a graph reads what is among its inputs"
     return graph

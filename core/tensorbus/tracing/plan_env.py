@@ -33,12 +33,26 @@ class PlanEnv(ShapeEnv):
         self.specialized: list[str] = []
         self._bounds: dict[str, _Bounds] = {}
         self._decided: dict[str, None] = {}
+        self._differences: list[dict[tuple[str, ...], int]] = []
 
     def symbol(self, name: str, hint: int, least: int = 0, most: int | None = None) -> SymInt:
         """Return the length of this name, which is not below ``least``: whoever uses the plan sees to it."""
         self.symbols[name], self.hints[name] = name, hint
         self._bounds[name] = least, most
-        return SymInt(self, name, hint, (((name,), 1),))
+        return self.of_name(name)
+
+    def of_name(self, name: str) -> SymInt:
+        """Return the length of this name, which is one already."""
+        return SymInt(self, name, self.hints[name], (((name,), 1),))
+
+    def know(self, small: Any, large: Any) -> None:
+        """Take it for known that one length is no greater than another: it becomes no condition."""
+        self._differences.append(_sum(_terms(large), _terms(small), -1))
+
+    def of_text(self, text: str) -> Any:
+        """Return the length, or the integer, of an expression over the symbols."""
+        names = {name: self.of_name(name) for name in self.symbols}
+        return eval(text, {"__builtins__": {}, **FUNCTIONS, **names})
 
     def holds(self) -> Callable[..., bool]:
         """Return the function of the symbols, in order, that says whether the conditions of the plan hold."""
@@ -109,8 +123,7 @@ class PlanEnv(ShapeEnv):
         """Return what holds for all sizes, or what held for those of the hints: a condition from now on."""
         holds = bool(INFIX[sign](plain(left), plain(right)))
         terms = self._reduced(_sum(_terms(left), _terms(right), -1))
-        low, high = self._range(terms)
-        known = _known(sign, low, high)
+        known = _known(sign, *self._limits(terms))
         if known is not None:
             return known
         if sign in ("==", "!=") and self._never_equal(terms):
@@ -124,6 +137,17 @@ class PlanEnv(ShapeEnv):
             sign = _OPPOSITE[sign]
         self.add_guard(f"{sides[0]} {sign} {sides[1]}")
         return holds
+
+    def _limits(self, terms: Mapping[tuple[str, ...], int]) -> _Bounds:
+        """Return the least and the most that a difference can be, by what is known of others too."""
+        low, high = self._range(terms)
+        for known in self._differences:  # which are not below 0
+            above, below = _sum(terms, known, -1), _sum(terms, known)
+            if not above.keys() - {()}:
+                low = max(above.get((), 0), above.get((), 0) if low is None else low)
+            if not below.keys() - {()}:
+                high = min(below.get((), 0), below.get((), 0) if high is None else high)
+        return low, high
 
     def _reduced(self, terms: dict[tuple[str, ...], int]) -> dict[tuple[str, ...], int]:
         """Return a sum without the positive factors that all of its terms have, which keep its sign."""

@@ -49,6 +49,10 @@ class ShapeEnv:
             self.add_guard(f"{name} <= {most}")
         return SymInt(self, name, hint)
 
+    def of_name(self, name: str) -> SymInt:
+        """Return the symbol of this name."""
+        return SymInt(self, name, self.hints[name])
+
     def add_guard(self, condition: str) -> None:
         """Add a condition, once."""
         if condition not in self.guards:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from tensorbus.backend_api import DType, Graph, Node, Spec, SubGraph, dtypes, is_open
@@ -17,6 +17,9 @@ from ..memory import DTYPES
 from .compile_queue import COMPILE_QUEUE, CompileTask
 from .kernel_batch_compiler import KernelUnits
 from .late_word import LateWord
+
+if TYPE_CHECKING:
+    from tensorbus.backend_api import PlanEnv
 
 _BY_NAME: Final[dict[str, DType]] = {d.name: d for d in dtypes.ALL}
 
@@ -213,7 +216,9 @@ def _written(value: Any) -> Any:
     if isinstance(value, DType):
         return {"dtype": value.name}
     if isinstance(value, SubGraph):
-        return {"graph": _graph_text(value.graph)}
+        return {"graph": _graph_text(value.graph), "symbols": value.symbols}
+    if is_open(value) and type(value) not in (list, tuple):
+        return {"length": value.text}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     for kind in (int, float, str):
@@ -222,12 +227,18 @@ def _written(value: Any) -> Any:
     return list(map(_written, value)) if isinstance(value, (tuple, list)) else value
 
 
-def _read(value: Any) -> Any:
-    if isinstance(value, dict) and "graph" in value:
-        return SubGraph(_graph(value["graph"]))
-    if isinstance(value, dict):
-        return _BY_NAME[value["dtype"]] if "dtype" in value else complex(*value["complex"])
-    return tuple(map(_read, value)) if isinstance(value, list) else value
+def _read(value: Any, env: PlanEnv | None = None) -> Any:
+    """Return the attribute that ``_written`` wrote; ``env`` has the lengths of the graph that it is in."""
+    if isinstance(value, list):
+        return tuple([_read(x, env) for x in value])
+    if not isinstance(value, dict):
+        return value
+    if "graph" in value:
+        return _subgraph(value)
+    if "length" in value:
+        assert env is not None, "only graphs with symbols have open lengths"
+        return env.of_text(value["length"])
+    return _BY_NAME[value["dtype"]] if "dtype" in value else complex(*value["complex"])
 
 
 def _graph_text(graph: Graph) -> Any:
@@ -236,27 +247,35 @@ def _graph_text(graph: Graph) -> Any:
     numbers = {node: k for k, node in enumerate(nodes)}
     lines = [
         [node.op, [numbers[x] for x in node.inputs], {k: _written(v) for k, v in node.attrs.items()},
-         list(node.spec.shape), node.spec.dtype.name]
+         _written(node.spec.shape), node.spec.dtype.name]
         for node in nodes
     ]  # fmt: skip
     return [lines, [numbers[x] for x in graph.inputs], [numbers[x] for x in graph.outputs]]
 
 
-def _graph(text: Any) -> Graph:
-    lines, inputs, outputs = text
+def _subgraph(text: Mapping[str, Any]) -> SubGraph:
+    (lines, inputs, outputs), symbols = text["graph"], tuple([(*x,) for x in text["symbols"]])
+    env = None
+    if symbols:
+        from tensorbus.backend_api import PlanEnv
+
+        env = PlanEnv()
+        for symbol in symbols:
+            env.symbol(*symbol)
     nodes: list[Node] = []
     for op, operands, attrs, shape, dtype in lines:
         nodes.append(
             Node(
-                op=op, inputs=tuple([nodes[k] for k in operands]), spec=_spec((shape, dtype)),
-                attrs={k: _read(v) for k, v in attrs.items()},
+                op=op, inputs=tuple([nodes[k] for k in operands]), spec=_spec((shape, dtype), env),
+                attrs={k: _read(v, env) for k, v in attrs.items()},
             )
         )  # fmt: skip
-    return Graph(inputs=tuple([nodes[k] for k in inputs]), outputs=tuple([nodes[k] for k in outputs]))
+    graph = Graph(inputs=tuple([nodes[k] for k in inputs]), outputs=tuple([nodes[k] for k in outputs]))
+    return SubGraph(graph, symbols)
 
 
-def _spec(text: Any) -> Spec:
-    return Spec(tuple(text[0]), _BY_NAME[text[1]])
+def _spec(text: Any, env: PlanEnv | None = None) -> Spec:
+    return Spec(tuple([_read(n, env) for n in text[0]]), _BY_NAME[text[1]])
 
 
 def packed_results(kernel: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import _lru_cache_wrapper, partial
 from typing import Any
 
+from ...control_flow.unbacked_size import attrs_text
 from ...tracing.sym_int import at
 from ...tracing.sym_number import SymNumber
 from ..capture.side_effect_observer import SideEffectObserver
@@ -95,4 +96,4 @@ def _is_same_node(
         return False
     if a.op == "input":
         return a.spec.shape == at(b.spec.shape, sizes) and ("scalar" in a.attrs) == ("scalar" in b.attrs)
-    return a.spec.shape == at(b.spec.shape, sizes) and repr(dict(a.attrs)) == repr(at(dict(b.attrs), sizes))
+    return a.spec.shape == at(b.spec.shape, sizes) and attrs_text(a.attrs, {}) == attrs_text(b.attrs, sizes)

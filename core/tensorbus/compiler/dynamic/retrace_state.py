@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import _lru_cache_wrapper, partial
 from typing import Any, Final
 
+from ...control_flow.unbacked_size import attrs_text
 from ...ops.definition import Spec
 from ...tensor.tensor import Tensor
 from ...tracing.host_prologue import ARGUMENT, HostPrologue, SymbolicSlot
@@ -382,7 +383,7 @@ def _numbered_ops(
             at.append(at[trace.shadows[place]])
             continue
         spec = Spec(closed_at(e.spec.shape, sizes), e.spec.dtype) if sizes else e.spec
-        what = (e.op, repr(closed_at(dict(e.attrs), sizes)), spec) if sizes else e.key
+        what = (e.op, attrs_text(e.attrs, sizes), spec) if sizes else e.key
         key: Any = (what, tuple([at[x] for x in e.operands]), e.recompute_tag)
         if e.op == "constant":
             key = ("number", repr(e.attrs["value"]), spec)

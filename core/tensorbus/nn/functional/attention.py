@@ -22,10 +22,9 @@ from ...ops.nn import attention as ops
 from ...ops.nn.attention_scores import NAME, attention_infer, attention_weights, shared_product
 from ...ops.reduction.reduction import mean
 from ...tensor.tensor import Tensor
-from ...tracing.active_tracer import active_tracer
 from ..attention.bias import CausalBias, CausalVariant
 from ..attention.block_mask import BlockMask
-from ..attention.packed_rows import PackedRows, is_worth_packing
+from ..attention.packed_rows import PackedRows, is_worth_packing, of_packed_rows
 from ..attention.sdpa_backends import (
     SdpaCall,
     SDPBackend,
@@ -236,12 +235,16 @@ def _project_seen(
     key: Tensor, value: Tensor, seen: Tensor, weights: tuple[Tensor, ...], biases: tuple[Tensor | None, ...]
 ) -> tuple[Tensor, Tensor]:
     """Return projected keys and values, ``(source, batch, width)``: 0 in the places that are padding."""
-    rows = PackedRows(seen, captured=active_tracer() is not None)
-    packed = of_distinct(lambda x: rows.pack(permute_dims(x, (1, 0, 2))), key, value)
-    k, v = (
-        permute_dims(rows.unpack(rows.linear(x, w, b)), (1, 0, 2))
-        for x, w, b in zip(packed, weights[1:], biases[1:], strict=True)
-    )
+    same = key is value
+
+    def projected(rows: PackedRows, *inputs: Tensor) -> list[Tensor]:
+        packed = [rows.pack(permute_dims(x, (1, 0, 2))) for x in inputs]
+        return [
+            permute_dims(rows.unpack(linear(x, w, b)), (1, 0, 2))
+            for x, w, b in zip(packed * (1 + same), weights[1:], biases[1:], strict=True)
+        ]
+
+    k, v = of_packed_rows(projected, seen, (key,) if same else (key, value))
     return k, v
 
 

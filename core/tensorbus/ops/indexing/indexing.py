@@ -16,7 +16,7 @@ from ...dtypes import definition as dt
 from ...errors import IndexingError, ShapeError
 from ...tracing.active_modes import active_modes
 from ...tracing.active_tracer import active_tracer
-from ...tracing.sym_int import SymInt, is_open
+from ...tracing.sym_int import SymInt, is_open, texts
 from ..call_errors import with_form
 from ..creation.creation import zeros
 from ..definition import InPlaceCall, Shape, table
@@ -208,6 +208,8 @@ def _cut(x: Tensor, key: Key) -> Tensor:
 
 
 def _is_whole(key: Key, shape: Shape) -> bool:
+    if active_modes:  # of lengths that are open nothing is decided: a part may well be the whole
+        return bool(texts((key.size, key.step)) == texts((shape, (1,) * len(shape))))
     return key.size == shape and all(s == 1 for s in key.step)
 
 

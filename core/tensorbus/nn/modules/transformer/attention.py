@@ -6,6 +6,7 @@ from ....devices.device import Device
 from ....dtypes.definition import DType
 from ....errors import ArgumentError
 from ....ops.creation.creation import empty
+from ....ops.matmul.linear import linear
 from ....ops.movement.movement import permute_dims
 from ....tensor.tensor import Tensor
 from ... import functional, init
@@ -111,6 +112,6 @@ class MultiheadAttention(Module):
 
         The projections are joint, and nothing is added to the keys.
         """
-        projected = batch.rows.linear(x, self.in_proj_weight, self.in_proj_bias)
+        projected = linear(x, self.in_proj_weight, self.in_proj_bias)
         attended = batch.attend(projected, self.num_heads)
-        return batch.rows.linear(attended, self.out_proj.weight, self.out_proj.bias)
+        return linear(attended, self.out_proj.weight, self.out_proj.bias)

@@ -26,13 +26,13 @@ def encoder_mask(
 
 
 class PackedBatch:
-    """The rows of a batch whose places ``keep`` are no padding, and its attention to itself.
+    """The rows of a batch without its padding, and its attention to itself.
 
-    ``mask`` is what attention is masked by, of four axes; ``captured`` as ``PackedRows`` takes it.
+    ``mask`` is what attention is masked by, of four axes.
     """
 
-    def __init__(self, keep: Tensor, mask: Tensor, captured: bool = False) -> None:
-        self.rows, self.mask, self.blocks = PackedRows(keep, captured), mask, padding_blocks(keep)
+    def __init__(self, rows: PackedRows, mask: Tensor) -> None:
+        self.rows, self.mask, self.blocks = rows, mask, padding_blocks(rows.keep)
 
     def attend(self, projected: Tensor, heads: int) -> Tensor:
         """Return what each row's heads find, ``(count, width)``, of query, key and value side by side."""

@@ -19,7 +19,7 @@ from ....tensor.grad_mode import grad_enabled
 from ....tensor.tensor import Tensor
 from ....tracing.active_tracer import active_tracer
 from ... import init
-from ...attention.packed_rows import can_read, is_worth_packing
+from ...attention.packed_rows import PackedRows, have_values, is_worth_packing, of_packed_rows
 from ...functional.attention import seen_keys
 from ...hooks import EVERYWHERE
 from ...module import Module
@@ -38,11 +38,11 @@ class TransformerEncoder(Module):
 
     With ``enable_nested_tensor``, in inference (``eval()``, nothing to be differentiated), the places that
     ``src_key_padding_mask`` marks, any places, are 0 in the result of the last layer, and cost no work: the
-    layers get the other rows alone. It waits for the device once, for how many they are. A compiled program
-    stays whole: its products leave padding out, where they are large. With ``mask_check=False``, without
-    ``fullgraph``, it breaks instead, and nothing at all is computed of padding. So it is with
+    layers get the other rows alone. It waits for the device once, for how many they are. So does a compiled
+    program, whole and one for all masks, where its products are large. So it is with
     ``TransformerEncoderLayer`` whose activation is relu, gelu or silu; other layers, and all of them in
-    training, compute padding and leave it in the result.
+    training, compute padding and leave it in the result. ``mask_check`` is PyTorch's, which checks that
+    padding is behind; here it makes no difference.
     """
 
     def __init__(
@@ -83,32 +83,36 @@ class TransformerEncoder(Module):
             and layer.self_attn.batch_first == first.batch_first for layer in layers
         )  # fmt: skip
 
-    def _is_worth_packing(self, src: Tensor, keep: Tensor) -> bool:
-        """Return whether a program is to leave padding out of each product: its smallest one decides."""
-        return active_tracer() is not None and is_worth_packing(src.size * src.shape[2], (), src, keep)
+    def _may_pack(self, src: Tensor, keep: Tensor) -> bool:
+        """Return whether the layers may have the rows alone: in a program, of large products."""
+        if EVERYWHERE or any(module._hooks for module in self.layers.modules()):
+            return False
+        if active_tracer() is None:
+            return have_values(src, keep)
+        return is_worth_packing(src.size * src.shape[2], (), src, keep)
 
     def _without_padding(self, src: Tensor, mask: Tensor | None, padding: Tensor) -> Tensor:
         """Return the result of the last layer, 0 where there is padding."""
         first: Any = self.layers[0]
         turned, heads = not first.self_attn.batch_first, first.self_attn.num_heads
         keep = seen_keys(padding)
-        hooked = EVERYWHERE or any(module._hooks for module in self.layers.modules())
-        reads = not hooked and can_read(src, keep, breaks=not self.mask_check)
-        if not reads and (hooked or not self._is_worth_packing(src, keep)):
+        if not self._may_pack(src, keep):
             for layer in self.layers:
                 src = layer(src, src_mask=mask, src_key_padding_mask=padding)
             places = permute_dims(keep, (1, 0)) if turned else keep
             unpadded: Tensor = where(reshape(places, (*src.shape[:2], 1)), src, 0)
             return unpadded
-        batch = PackedBatch(keep, encoder_mask(mask, padding, keep, heads, src), captured=not reads)
-        rows = batch.rows
-        x = rows.pack(permute_dims(src, (1, 0, 2)) if turned else src)
-        if reads and not rows.count:  # nothing to compute: the dtype is that of other masks all the same
-            x = cast(x, result_type(x, *self.layers.parameters()))
-        else:
+
+        def layers(rows: PackedRows, x: Tensor, mask: Tensor) -> tuple[Tensor]:
+            batch, x = PackedBatch(rows, mask), rows.pack(x)
+            if not rows.count:  # nothing to compute: the dtype is that of other masks all the same
+                return (rows.unpack(cast(x, result_type(x, *self.layers.parameters()))),)
             for layer in self.layers:
                 x = layer.forward_packed(x, batch)
-        out = rows.unpack(x)
+            return (rows.unpack(x),)
+
+        x = permute_dims(src, (1, 0, 2)) if turned else src
+        (out,) = of_packed_rows(layers, keep, (x, encoder_mask(mask, padding, keep, heads, src)))
         return permute_dims(out, (1, 0, 2)) if turned else out
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from ....devices.device import Device
 from ....dtypes.definition import DType
 from ....errors import ArgumentError
+from ....ops.matmul.linear import linear
 from ....tensor.tensor import Tensor
 from ... import functional
 from ...module import Module
@@ -91,8 +92,8 @@ class TransformerEncoderLayer(_TransformerLayer):
         """Return what ``forward`` gives of rows of a batch without its padding."""
 
         def feed(x: Tensor) -> Any:
-            hidden = self.activation(batch.rows.linear(x, self.linear1.weight, self.linear1.bias))
-            return batch.rows.linear(hidden, self.linear2.weight, self.linear2.bias)
+            hidden = self.activation(linear(x, self.linear1.weight, self.linear1.bias))
+            return linear(hidden, self.linear2.weight, self.linear2.bias)
 
         return self._sublayers(x, lambda x: self.self_attn.forward_packed(x, batch), feed)
 
