@@ -12,7 +12,7 @@ from tensorbus.nn.attention import packed_rows
 from error_bounds import assert_alike
 from test_encoder_padding import ATTENTION, PADDING, WIDTH, attention_case, encoder, ends, padding_of
 
-_BETWEEN: Final = {"input", "gather", "reshape", "permute_dims", "slice", "result", "where"}
+_BETWEEN: Final = {"input", "gather", "reshape", "permute_dims", "slice", "result", "where", "cast"}
 """Ops that bring rows to their places in the batch, or weights into another form."""
 
 
@@ -73,13 +73,16 @@ def test_layers_compute_no_padding(device: str, batch_first: bool, checks: bool,
     compiled = tb.compile(model, fullgraph=True, dynamic=True)
     for length in (5, 7):
         x = tb.random.normal((3, length, WIDTH) if batch_first else (length, 3, WIDTH), device=device)
+        seen = tb.triu(tb.ones((length, length), dtype=tb.bool, device=device), k=1)
         for kind in PADDING:
-            padding = padding_of(kind, 3, length, device)
+            padding, mask = padding_of(kind, 3, length, device), seen if batch_first else None
+            if checks:
+                padding = tb.where(padding, float("-inf"), 0.0)
             with tb.no_grad():
-                right = ends(model, x, None, padding, batch_first)
+                right = ends(model, x, mask, padding, batch_first)
                 rows.clear()
-                out = compiled(x, src_key_padding_mask=padding)
-            assert rows == [real_rows(padding)], kind
+                out = compiled(x, mask, padding)
+            assert rows == [real_rows(padding == float("-inf") if checks else padding)], kind
             assert tb.max(tb.abs(out - right)) < 2e-5, kind
     assert len(compiled.recompiles) == 0
 

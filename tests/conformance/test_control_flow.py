@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor
+from tensorbus.control_flow import with_size
 from tensorbus.errors import ArgumentError, DtypeError, ShapeError
 
 from error_bounds import assert_alike
@@ -242,3 +243,21 @@ def test_functions_that_read_or_write_run_in_python(device: str) -> None:
             assert [run(xs).item() for _ in range(3)] == [value] * 3
         assert any("cannot be captured" in str(w.message) for w in caught)
     assert total.tolist() == [3.0, -3.0]
+
+
+def test_autocast_reaches_what_functions_compute(device: str) -> None:
+    """In a program too, where their values stand for others."""
+    if device == "refdev":
+        pytest.skip("refdev has no bfloat16")
+    x, w = tb.asarray(X, device=device), tb.asarray(OTHER, device=device)
+    calls: list[Callable[..., Any]] = [
+        lambda x: tb.cond(x.sum() > 0, lambda x: x @ w, lambda x: w @ x, (x,)),
+        lambda x: tb.while_loop(lambda n, y: n < 2, lambda n, y: (n + 1, (x @ w).to(y.dtype)), (0, x))[1],
+        lambda x: tb.scan(lambda c, row: (c, w @ row), tb.sum(x), x)[1],
+        lambda x: with_size(lambda n, x: (x[:n].mT @ w[:n],), tb.asarray(2, device=device), (x,), 3)[0],
+    ]
+    for call in calls:
+        with tb.autocast(device, dtype=tb.bfloat16):
+            right, ours = call(x), tb.compile(call, fullgraph=True)(x)
+        assert ours.dtype is right.dtype
+        assert_alike([ours.to(tb.float32)], [right.to(tb.float32)], 3, tb.bfloat16)

@@ -30,6 +30,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "product": lambda n, x, w: (tb.sum((x[:n] @ w) ** 2, axis=0),),
     "turned weight": _of_half,
     "from the end": lambda n, x, w: (tb.max(x[MOST - n :], axis=0),),
+    "of others": lambda n, x, w: (x.mT[:, :n] @ w[:1].expand(n, 4), tb.ones((n, 2), device=x.device).sum(0)),
     "an operand": lambda n, x, w: (x, tb.sum(x[:n]), x),
     "by layers": lambda n, x, w: (tb.nn.functional.layer_norm(x[:n], (4,)).sum(0),),
     "of a size inside": _inner,

@@ -12,7 +12,7 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..dispatch.modes import Mode
+from ..dispatch.modes import Mode, base_device
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DtypeError, suggest
@@ -105,7 +105,10 @@ class autocast(Mode):  # noqa: N801 - a function to its users
         def fits(x: Any) -> bool:
             return not isinstance(x, Tensor) or x.dtype is target or x.dtype not in _FLOATS
 
-        return [x if fits(x) or only not in (None, x.device.type) else cast(x, target) for x in operands]
+        return [
+            x if fits(x) or only not in (None, base_device(x.device).type) else cast(x, target)
+            for x in operands
+        ]
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Return ``function`` as it runs inside; of a generator function, each step does."""

@@ -22,6 +22,7 @@ from ..func.vectorize import vmap
 from ..graph.evaluate import run_ops
 from ..ops.definition import Op, Shape, Spec
 from ..tensor.tensor import Tensor, wrap
+from ..tracing.plan_env import PlanEnv
 from ..tracing.sym_int import is_open
 
 BODY: Final = "body"
@@ -135,20 +136,24 @@ class BodyLevel(Level):
     device_type = BODY
     randomness = "error"
 
-    def __init__(self, inner: Device, shape: Callable[[Sequence[Any]], Shape]) -> None:
+    def __init__(
+        self, inner: Device, shape: Callable[[Sequence[Any]], Shape], env: PlanEnv | None = None
+    ) -> None:
         super().__init__(inner)
-        self.shape = shape
+        self.shape, self.env = shape, env
         self.inputs: list[Node] = []
         self.outside: list[Tensor] = []
         self._lifted: dict[int, tuple[Node, Tensor, Any, Any, Any]] = {}
 
     def apply(self, op: Op[...], operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
-        """Run an op of values of this level; where lengths are open, turn tensors from outside in the graph.
+        """Run an op of values of this level, or one that only the graph can have.
 
-        The programs of such a graph take operands packed: a weight that was turned before would be copied.
+        Its lengths are unknown outside, and where they are open its programs take operands packed: a weight
+        that was turned outside would be copied.
         """
-        if self.shape is not plain_shape and op.name == "permute_dims":
-            operands = [x if x.device == self.device else self.lift(x) for x in operands]
+        if self.env is not None and (op.name == "permute_dims" or self.env.has_part_in(attrs)):
+            operands = [self.lift(x) if isinstance(x, Tensor) else x for x in operands]
+            attrs = attrs if operands else {**attrs, "device": self.device}
         return super().apply(op, operands, attrs)
 
     def input(self, spec: Spec) -> Tensor:
@@ -163,6 +168,8 @@ class BodyLevel(Level):
 
     def lift(self, x: Tensor) -> Tensor:
         """Return a tensor from outside as one of this level: an operand besides the function's own."""
+        if x.device == self.device:
+            return x
         known = self._lifted.get(id(x._value))
         if known is None:
             node = Node(op="input", spec=Spec(self.shape(x.shape), x.dtype))
@@ -215,14 +222,15 @@ register_value_mode(BODY, _BodyValues())
 def traced(
     function: Callable[..., Any], operands: Sequence[Spec], device: Device,
     shape: Callable[[Sequence[Any]], Shape] = plain_shape, symbols: Iterable[Symbol] = (),
+    env: PlanEnv | None = None,
 ) -> tuple[SubGraph, list[Tensor]]:  # fmt: skip
     """Return the graph of a function of tensors, and the tensors from outside that it reads.
 
     These are its first inputs; ``operands`` are the others. ``function`` returns tensors. ``shape`` makes the
-    lengths of a tensor from outside those of the graph, whose ``symbols`` are known when it is traced. Raises
-    ``ArgumentError`` where it writes to a tensor from outside.
+    lengths of a tensor from outside those of the graph, which has ``symbols``, known when it is traced, of
+    ``env``. Raises ``ArgumentError`` where it writes to a tensor from outside.
     """
-    level = BodyLevel(base_device(device), shape)
+    level = BodyLevel(base_device(device), shape, env)
     own = [level.input(spec) for spec in operands]
     try:
         with level:

@@ -50,6 +50,7 @@ def with_size(
         base_device(size.device),
         lengths.shape,
         lengths.symbols.values(),
+        lengths.env,
     )
     lengths.check(graph)
     return run(

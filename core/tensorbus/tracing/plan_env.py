@@ -49,6 +49,13 @@ class PlanEnv(ShapeEnv):
         """Take it for known that one length is no greater than another: it becomes no condition."""
         self._differences.append(_sum(_terms(large), _terms(small), -1))
 
+    def has_part_in(self, x: Any) -> bool:
+        """Return whether one of these lengths is in ``x``: in tuples, lists and dicts too."""
+        if type(x) is SymInt:
+            return x.env is self
+        items = x.values() if type(x) is dict else x if type(x) in (tuple, list) else ()
+        return any(map(self.has_part_in, items))
+
     def of_text(self, text: str) -> Any:
         """Return the length, or the integer, of an expression over the symbols."""
         names = {name: self.of_name(name) for name in self.symbols}
