@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 import tensorbus as tb
-from tensorbus.control_flow.sized_runs import LEAST, SizedRuns
+from tensorbus.control_flow.sized_runs import MIN_SIZE, SizedRuns
 from tensorbus.nn.attention import packed_rows
 
 from error_bounds import assert_alike
@@ -42,7 +42,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def real_rows(padding: Any) -> int:
     """Return how many places a program works on: those that are no padding, and two at least."""
-    return max(int((~padding).sum()), LEAST)
+    return max(int((~padding).sum()), MIN_SIZE)
 
 
 @pytest.mark.parametrize("name", ATTENTION)

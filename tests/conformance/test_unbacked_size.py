@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus.control_flow import with_size
-from tensorbus.control_flow.sized_runs import LEAST
+from tensorbus.control_flow.sized_runs import MIN_SIZE
 from tensorbus.ops.batching_rules import LoopWarning
 
-MOST = 9
+MAX_SIZE = 9
 
 
 def _inner(n: Any, x: Any, w: Any) -> Any:
     """Return what a function of a size of its own makes of the first rows."""
-    half = tb.sum(x[:n, 0] > 0) + LEAST
-    return with_size(lambda m, x: (tb.sum(x[:m], axis=0),), tb.minimum(half, MOST), (x,), MOST)
+    half = tb.sum(x[:n, 0] > 0) + MIN_SIZE
+    return with_size(lambda m, x: (tb.sum(x[:m], axis=0),), tb.minimum(half, MAX_SIZE), (x,), MAX_SIZE)
 
 
 def _of_half(n: Any, x: Any, w: Any) -> Any:
@@ -29,7 +29,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sum": lambda n, x, w: (tb.sum(x[:n]),),
     "product": lambda n, x, w: (tb.sum((x[:n] @ w) ** 2, axis=0),),
     "turned weight": _of_half,
-    "from the end": lambda n, x, w: (tb.max(x[MOST - n :], axis=0),),
+    "from the end": lambda n, x, w: (tb.max(x[MAX_SIZE - n :], axis=0),),
     "of others": lambda n, x, w: (x.mT[:, :n] @ w[:1].expand(n, 4), tb.ones((n, 2), device=x.device).sum(0)),
     "an operand": lambda n, x, w: (x, tb.sum(x[:n]), x),
     "by layers": lambda n, x, w: (tb.nn.functional.layer_norm(x[:n], (4,)).sum(0),),
@@ -39,7 +39,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 def _operands(device: str, extra: int = 0) -> tuple[Any, Any]:
     tb.manual_seed(5)
-    return tb.random.normal((MOST + extra, 4), device=device), tb.random.normal((4, 4), device=device)
+    return tb.random.normal((MAX_SIZE + extra, 4), device=device), tb.random.normal((4, 4), device=device)
 
 
 def _close(ours: Any, right: Any) -> None:
@@ -56,7 +56,7 @@ def test_one_program_serves_all_sizes(device: str, name: str) -> None:
     function, (x, w) = FUNCTIONS[name], _operands(device)
 
     def run(size: Any, x: Any, w: Any) -> Any:
-        return with_size(lambda n, x: function(n, x, w), size, (x,), MOST)
+        return with_size(lambda n, x: function(n, x, w), size, (x,), MAX_SIZE)
 
     def gradients(size: Any, x: Any, w: Any) -> Any:
         return tb.func.grad(lambda x, w: sum(tb.sum(y * y) for y in run(size, x, w)), argnums=(0, 1))(x, w)
@@ -66,7 +66,7 @@ def test_one_program_serves_all_sizes(device: str, name: str) -> None:
 
     whole = tb.compile(run, fullgraph=True)
     derived = [(each, tb.compile(each, fullgraph=True)) for each in (gradients, tangents)]
-    for n in (LEAST, 5, MOST):
+    for n in (MIN_SIZE, 5, MAX_SIZE):
         size = tb.asarray(n, device=device)
         _close(whole(size, x, w), function(n, x, w))
         for each, compiled in derived:
@@ -82,7 +82,7 @@ def test_lengths_outside_may_be_open(device: str) -> None:
     compiled = tb.compile(run, fullgraph=True, dynamic=True)
     for extra in (0, 3, 7):
         x, _ = _operands(device, extra)
-        for n in (LEAST, 4, 2 * x.shape[0]):
+        for n in (MIN_SIZE, 4, 2 * x.shape[0]):
             size = tb.asarray(n, device=device)
             _close(compiled(size, x), run(size, x))
     assert compiled.recompiles == []
@@ -94,13 +94,13 @@ def test_examples_have_one_size_or_their_own(device: str, compiled: bool) -> Non
     xs = tb.stack([x, x + 1, x * 2])
 
     def run(size: Any, x: Any) -> Any:
-        return with_size(lambda n, x: ((x[:n] @ w).sum(0),), size, (x,), MOST)[0]
+        return with_size(lambda n, x: ((x[:n] @ w).sum(0),), size, (x,), MAX_SIZE)[0]
 
     def each(size: Any, xs: Any) -> Any:
         return tb.vmap(run, in_dims=(None, 0))(size, xs)
 
     call = tb.compile(each, fullgraph=True) if compiled else each
-    for n in (LEAST, 6):
+    for n in (MIN_SIZE, 6):
         size = tb.asarray(n, device=device)
         _close([call(size, xs)], [tb.stack([run(size, x) for x in xs])])
     if compiled:
@@ -127,6 +127,6 @@ def test_what_serves_no_size_is_an_error(
     device: str, function: Any, size: Any, error: Any, match: str
 ) -> None:
     x, _ = _operands(device)
-    compiled = tb.compile(lambda size, x: with_size(function, size, (x,), MOST), fullgraph=True)
+    compiled = tb.compile(lambda size, x: with_size(function, size, (x,), MAX_SIZE), fullgraph=True)
     with pytest.raises(error, match=match):
         compiled(tb.asarray(size, device=device), x)

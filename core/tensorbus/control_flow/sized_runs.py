@@ -18,7 +18,7 @@ from ..errors import ArgumentError
 from ..executors.kernel_interpreter import Interpreting
 from ..tracing.plan_env import PlanEnv
 
-LEAST: Final = 2
+MIN_SIZE: Final = 2
 """The least that a size may be: of 0 and 1 other things hold, as that elements are broadcast."""
 MAX_RUNS: Final = 256
 """The number of sets of sizes whose executables are kept."""
@@ -30,8 +30,8 @@ MAX_SPECIAL_PLANS: Final = 4
 
 def check_size(size: int, most: int) -> int:
     """Return a size within its limits. Raises ``ArgumentError`` for others."""
-    if not LEAST <= size <= most:
-        raise ArgumentError(f"with_size: the size must lie between {LEAST} and {most}, got {size}.")
+    if not MIN_SIZE <= size <= most:
+        raise ArgumentError(f"with_size: the size must lie between {MIN_SIZE} and {most}, got {size}.")
     return size
 
 
@@ -50,12 +50,12 @@ class SizedRuns:
         sizes = values[-1]
         known = self._runs.get(sizes)
         if known is None:
-            known = self._runs[sizes] = self._made(sizes)
+            known = self._runs[sizes] = self._executable_for(sizes)
             while len(self._runs) > MAX_RUNS:
                 self._runs.popitem(last=False)
         return known(values[:-1])
 
-    def _made(self, sizes: tuple[int, ...]) -> Executable:
+    def _executable_for(self, sizes: tuple[int, ...]) -> Executable:
         by_name = {name: n for (name, *_), n in zip(self._symbols, sizes, strict=True)}
         for plan in self._plans:
             executable = plan.at(by_name)

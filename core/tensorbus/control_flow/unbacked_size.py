@@ -20,7 +20,7 @@ from ..tracing.plan_env import PlanEnv
 from ..tracing.sym_int import ShapeEnv, SymInt, at, is_open, plain, substitute
 from .operators import is_captured
 from .rules import run
-from .sized_runs import LEAST, check_size
+from .sized_runs import MIN_SIZE, check_size
 from .subgraph import lengths_of, traced
 
 
@@ -43,7 +43,7 @@ def with_size(
     """
     if not is_captured() and not is_value_mode((own := readable(size)).device.type):
         return tuple(function(check_size(int(own), plain(most)), *operands))
-    lengths = _Lengths(most)
+    lengths = _SizeEnv(most)
     graph, outside = traced(
         lambda *values: function(lengths.size, *values),
         [Spec(lengths.shape(x.shape), x.dtype) for x in operands],
@@ -58,8 +58,8 @@ def with_size(
     )
 
 
-class _Lengths:
-    """The lengths of a graph: the size, and what is open outside, under the names that it has there."""
+class _SizeEnv:
+    """Symbols of a graph: the size, and what is open outside, under the names that it has there."""
 
     def __init__(self, most: int) -> None:
         self.env = PlanEnv()
@@ -70,7 +70,7 @@ class _Lengths:
         taken: set[str] = set() if self._outer is None else set(self._outer.symbols)
         name = next(name for k in range(len(taken) + 1) if (name := f"n{k}") not in taken)
         bound = limit if type(limit) is int else None
-        self.size = self._symbol(name, max(plain(most) // 2, LEAST), LEAST, bound)
+        self.size = self._symbol(name, max(plain(most) // 2, MIN_SIZE), MIN_SIZE, bound)
         self.env.know(self.size, limit)
 
     def _symbol(self, name: str, hint: int, least: int, most: int | None) -> SymInt:
@@ -88,7 +88,7 @@ class _Lengths:
                     if name not in self.symbols:
                         hint = n.env.hints[name]
                         self.outside[name] = n.env.of_name(name)
-                        self._symbol(name, hint, min(hint, LEAST), None)
+                        self._symbol(name, hint, min(hint, MIN_SIZE), None)
         values: Any = {name: self.env.of_name(name) for name in self.symbols}
         opened: Shape = substitute(values)(tuple(shape))
         return opened

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ...backend_interface.capabilities import HasNoElements
 from ...control_flow import with_size
-from ...control_flow.sized_runs import LEAST
+from ...control_flow.sized_runs import MIN_SIZE
 from ...devices.stream import has_streams
 from ...dispatch.modes import base_device, is_guarded, is_value_mode
 from ...dtypes import definition as dt
@@ -51,7 +51,7 @@ def is_worth_packing(products: int, operands: tuple[Tensor | None, ...], *read: 
     """
     if grad_enabled.get() and any(x is not None and x.requires_grad for x in operands):
         return False
-    if products < _FEWEST_PRODUCTS or not have_values(*read) or read[-1].size < LEAST:
+    if products < _FEWEST_PRODUCTS or not have_values(*read) or read[-1].size < MIN_SIZE:
         return False
     return products >= _FEWEST_PRODUCTS_IN_STREAMS or not has_streams(base_device(read[0].device).runtime)
 
@@ -69,7 +69,7 @@ class PackedRows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """Number of rows."""
         count: int = self.places.shape[0]
         return count
 
@@ -107,7 +107,7 @@ def of_packed_rows(
         rows = reshape(minimum(inside, max(places.shape[0] - 1, 0)), (-1,))
         return tuple(function(PackedRows(keep, places, rows), *operands))
     order = argsort(cast(flat, dt.uint8), descending=True)
-    count = maximum(sum(each), LEAST)  # one or two places that are padding do no harm
+    count = maximum(sum(each), MIN_SIZE)  # one or two places that are padding do no harm
     rows = reshape(minimum(inside, count - 1), (-1,))
 
     def of_first(n: Any, keep: Tensor, order: Tensor, rows: Tensor, *operands: Tensor) -> Sequence[Tensor]:
