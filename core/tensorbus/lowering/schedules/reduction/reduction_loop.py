@@ -184,7 +184,8 @@ def reduce_in_lanes(
 ) -> State:  # fmt: skip
     """Emit a reduction whose last axis is read ``lanes`` elements at a time, each lane for itself.
 
-    ``rest`` is the kind of the loops over those that are left.
+    ``rest`` is the kind of the loops over those that are left; where some lanes take most of these, too few
+    are left to make vectors of.
     """
     last, block = over[-1], block_of(reducer, limits)
     two_steps = lanes >= limits.lanes_in_two_steps and rest != "rest"
@@ -228,7 +229,7 @@ def reduce_in_lanes(
 
             sums.loop(Span(start, even, most), turn, step=some)
             start, most = even, lanes
-        with b.loop(start, stop, kind=rest) as k:
+        with b.loop(start, stop, kind="rest" if few else rest) as k:
             take(ZERO, k)
 
     length = bound[last].most
