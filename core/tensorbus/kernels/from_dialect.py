@@ -23,6 +23,7 @@ from ..ops.definition import Spec, table
 from ..ops.fused_update import is_fused_update
 from ..system.weak_tables import WeakTable
 from .generated_program import NOTHING, Compiler, GeneratedProgram
+from .open_shapes import OpenShapes
 from .strided_views import strided_views
 
 MAX_PROGRAMS: Final = 256
@@ -82,6 +83,7 @@ _UNSHARED_REFERENCES: Final = _references(StridedArray([], (), (), 0, bool_))
 class _Preparer:
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
+        self._open = OpenShapes(compiler.dialect)
 
     def __call__(self, call: Call) -> Callable[..., Any]:
         compiler, index = self.compiler, call.index
@@ -96,9 +98,10 @@ class _Preparer:
             if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
                     known.clear()
-                kernel = known[key] = GeneratedProgram(
-                    compiler, call.op, _graph(call, values, compiler.dialect(index)), values, index
-                )
+                whole = _is_whole(call, compiler.dialect(index))
+                code = self._open.program(call, values, whole)
+                graph = _graph(call, values, compiler.dialect(index)) if code is None else code.graph
+                kernel = known[key] = GeneratedProgram(compiler, call.op, graph, values, index, code=code)
             return kernel
 
         if call.op in table and table[call.op].results:
@@ -213,8 +216,7 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     """Return the graph of one call: the op itself where a schedule knows it, else its decomposition."""
     shapes = [v.shape if type(v) is StridedArray else () for v in values]
     specs = [Spec(s, d) for s, d in zip(shapes, call.dtypes, strict=True)]
-    whole = call.op in ELEMENTWISE or call.op in SCHEDULED or call.op in _WHOLE_OPS
-    if whole or OPTIONAL.get(call.op) in dialect.expressions:
+    if _is_whole(call, dialect):
         inputs = tuple(Node(op="input", attrs={"index": k}, spec=s) for k, s in enumerate(specs))
         shape = call.out_shape if call.out_shape is not None else _broadcast(shapes)
         out = Node(op=call.op, inputs=inputs, attrs=call.attrs, spec=Spec(shape, call.out_dtype))
@@ -226,6 +228,12 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     from ..decompose.tracer import trace
 
     return trace(call.op, specs, call.attrs)
+
+
+def _is_whole(call: Call, dialect: Dialect) -> bool:
+    """Return whether a schedule knows the op itself."""
+    whole = call.op in ELEMENTWISE or call.op in SCHEDULED or call.op in _WHOLE_OPS
+    return whole or OPTIONAL.get(call.op) in dialect.expressions
 
 
 _WHOLE_FAMILIES: Final = frozenset({"elementwise", "softmax", "normalization"})

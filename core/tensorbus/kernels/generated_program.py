@@ -24,6 +24,7 @@ from ..lowering.program.lower import lower
 from ..lowering.program.memory_planner import plan_memory
 from ..lowering.program.program import Program, steps_of
 from ..ops.definition import table
+from .open_shapes import ShapeProgram
 
 _verified: Final[set[str]] = set()
 NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
@@ -92,7 +93,7 @@ class GeneratedProgram:
 
     def __init__(
         self, compiler: Compiler, op: str, graph: Graph, values: Sequence[Any], index: int,
-        replaces: Mapping[int, int] = NOTHING,
+        replaces: Mapping[int, int] = NOTHING, code: ShapeProgram | None = None,
     ) -> None:  # fmt: skip
         dialect = compiler.dialect(index)
         layouts = [
@@ -100,7 +101,11 @@ class GeneratedProgram:
             for k, v in enumerate(values)
         ]
         sized = op not in table or table[op].family != "elementwise"
-        program = lower(graph, layouts, dialect.target, sized, replaces=replaces)
+        if code is None:
+            program = lower(graph, layouts, dialect.target, sized, replaces=replaces)
+        else:
+            program = code.program
+        self._sources = {} if code is None else code.sources
         self.compiler = compiler
         self.index = index
         self.sizes = {
@@ -139,7 +144,7 @@ class GeneratedProgram:
                 late.append(known)
             values.append(value)
         bound = replace(launch, values=tuple(values))
-        source = render(launch.kernel, dialect)
+        source = self._sources.get(id(launch.kernel)) or render(launch.kernel, dialect)
         if source not in _verified:
             verify(launch.kernel)
             _verified.add(source)

@@ -1,0 +1,117 @@
+"""Eager ops whose operands have another length at each call: lowered once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorbus as tb
+from tensorbus.kernels import generated_program, open_shapes
+
+OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[Any, ...], ...]]] = {
+    "concat": (lambda x, y: tb.concat([x, y], axis=1), lambda x, y: np.concatenate([x, y], 1),
+               ((2, "n"), (2, 1))),
+    "concat of two": (lambda x, y: tb.concat([x, y], axis=0), lambda x, y: np.concatenate([x, y], 0),
+                      (("n", 3), ("m", 3))),
+    "add": (lambda x, y: x + y, lambda x, y: x + y, (("n", 6), ("n", 6))),
+    "add a row": (lambda x, y: x + y, lambda x, y: x + y, (("n", "m"), ("m",))),
+    "times a number": (lambda x: x * 2.5, lambda x: x * np.float32(2.5), (("n", 6),)),
+    "where": (lambda x, y: tb.where(x > y, x, y), np.maximum, (("n", 2, "n"), ("n", 2, "n"))),
+    "sum of rows": (lambda x: tb.sum(x, axis=1), lambda x: x.sum(1), ((6, "n"),)),
+    "sum of columns": (lambda x: tb.sum(x, axis=0), lambda x: x.sum(0), (("n", 6),)),
+    "sum of all": (tb.sum, np.sum, (("n", 6),)),
+    "argmax": (lambda x: tb.argmax(x, axis=-1), lambda x: x.argmax(-1), ((4, "n"),)),
+    "softmax": (lambda x: tb.softmax(x, axis=-1), lambda x: _softmax(x), ((4, "n"),)),
+    "product": (lambda x, y: x @ y, lambda x, y: x @ y, (("n", "m"), ("m", 5))),
+    "sort": (lambda x: tb.sort(x, axis=-1), lambda x: np.sort(x, -1), ((3, "n"),)),
+    "scan": (lambda x: tb.cumulative_sum(x, axis=0), lambda x: x.cumsum(0), (("n", 3),)),
+    "take": (lambda x: tb.take(x, tb.asarray([1, 0], device="opencl"), axis=0), lambda x: x[[1, 0]],
+             (("n", "m"),)),
+    "padded": (lambda x: tb.nn.functional.pad(x, (1, 2)), lambda x: np.pad(x, ((0, 0), (1, 2))), ((2, "n"),)),
+    "variance": (lambda x: tb.var(x, axis=-1), lambda x: x.astype("f8").var(-1).astype("f4"), ((4, "n"),)),
+}  # fmt: skip
+LENGTHS = (
+    (5, 9),
+    (9, 2),
+    (33, 3),
+    (40, 4),
+    (41, 5),
+    (2, 6),
+    (64, 7),
+    (65, 31),
+    (1, 8),
+    (7, 1),
+    (0, 5),
+    (700, 3),
+)
+
+
+def _softmax(x: Any) -> Any:
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _operands(shapes: Any, n: int, m: int) -> list[Any]:
+    rng, lengths = np.random.default_rng(n), {"n": n, "m": m}
+    whole = [tuple(lengths.get(k, k) for k in shape) for shape in shapes]
+    return [rng.integers(-9, 9, shape).astype("f4") for shape in whole]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_ops_are_the_same_for_any_length(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty ones and those of one element too, in any order, and of lengths that no plan was made for."""
+    function, expected, shapes = OPS[name]
+    monkeypatch.setattr(open_shapes, "SHAPES_BEFORE_PLAN", 2)
+    for n, m in (*LENGTHS, *LENGTHS[::-1]):
+        if n < {"take": 2, "argmax": 1, "softmax": 1, "variance": 1}.get(name, 0):
+            continue
+        operands = _operands(shapes, n, m)
+        ours = function(*[tb.asarray(x, device="opencl") for x in operands])
+        np.testing.assert_allclose(ours.numpy(), expected(*operands), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name", ["concat", "add a row", "softmax", "sum of columns", "times a number", "padded"]
+)
+def test_a_new_length_is_not_lowered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, _, shapes = OPS[name]
+
+    def run(n: int) -> None:
+        function(*[tb.asarray(x, device="opencl") for x in _operands(shapes, n, n + 3)])
+
+    lowered: list[str] = []
+    for module in (generated_program, open_shapes):
+        lower = module.lower
+        monkeypatch.setattr(
+            module, "lower", lambda *a, _lower=lower, **k: lowered.append(str(a[0])) or _lower(*a, **k)
+        )
+    for n in range(211, 217):
+        run(n)
+    before = len(lowered)
+    for n in range(217, 235):
+        run(n)
+    assert len(lowered) == before
+
+
+def test_attributes_tell_patterns_apart() -> None:
+    """Numbers that are equal and of other types, and axes: each has what was made for it."""
+    for n in range(3, 12):
+        x = np.arange(3 * n, dtype="f4").reshape(3, n)
+        ours = tb.asarray(x, device="opencl")
+        for axis in (0, 1):
+            for keeps in (False, True):
+                np.testing.assert_array_equal(
+                    tb.sum(ours, axis=axis, keepdims=keeps).numpy(), x.sum(axis, keepdims=keeps)
+                )
+        whole = tb.full((n,), 1, device="opencl"), tb.full((n,), 1.0, device="opencl"), tb.full((n,), True)
+        assert [v.dtype for v in whole] == [tb.int64, tb.float32, tb.bool]
+
+
+def test_values_that_are_not_packed_are_lowered_by_themselves() -> None:
+    for n in range(4, 16):
+        x = np.random.default_rng(n).standard_normal((n, 2 * n)).astype("f4")
+        ours = tb.asarray(x, device="opencl")
+        np.testing.assert_array_equal((ours.T[::2] * 2 + 1).numpy(), x.T[::2] * 2 + 1)
+        np.testing.assert_array_equal((ours[1:, :n] + 1).numpy(), x[1:, :n] + 1)
