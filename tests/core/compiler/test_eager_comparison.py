@@ -151,6 +151,35 @@ def test_calls_of_another_guard_set_are_told_by_generated_code(monkeypatch: pyte
         assert not asked, turn
 
 
+def test_training_that_is_left_to_python_checks_its_guards_by_generated_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step moves the mutation counter, so that all guards are checked at the next."""
+    clock(monkeypatch, lambda is_eager: (1 if is_eager else 2) * MS)
+    model = tb.nn.Sequential(tb.nn.Linear(3, 3), tb.nn.Dropout(0.0))
+    optimizer = tb.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    @tb.compile(compare_eager=True)
+    def step(x: tb.Tensor) -> tb.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    asked: list[Any] = []
+    monkeypatch.setattr(CacheEntry, "first_failing_guard", lambda *call: asked.append(call))
+    called_until_decided(step, tb.ones((2, 3)))
+    for _ in range(3):
+        step(tb.ones((2, 3)))
+    assert step.replays[0].comparison.eager_wins
+    assert not asked
+    model.eval()
+    monkeypatch.undo()
+    step(tb.ones((2, 3)))
+    assert [entry.comparison.eager_wins for entry in step.replays] == [None, True]
+
+
 @pytest.mark.parametrize(("back", "wins"), [(1 * MS, True), (9 * MS, False)])
 def test_backward_counts_with_the_call_before(
     monkeypatch: pytest.MonkeyPatch, back: float, wins: bool

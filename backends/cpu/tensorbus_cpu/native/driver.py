@@ -81,7 +81,7 @@ class Driver:
         """Return the program of bytecode, whose references are held by the program from then on."""
         if tape.products:
             self._multiply()
-        data = np.array(tape.words, np.int64)
+        data = np.asarray(tape.words, np.int64)
         return self._program(data.ctypes.data)
 
     def executable(self, program: Any, other: Callable[..., Any], inputs: int) -> Any:

@@ -32,8 +32,9 @@ class CacheEntry:
     """A captured call.
 
     ``run(args, kwargs)``, generated code, first checks the guards: see ``guard_codegen.emit_head``. It
-    returns the call's result, ``GUARD_MISS`` or ``FALL_BACK``. ``eager_head`` is the source of a function
-    that checks only arguments, modes and the mutation counter, for calls that Python runs anyway.
+    returns the call's result, ``GUARD_MISS`` or ``FALL_BACK``. ``guard_source`` is the source of a function
+    that checks the guards and does nothing else, ``eager_head`` that of one which checks only arguments,
+    modes and the mutation counter: for calls that Python runs anyway.
     ``has_history``: results may be differentiated. ``comparison`` compares calls with Python's.
     """
 
@@ -43,9 +44,11 @@ class CacheEntry:
     source: str
     scope: dict[str, Any]
     shape_env: ShapeEnv
+    guard_source: str
     eager_head: str
     has_history: bool
     comparison: EagerComparison | None = None
+    _checks: Any = None
 
     def compare(self, devices: Sequence[Device], decided: Callable[[bool], object]) -> None:
         """Let some of the next calls go Python's way and time both; ``decided`` is told if Python wins."""
@@ -63,7 +66,7 @@ class CacheEntry:
             """Return whether all guards hold; calls of others are told by the generated code of the first."""
             nonlocal left
             left = left or self._left_to_python()
-            return left(args, kwargs) is FALL_BACK and self.first_failing_guard(args, kwargs) is None
+            return left(args, kwargs) is FALL_BACK and self.holds(args, kwargs)
 
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             nonlocal after_eager
@@ -95,10 +98,21 @@ class CacheEntry:
 
     def _left_to_python(self) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         """Return what finds the calls of this entry, as cheaply as may be, for Python to run them."""
-        scope = {**self.scope, "holds": lambda a, k: self.first_failing_guard(a, k) is None}
+        scope = {**self.scope, "holds": self.holds}
         exec(compile(self.eager_head, "<eager>", "exec"), scope)
         left: Callable[[tuple[Any, ...], dict[str, Any]], Any] = scope["left_to_python"]
         return left
+
+    def holds(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether all guards hold.
+
+        As training in Python moves the mutation counter at each call, the check is compiled, once.
+        """
+        if self._checks is None:
+            scope = {**self.scope}
+            exec(compile(self.guard_source, "<guards>", "exec"), scope)
+            self._checks = scope["replay"]
+        return self._checks(args, kwargs) is not GUARD_MISS
 
     def run_in_python(self, function: Callable[[], T]) -> T:
         """Return ``function()``, which Python runs; how long it takes counts for sizes without a program."""

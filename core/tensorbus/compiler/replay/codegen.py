@@ -423,7 +423,8 @@ class ReplayCodegen:
     ) -> CacheEntry:
         lines = [f"    {line}" for line in body]
         self.guards.define_names("\n".join([*lines, answer]))
-        source = "\n".join([*self.guards.emit_head(), *lines, f"    return {answer}"]) + "\n"
+        head = self.guards.emit_head()
+        source = "\n".join([*head, *lines, f"    return {answer}"]) + "\n"
         code = compile(source, "<replay>", "exec")  # while the device may still be compiling
         on_mutation = self.guards.emit_on_mutation()
         named = {
@@ -457,6 +458,7 @@ class ReplayCodegen:
             source=source + on_mutation,
             scope=scope,
             shape_env=self.tracer.shape_env,
+            guard_source="\n".join([*head, "    return None", ""]),
             eager_head=self.guards.emit_eager_head(),
             has_history=has_history,
         )
