@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from .. import plugins
-from ..autograd.engine import no_grad
+from ..autograd.engine import grad, no_grad
 from ..autograd.gradient_check import gradcheck
 from ..decompose.tracer import OPS
 from ..devices.device import Device
@@ -18,7 +18,7 @@ from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..dtypes.info import finfo
 from ..eager.functions import concat, flip, reshape
-from ..errors import ArgumentError, TensorbusError, UnsupportedOpError
+from ..errors import ArgumentError, AutogradError, TensorbusError, UnsupportedOpError
 from ..func.derivatives import jvp
 from ..func.vectorize import vmap
 from ..ops.batching_rules import loops_expected
@@ -89,11 +89,11 @@ def opcheck(
     """Test a custom op with these arguments; return what was tested, and what was not with the reason.
 
     ``schema``: the kernel mutates nothing that is not declared, writes into no memory that others share, and
-    returns no argument and no view of one. ``fake``: shapes, dtypes and the device are those of the real
-    results, also of arguments twice as long, where the kernel takes them, and where lengths are symbolic.
-    ``gradients``: they are those that differences show, in float64. ``batching``: ``vmap`` gives what a loop
-    gives. ``compile``: a compiled call gives what an eager one does, without a graph break. Raises
-    ``OpCheckError`` with all that is wrong.
+    returns no argument, no view of one and nothing twice. ``fake``: shapes, dtypes and the device are those
+    of the real results, also of arguments twice as long, where the kernel takes them, and where lengths are
+    symbolic. ``gradients``: they are those that differences show, in float64, and so are theirs.
+    ``batching``: ``vmap`` gives what a loop gives. ``compile``: a compiled call gives what an eager one does,
+    without a graph break. Raises ``OpCheckError`` with all that is wrong.
 
     >>> import tensorbus as tb
     >>> @tb.library.custom_op("docs::twice")
@@ -166,12 +166,14 @@ def _schema(case: _Case) -> Iterator[str]:
                 f"the kernel writes into the memory of {names[k]}, which other tensors may share; change the"
                 f" tensor instead, as in {names[k]}[...] = value, and name it in mutates_args"
             )
-    for n, result in enumerate(results):
-        if not isinstance(result, Tensor):
-            continue
+    memory = {n: materialize(x) for n, x in enumerate(results) if isinstance(x, Tensor)}
+    for n, own in memory.items():
         for k, value in enumerate(values):
-            if shares_memory(materialize(result), value):
+            if shares_memory(own, value):
                 yield f"result {n} is {names[k]} or a view of it; return what an op computes"
+        for m in range(n):
+            if m in memory and shares_memory(own, memory[m]):
+                yield f"result {n} is result {m} or shares its memory; return what ops compute, or a copy"
 
 
 def _operand_names(case: _Case) -> list[str]:
@@ -273,14 +275,42 @@ def _gradients(case: _Case) -> Iterator[str]:
     variables = [wide[k].detach().requires_grad_() for k in moving]
     if backward:
         gradcheck(function, variables)
+        yield from _second_differences(function, variables)
     if forward:
         yield from _forward_differences(function, [x.detach() for x in variables])
+
+
+def _second_differences(
+    function: Callable[..., tuple[Tensor, ...]], variables: Sequence[Tensor]
+) -> Iterator[str]:
+    """Compare the derivative of the gradient with differences, where the gradient has one."""
+
+    def first(*at: Tensor) -> list[Tensor]:
+        sums = [(x * _way(x)).sum() for x in function(*at)]
+        slopes = grad(sums, at, create_graph=True, allow_unused=True)
+        nothing = sum(x.sum() * 0 for x in at)  # what has lost its history has a derivative of 0
+        return [slope + nothing for slope in slopes if slope is not None]
+
+    try:
+        grad([x.sum() for x in first(*variables)], variables, allow_unused=True)
+    except TensorbusError as error:
+        yield _Untested(f"not tested twice differentiated: {error}")
+        return
+    try:
+        gradcheck(first, variables)
+    except AutogradError as error:
+        yield f"differentiated twice, with the gradients as results: {error}"
+
+
+def _way(x: Tensor) -> Tensor:
+    """Return a direction of the shape of ``x``."""
+    return cast(reshape(iota(x.size, device=x.device) % 3 + 1, x.shape), x.dtype)
 
 
 def _forward_differences(function: Callable[..., Any], at: Sequence[Tensor]) -> Iterator[str]:
     """Compare the forward derivative along one direction with a difference, as ``gradcheck`` does."""
     step, absolute, relative = 1e-6, 1e-5, 1e-3
-    ways = [cast(reshape(iota(x.size, device=x.device) % 3 + 1, x.shape), x.dtype) for x in at]
+    ways = [_way(x) for x in at]
     _, tangents = jvp(function, tuple(at), tuple(ways))
     with no_grad():
         ahead, behind = (

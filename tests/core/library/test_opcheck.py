@@ -38,6 +38,29 @@ def plain(x: Tensor) -> Tensor:
     return x * 2
 
 
+def twofold(x: Tensor) -> tuple[Tensor, Tensor]:
+    result = x * 2
+    return result, result
+
+
+def overlapping(x: Tensor) -> list[Tensor]:
+    result = x * 2
+    return [result[1:], result[:2]]
+
+
+def cube(x: Tensor) -> Tensor:
+    return x * x * x
+
+
+def frozen(ctx: Any, g: Tensor) -> Tensor:
+    """Return the gradient of ``cube`` as a number that does not depend on its argument."""
+    return g * 3 * ctx.saved_tensors[0].detach() ** 2
+
+
+def save_x(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(inputs[0])
+
+
 STATE = {"turn": 0}
 
 
@@ -52,11 +75,14 @@ def unsteady(x: Tensor) -> Tensor:
         (undeclared, {}, "schema: the kernel mutates x, which mutates_args does not name"),
         (memory, {}, "schema: the kernel writes into the memory of x"),
         (view, {}, "schema: result 0 is x or a view of it"),
+        (twofold, {}, "schema: result 1 is result 0 or shares its memory"),
+        (overlapping, {"register_fake": lambda x: [x[1:], x[:2]]}, "schema: result 1 is result 0 or shares"),
         (plain, {"register_fake": lambda x: (x.shape, tb.int32)}, "fake: .*int32"),
         (plain, {"register_fake": lambda x: (x.shape[1:], x.dtype)}, "fake: .*rule says float64"),
         (plain, {"register_fake": lambda x: ((2, 3), x.dtype)}, "fake: .*twice as long"),
         (plain, {"register_fake": lambda x: tb.empty(x.shape, device="meta")}, "the fake says meta"),
         (plain, {"register_autograd": lambda ctx, g: g * 3}, "gradients: "),
+        (cube, {"register_autograd": frozen}, "gradients: differentiated twice, .* where differ"),
         (plain, {"register_jvp": lambda ctx, t: t * 3}, "gradients: the forward derivative of result 0"),
         (plain, {"register_vmap": lambda info, dims, x: (x * 3, 0)}, "batching: result 0 of vmap over x"),
         (unsteady, {"register_fake": lambda x: x}, "compile: result 0 of the second call|compile: result 0"),
@@ -65,7 +91,7 @@ def unsteady(x: Tensor) -> Tensor:
 def test_what_is_wrong_is_told(function: Any, rules: dict[str, Any], message: str) -> None:
     op = library.custom_op("t::checked", function)
     for method, rule in rules.items():
-        getattr(op, method)(rule)
+        getattr(op, method)(rule, **({"setup_context": save_x} if rule is frozen else {}))
     x = tb.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=tb.float64, device="cpu")
     with pytest.raises(library.OpCheckError, match=message):
         library.opcheck(op, (x,))
