@@ -104,6 +104,29 @@ def test_parts_on_several_types_of_devices() -> None:
     assert dist.run_ranks(rank, 2) == [("cpu", [0, 1, 2]), ("refdev", [0, 1, 2])]
 
 
+FIRST: dict[str, tuple[str, str]] = {
+    "several types": ("cpu", "refdev"), "one type": ("cpu", "cpu"), "another": ("refdev", "refdev"),
+}  # fmt: skip
+"""The devices of two ranks at their first collective."""
+
+
+@pytest.mark.parametrize("first", FIRST)
+def test_ranks_use_one_type_after_the_other(first: str) -> None:
+    """What connects them on some types is that of all that it takes: they need not agree once more."""
+
+    def rank() -> Any:
+        here, seen = dist.get_rank(), []
+        for devices in (FIRST[first], ("refdev", "cpu"), ("cpu", "cpu"), ("refdev", "refdev")):
+            seen.append(dist.functional.all_reduce(tb.ones(2, device=devices[here])).tolist())
+            objects = [None, None]
+            dist.all_gather_object(objects, here)
+            assert objects == [0, 1]
+        dist.barrier()
+        return seen
+
+    assert dist.run_ranks(rank, 2, timeout=20) == [[[2, 2]] * 4] * 2
+
+
 def test_a_shared_part_gets_the_sum_of_its_gradients(device: str) -> None:
     def rank() -> Any:
         mesh = dist.init_device_mesh(None, (2,))

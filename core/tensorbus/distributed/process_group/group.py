@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -65,6 +65,7 @@ class ProcessGroup(KnownByIdentity):
         self._sides: dict[Device, Stream] = {}
         self._staged: dict[str, HostStaging] = {}
         """By device type: what copies tensors to the host, where nothing takes them as they are."""
+        self._agreements = 0
         self._lock, self._agreement = threading.Lock(), threading.RLock()
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
@@ -189,14 +190,14 @@ class ProcessGroup(KnownByIdentity):
         """Return what connects the ranks on tensors of ``device``, connected at the first use of its type.
 
         All ranks call it at the same point, for the call ``record`` if there is one; a group whose ranks lie
-        on several device types agrees on one that takes all of them. Raises ``DistributedError`` where none
-        does, saying why not each.
+        on several device types agrees on one that takes all of them, which is that of each of them then, on
+        every rank. Raises ``DistributedError`` where none does, saying why not each.
         """
         chosen = self._chosen.get(device.type)
         if chosen is not None:
             return chosen
         with self._agreement:  # which lasts until the other ranks come: nobody who queues waits for it
-            chosen = self._chosen.get(device.type)
+            chosen = self._chosen.get(device.type) or self._connected(device)
             if chosen is None:
                 call = record or Record(self.label, 0, "connect", (), "", str(device), needs=self.ranks)
                 chosen = self._chosen[device.type] = self._choose(device, call, terms)
@@ -318,7 +319,7 @@ class ProcessGroup(KnownByIdentity):
     def _choose(self, device: Device, record: Record, terms: str) -> Connection:
         """Agree with the other ranks on a communicator, and connect to it."""
         world = self.world
-        name = f"{self.label}:{len(self._chosen)}"
+        name = f"{self.label}:{self._agreements}"
         meeting = Rendezvous(name, self.ranks, self.rank, world.store, world.timeout, world.threads)
         keys = [f"{meeting.name}/device/{rank}" for rank in range(self.size)]
         staged = "" if fallback_mode() == "error" else host_type() or ""
@@ -334,6 +335,7 @@ class ProcessGroup(KnownByIdentity):
             ]
         finally:
             self._connecting.remove(first)
+        self._agreements += 1
         types = {word.split(" ")[0]: word.split(" ")[1] for word in words}
         name, factory = _best(types, meeting, world.prefer)
         if name not in self._connections:
@@ -344,8 +346,26 @@ class ProcessGroup(KnownByIdentity):
             self._connections[name] = Connection(name, communicator, meeting)
         connection = self._connections[name]
         connection.device = connection.device or device
-        if factory.verdict(device.type, meeting) is not True:
-            self._staged[device.type] = HostStaging(connection.communicator, name, Device(staged, 0))
+        for kind in types:
+            if factory.verdict(kind, meeting) is not True:
+                host = Device(host_type() or staged, 0)
+                self._staged[kind] = HostStaging(connection.communicator, name, host)
+            self._chosen[kind] = connection
+        return connection
+
+    def _connected(self, device: Device) -> Connection | None:
+        """Return a connection that is there, and would be chosen for this device type as well; None for none.
+
+        Other ranks may use it already, on tensors of their devices: they would come to no agreement.
+        """
+        if not self._connections:
+            return None
+        world = self.world
+        meeting = Rendezvous(self.label, self.ranks, self.rank, world.store, world.timeout, world.threads)
+        best = next(_by_preference(world.prefer, device.type, meeting), "")
+        connection = self._connections.get(best)
+        if connection is not None:
+            self._chosen[device.type] = connection
         return connection
 
     def _first_word(self, rank: int, key: str, end: float, first: Connection) -> str:
@@ -388,7 +408,7 @@ def _best(
             f"distributed: no communicator is called {prefer!r}. Installed: {', '.join(offered) or 'none'}."
         )
     reasons = []
-    order = sorted(offered, key=lambda name: (name != prefer, -getattr(offered[name], "priority", 0)))
+    order = _order(prefer)
     for name in order:
         refused = _refused(offered[name], types, meeting)
         if not refused:
@@ -405,6 +425,18 @@ def _best(
         f" {', '.join(sorted(types))}: {'; '.join(reasons) or 'no communicator is installed'}. Install a"
         f" communicator for it, or move the tensors to a device that has one; {ALLOW}"
     )
+
+
+def _order(prefer: str | None) -> list[str]:
+    """Return the names of communicators: the preferred one first, then by their ``priority``."""
+    offered = plugins.communicators()
+    return sorted(offered, key=lambda name: (name != prefer, -getattr(offered[name], "priority", 0)))
+
+
+def _by_preference(prefer: str | None, device_type: str, meeting: Rendezvous) -> Iterator[str]:
+    """Yield the names of those that take tensors of a device type as they are, the best first."""
+    offered = plugins.communicators()
+    return (name for name in _order(prefer) if offered[name].verdict(device_type, meeting) is True)
 
 
 def _refused(factory: CommunicatorFactory, types: Iterable[str], meeting: Rendezvous) -> list[str]:
