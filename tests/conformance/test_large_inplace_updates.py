@@ -78,7 +78,8 @@ def test_a_history_keeps_what_it_needs(device: str) -> None:
     x, y = _pair(device)
     w = x.detach().requires_grad_()
     z = w * 1.0
-    total = (z * z).sum()
+    copy = z.clone()
+    total = (copy * copy).sum()
     z *= y
     z += 1.0
     z[0] = y[0]

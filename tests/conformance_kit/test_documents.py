@@ -169,7 +169,7 @@ def test_each_program_of_the_readme_runs_by_itself(number: int, tmp_path: Path) 
         ("docs/kernels.md", ""),
         ("docs/modes.md", "log1p"),
         ("docs/streams.md", "8192.0"),
-        ("docs/views.md", "[1.0, 3.0, 3.0]\nArgumentError\nAutogradError\n[[0.0, 0.0], [7.0, 0.0]]"),
+        ("docs/views.md", "[1.0, 3.0, 3.0]\nTrue\nArgumentError\nAutogradError\n[[0.0, 0.0], [7.0, 0.0]]"),
     ],
 )
 def test_programs_run(document: str, wanted: str, tmp_path: Path) -> None:

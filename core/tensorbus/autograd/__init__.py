@@ -1,9 +1,9 @@
 """Gradients: recorded nodes and the backward pass; views, and changes in place.
 
 Recorded ops and the gradient of a result come in, gradients of leaves leave; a change of a view comes in, the
-changes of all that show the same leave. In order: ``node_order``, ``hooks``, ``gradient_shape``,
-``gradient_sums``, ``engine``, ``function``, ``views``, ``view_changes``, ``forward_rules``, ``forward_mode``,
-``forward_ad``, ``gradient_check``.
+changes of all that show the same leave. In order: ``node_order``, ``saved_values``, ``hooks``,
+``gradient_shape``, ``gradient_sums``, ``backward_arguments``, ``engine``, ``function``, ``views``,
+``view_changes``, ``forward_rules``, ``forward_mode``, ``forward_ad``, ``gradient_check``.
 """
 
 from __future__ import annotations

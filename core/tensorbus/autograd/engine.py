@@ -1,21 +1,22 @@
 """Gradients: the history of values, and walking it backwards.
 
 A node holds what its op's ``vjp`` names and nothing else: values, not cells, so that rebinding a tensor later
-changes no gradient. A ``vjp`` is written in ops, so walking back with ``create_graph`` records history again.
+changes no gradient; where it would in PyTorch that is an error (``saved_values``). A ``vjp`` is written in
+ops, so walking back with ``create_graph`` records history again.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
-from ..dispatch.modes import lift_to, wraps
+from ..dispatch.modes import wraps
 from ..dispatch.plan import Plan
-from ..errors import AutogradError, DeviceError, DtypeError, ShapeError
+from ..errors import AutogradError
 from ..ops.call_errors import with_signature
-from ..ops.creation.creation import full, ones_like
+from ..ops.creation.creation import full
 from ..ops.definition import table
 from ..ops.elementwise.where_cast import cast
 from ..system.late_binding import LateFunction
@@ -37,6 +38,8 @@ from ..tensor.leaf import (
 from ..tensor.tensor import Tensor, lent, unlent, wrap_settled
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import unprofiled
+from . import saved_values
+from .backward_arguments import as_list, seed, tensors_of
 from .gradient_shape import checked_gradient
 from .gradient_sums import SliceGradients, add_slice, gather, gather_part, view_gradient
 from .hooks import gradient_after_hooks
@@ -54,7 +57,10 @@ _fused_vjp: Final = LateFunction("fused_vjp")
 class Node:
     """One recorded op: its plan, what its derivative needs, and the histories of its operands."""
 
-    __slots__ = ("__weakref__", "hooks", "order", "out", "parents", "parts", "plan", "shapes", "values")
+    __slots__ = (
+        "__weakref__", "hooks", "order", "out", "parents", "parts", "plan", "saved", "shapes", "values",
+        "written",
+    )  # fmt: skip
 
     hooks: dict[int, Any]
     order: int
@@ -64,6 +70,10 @@ class Node:
     shapes: tuple[Any, ...]
     values: tuple[Any, ...]
     parts: list[weakref.ref[Part] | None]
+    saved: Any
+    """The operand without a history that a value was saved from; a tuple of several, in order; or None."""
+    written: Any
+    """The last change in place of the result, ``saved_values.Write``; of several results a dict by place."""
 
     def pull(self, g: Any, create: bool) -> list[Any]:
         """Return the gradient for each operand, given that of the result."""
@@ -80,7 +90,7 @@ class Node:
 
     def release(self) -> None:
         """Let go what the derivative needs."""
-        self.values, self.out = FREED, None
+        self.values, self.out, self.saved = FREED, None, None
 
 
 class Part:
@@ -102,6 +112,7 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     node.plan = plan
     node.order = next(order)
     node.out = out._value if plan.keeps_out else None
+    node.saved = None
     first = operands[0]
     if type(first) is not Tensor or len(operands) > 2:
         _keep(node, operands)
@@ -118,7 +129,12 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
             other = second._value
             node.shapes = (value.shape, other.shape)
             node.values = (first_value, other if keep_second else None)
-            node.parents = (first._node, second._node)
+            parent, other_parent = node.parents = (first._node, second._node)
+            if parent is None:
+                if keep_first:
+                    node.saved = first
+            elif other_parent is None and keep_second:
+                node.saved = second
         elif isinstance(second, Tensor):
             _keep(node, operands)
         else:
@@ -128,6 +144,20 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     if lent and not active_modes:
         _own(node)
     out._node = node
+
+
+def aliased(x: Tensor) -> Tensor:
+    """Return another tensor that has the value of ``x``, and a history of its own where any is recorded."""
+    out = x._alias()
+    if not grad_enabled.get():
+        out._node = None
+        return out
+    node = Node()
+    node.plan = saved_values.alias_plan(x._vtype.materialized)
+    node.order, node.parents = next(order), (x._node,)
+    node.shapes, node.values, node.out, node.saved = (x._value.shape,), (None,), None, None
+    out._node = node
+    return out
 
 
 def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) -> None:
@@ -176,16 +206,20 @@ def part_of(whole: Node, place: int) -> Part:
 def _keep(node: Node, operands: Sequence[Any]) -> None:
     """Fill in what a node holds of its operands, whatever they are."""
     shapes, values, parents = [], [], []
+    saved: Any = None
     for x, keep in zip(operands, node.plan.keeps, strict=True):
         if isinstance(x, Tensor):
             shapes.append(x._value.shape)
             values.append(x._value if keep else None)
             parents.append(x._node)
+            if keep and x._node is None:
+                saved = x if saved is None else (*(saved if type(saved) is tuple else (saved,)), x)
         else:
             shapes.append(())
             values.append(x)
             parents.append(None)
     node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
+    node.saved = saved
 
 
 def backward(
@@ -205,15 +239,15 @@ def backward(
     """
     if active_modes:
         report_gradient_use()
-    outputs = _tensors("backward", "tensors", tensors)
-    seeds = _as_list(grad_tensors, len(outputs))
+    outputs = tensors_of("backward", "tensors", tensors)
+    seeds = as_list(grad_tensors, len(outputs))
     for out, g in zip(outputs, seeds, strict=True):
         if isinstance(g, Tensor) and g.device != out.device and wraps(g.device, out.device):
             raise AutogradError(
                 f"backward: inside of vmap a gradient on {g.device} differs between examples, and cannot"
                 " gather at tensors from outside; use tensorbus.grad, which returns it."
             )
-    keep = None if inputs is None else retained_ids(_tensors("backward", "inputs", inputs))
+    keep = None if inputs is None else retained_ids(tensors_of("backward", "inputs", inputs))
     receivers: dict[GradientReceiver, None] = {}
     grads = walk(outputs, seeds, retain_graph, create_graph, keep, receivers=receivers)
     for node, g in grads.items():
@@ -251,14 +285,14 @@ def grad(
     >>> tb.grad(dx.sum(), x)[0].tolist()
     [12.0]
     """
-    results, variables = _tensors("grad", "outputs", outputs), _tensors("grad", "inputs", inputs)
+    results, variables = tensors_of("grad", "outputs", outputs), tensors_of("grad", "inputs", inputs)
     for place, x in enumerate(variables):
         if x._node is None:
             raise AutogradError(
                 f"grad: input {place} does not require a gradient; call requires_grad_() on it."
             )
     keep = {id(x._node) for x in variables}
-    grads = walk(results, _as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
+    grads = walk(results, as_list(grad_outputs, len(results)), retain_graph, create_graph, keep)
     gradients = [None if g is None else g._alias() for g in (grads.get(x._node) for x in variables)]
     if not allow_unused and None in [None if g is None else 0 for g in gradients]:
         place = next(k for k, g in enumerate(gradients) if g is None)
@@ -266,53 +300,6 @@ def grad(
             f"grad: the outputs do not depend on input {place}; pass allow_unused=True to get None."
         )
     return tuple(gradients)
-
-
-def _tensors(function: str, parameter: str, argument: Any) -> list[Tensor]:
-    """Return one tensor or several as a list. Raises ``DtypeError`` for anything else."""
-    if isinstance(argument, Tensor):
-        return [argument]
-    several: list[Any] = list(argument) if isinstance(argument, Iterable) else [None]
-    if not all(isinstance(x, Tensor) for x in several):
-        got = type(argument).__name__
-        raise DtypeError(f"{function}: {parameter!r} must be a tensor or a tuple of tensors, got {got}.")
-    return several
-
-
-def _as_list(grads: Tensor | Sequence[Tensor | None] | None, count: int) -> list[Tensor | None]:
-    seeds: list[Any] = [None] * count if grads is None else [grads]
-    seeds = list(grads) if isinstance(grads, (list, tuple)) else seeds
-    if len(seeds) != count:
-        raise AutogradError(f"{len(seeds)} gradient(s) were given for {count} output(s); one each is needed.")
-    return seeds
-
-
-def _seed(out: Tensor, g: Tensor | None) -> Tensor:
-    if g is None:
-        if out.dtype.is_complex:
-            raise AutogradError(
-                f"a gradient is created for real outputs only, this one is {out.dtype}; pass the gradient to"
-                " start from, or take its .real or abs()."
-            )
-        if out.size != 1:
-            raise AutogradError(
-                f"a gradient is created for one-element outputs only, this one has shape {out.shape};"
-                " pass the gradient to start from, or reduce it with .sum()."
-            )
-        return ones_like(out)
-    if not isinstance(g, Tensor):
-        raise DtypeError(
-            f"the gradient to start from is a tensor of shape {out.shape}, got {type(g).__name__}."
-        )
-    if wraps(out.device, g.device):
-        g = lift_to(g, out.device)
-    elif not wraps(g.device, out.device):  # one that differs between the examples of a vmap may be above
-        raise DeviceError(
-            f"a gradient on {g.device} was given for an output on {out.device}; move it with .to()."
-        )
-    if g.shape != out.shape:
-        raise ShapeError(f"a gradient of shape {g.shape} was given for an output of shape {out.shape}.")
-    return g if g.dtype is out.dtype else cast(g, out.dtype)
 
 
 def walk(
@@ -355,7 +342,7 @@ def _walk_back(
                     f"output {place} has no history: no tensor that it depends on requires a gradient,"
                     f" or it was computed under no_grad()."
                 )
-            gather(grads, out._node, _seed(out, g))
+            gather(grads, out._node, seed(out, g))
         nodes = reached_from([out._node for out in outputs], ends)
         useful = {id(node) for node in nodes} if keep is None else leading_to(keep, nodes)
         for node in nodes:
@@ -383,15 +370,26 @@ def _walk_back(
                 continue
             if active_modes:
                 report_history_use(node.order)
+            backs = None
+            if node.order <= saved_values.last_write[0] and type(node) is Node and node.values is not FREED:
+                backs = _checked(node, g, create, useful)
             parents = node.parents
             sliced = len(parents) == 1 and not create and not active_modes and type(node) is Node
-            if not (sliced and add_slice(grads, node, g)):
-                for parent, back in zip(parents, node.pull(g, create), strict=True):
+            if backs is not None or not (sliced and add_slice(grads, node, g)):
+                for parent, back in zip(parents, backs or node.pull(g, create), strict=True):
                     if back is not None and id(parent) in useful:
                         gather(grads, parent, back)
             if not (create if retain is None else retain):
                 node.release()
     return result
+
+
+def _checked(node: Node, g: Any, create: bool, useful: Container[int]) -> list[Any] | None:
+    """Return the gradients of what saved values that were written over since, unless they depend on those."""
+    if not saved_values.is_touched(node):
+        return None
+    wanted = [parent is not None and id(parent) in useful for parent in node.parents]
+    return saved_values.gradients_unless_overwritten(node, wanted, lambda: vjp_of(node, g, create))
 
 
 def vjp_of(node: Node, g: Any, create: bool) -> list[Any]:
@@ -475,6 +473,10 @@ def _arguments(node: Node, g: Any, create: bool) -> dict[str, Any]:
         else value
         for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True)
     ]
+    if create and node.saved is not None:
+        for place, x in saved_values.saved_tensors(node).items():
+            if x._value is node.values[place] and x._node is None:
+                operands[place] = x
     arguments: dict[str, Any] = {"g": g, "wanted": tuple(p is not None for p in node.parents), **plan.attrs}
     if plan.keeps_out and op.results:
         arguments["out"] = tuple(

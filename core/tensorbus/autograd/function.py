@@ -14,7 +14,7 @@ from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Tensor, wrap, wrap_settled
 from ..tracing.active_modes import active_modes
-from . import engine, node_order
+from . import engine, node_order, saved_values
 from .forward_rules import transpose
 from .gradient_shape import checked_gradient, checked_gradients
 
@@ -34,11 +34,13 @@ class Context:
         self._forward: tuple[Tensor | None, ...] = ()
         self._saved: tuple[Any, ...] | None = ()
         self._unpacked: tuple[Tensor | None, ...] | None = None
+        self._overwritten = ""
+        """The error of a saved tensor that was written over since, while ``backward`` runs."""
         self._constant: set[int] = set()
         self._fills = True
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep arguments, results or other tensors, as they are now, until ``backward`` has run."""
+        """Keep arguments, results or other tensors until ``backward`` has run; nothing may write to them."""
         for x in tensors:
             if x is not None and not isinstance(x, Tensor):
                 raise AutogradError(
@@ -53,7 +55,12 @@ class Context:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """The tensors that were saved; where derivatives are recorded, with their histories."""
+        """The tensors that were saved; where derivatives are recorded, with their histories.
+
+        Raises ``AutogradError`` in ``backward`` where one was changed in place since.
+        """
+        if self._overwritten:
+            raise AutogradError(self._overwritten)
         return self._explicit if self._unpacked is None else self._unpacked
 
     def mark_non_differentiable(self, *results: Tensor) -> None:
@@ -88,10 +95,11 @@ class _Node(engine.Node):
                 for x, kind, shape in zip(seeds, plan.outs, plan.shapes, strict=True)
             ]
         ctx._unpacked = tuple([self._saved(x, create) for x in self.values])
+        ctx._overwritten = self._overwritten() if self.order <= saved_values.last_write[0] else ""
         try:
             backs = self.function.backward(ctx, *seeds)
         finally:
-            ctx._unpacked = None
+            ctx._unpacked, ctx._overwritten = None, ""
         grads = list(backs) if isinstance(backs, (tuple, list)) else [backs]
         count = len(self.parents)
         if len(grads) < count or any(x is not None for x in grads[count:]):
@@ -109,10 +117,27 @@ class _Node(engine.Node):
     def _saved(self, x: Any, create: bool) -> Tensor | None:
         if x is None:
             return None
-        value, kind, node = x
+        value, kind, node, _ = x
         if type(node) is int:  # a result: it must not keep its own history alive
             node = engine.part_of(self, node) if self.plan.op.results else self
         return wrap_settled(value, kind, node if create else None)
+
+    def _overwritten(self) -> str:
+        """Return the error of the first saved tensor that was written over since; "" where none was."""
+        for place, x in enumerate(self.values):
+            if x is None:
+                continue
+            value, kind, history, saved = x
+            if type(history) is int:
+                write = saved_values.last_write_to_result(self, history)
+            elif history is not None:
+                write = saved_values.last_write_to(history)
+            else:
+                write = saved_values.last_write_to_tensor(saved)
+            if write is not None and write[0] >= self.order:
+                what = f"saved tensor {place}, {saved_values.described(kind, value.shape)}"
+                return saved_values.message(f"{self.function.__name__}.backward", what, write[1])
+        return ""
 
     def release(self) -> None:
         """Let go what was saved."""
@@ -241,13 +266,13 @@ def _attach(
     node.out, node.hooks = None, {_CUSTOM: _as_it_is}
     place = {id(results[k]): n for n, k in enumerate(carried)}
     argument_ids = {id(x) for x in args}
+    histories = [place.get(id(x)) if id(x) not in argument_ids else x._node for x in ctx._explicit]  # type: ignore[union-attr]
     node.values = tuple(
         [
-            None if x is None
-            else (x._value, x._vtype.materialized, place.get(id(x)) if id(x) not in argument_ids else x._node)
-            for x in ctx._explicit
+            None if x is None else (x._value, x._vtype.materialized, history, x if history is None else None)
+            for x, history in zip(ctx._explicit, histories, strict=True)
         ]
-    )  # fmt: skip
+    )
     ctx._explicit = ctx._forward = ()
     if len(outs) == 1:
         outs[0]._node = node

@@ -20,6 +20,7 @@ from ..tensor.tensor import LentMemory, Tensor, lent, unlent, wrap
 from ..tracing.active_modes import active_modes
 from ..tracing.lazy_value import LazyValue
 from ..tracing.sym_int import is_open
+from .saved_values import note_write
 from .views import (
     KeyStep,
     Link,
@@ -64,10 +65,11 @@ def _size(shape: Shape) -> int:
     return size
 
 
-def change(x: Tensor, new: Tensor, history: bool) -> bool:
+def change(x: Tensor, new: Tensor, history: bool, number: int = 0, by: str = "") -> bool:
     """Make ``x`` hold ``new``, and all that show elements of it what they then are; say whether any may.
 
-    With ``history`` they have that of ``new`` as well. Nothing is changed where it raises.
+    With ``history`` they have that of ``new`` as well. Nothing is changed where it raises. ``number`` and
+    ``by`` are what is noted of the change for derivatives that need what stood there; 0: it is no such one.
     """
     family = family_of(x)
     memory = lent_memory(x) if lent else None
@@ -81,7 +83,13 @@ def change(x: Tensor, new: Tensor, history: bool) -> bool:
             if root is None and all(at[2].op is None for at in chain_of(view_of(x))):
                 x._view = None  # a parameter, say: its next change is that of no view
             return False
+        tensors = [*cells.values()] if root is None or root is x else [root, *cells.values()]
+        tensors += [x] if root is x else []
+        histories = [cell._node for cell in tensors]
         _Change(x, new, history, cells, root).run(memory)
+        if number:
+            for cell, history_before in zip(tensors, histories, strict=True):
+                note_write(cell, history_before, number, by)
     return True
 
 
@@ -345,14 +353,17 @@ def _blank(chain: list[Link], like: Tensor) -> Tensor:
     return zeros
 
 
-def assign(pairs: Sequence[tuple[Tensor, Any]]) -> None:
-    """Put values, computed by a program, into tensors, and what they then are into all that show them."""
+def assign(pairs: Sequence[tuple[Tensor, Any]], number: int, by: str) -> None:
+    """Put values, computed by a program, into tensors, and what they then are into all that show them.
+
+    ``number`` and ``by`` are what is noted of the change with the latter: see ``change``.
+    """
     if lent:
         pairs = [(x, unlent(value)) for x, value in pairs]
     with GradMode(False):
         for x, value in pairs:
             alone = not lent and family_of(x) is None
-            if alone or not change(x, wrap(value, x._vtype), False):
+            if alone or not change(x, wrap(value, x._vtype), False, number, by):
                 x._value = value
 
 

@@ -16,6 +16,7 @@ from ..ops.definition import Op, Shape, Spec, Strides, ViewRule, table
 from ..system import fork_safe_locks
 from ..tensor.tensor import Tensor, lent, unlent
 from ..tracing.sym_int import hints
+from .engine import aliased
 
 Link = tuple[Any, Shape, Any, Any, Any]
 """A weak reference to the base, its shape, the op (``op``, ``attrs``), the base's link, a ``start``."""
@@ -107,7 +108,7 @@ def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
             if copies is None:
                 copies = _copies(key, parent, base._value.shape)
             if copies:
-                return separate_value(x)
+                return _own_history(separate_value(x))
     else:
         parent = base._view = None
     x._view = (ref(base), base._value.shape, how, parent, start)
@@ -134,9 +135,17 @@ def link_by_key(
 def unlink(x: Any) -> Any:
     """Make a tensor no view of another; return it."""
     if isinstance(x, Tensor):
-        separate_value(x)
+        _own_history(separate_value(x))
         if getweakrefcount(x):
             x._view = None
+    return x
+
+
+def _own_history(x: Tensor) -> Tensor:
+    """Give a tensor that is a copy a history that is not that of a view; return it."""
+    plan = None if x._node is None else getattr(x._node, "plan", None)
+    if plan is not None and plan.op.view is not None:
+        x._node = aliased(x)._node or x._node
     return x
 
 

@@ -15,6 +15,8 @@ from typing import Any, Final
 from weakref import getweakrefcount, ref
 
 from ..autograd import engine
+from ..autograd.node_order import order
+from ..autograd.saved_values import note_write
 from ..autograd.views import MANY, link, members, new_views
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
@@ -102,7 +104,7 @@ def run_in_place(what: InPlaceCall) -> bool:
 
     Otherwise nothing has happened, and the op is to be run as ever.
     """
-    name, operands, attrs, place = what
+    name, operands, attrs, place, by = what
     x = operands[place]
     if active_modes or _ALONE < 0 or kernel_preference.active() or not isinstance(x, Tensor):
         return False
@@ -151,11 +153,13 @@ def run_in_place(what: InPlaceCall) -> bool:
     except Exception as error:
         which = f"{name}: {planned.kernel}, changing a tensor of shape {x.shape} on {x.device}"
         raise DeviceError(f"{which} in place, failed with {type(error).__name__}: {error}") from error
+    old, number = x._node, next(order)
     if tracked:
         out = wrap(x._value, x._vtype)
         all_attrs = {**planned.attrs, **{k: attrs[k] for k in late}}
         engine.record(replace(planned, attrs=all_attrs) if late else planned, operands, out)
         x._node = out._node
+    note_write(x, old, number, by)
     return True
 
 
@@ -163,7 +167,7 @@ def _plan_in_place(
     what: InPlaceCall, kinds: Sequence[Any], shapes: Sequence[Shape]
 ) -> tuple[Plan | None, Callable[..., bool] | None]:
     """Return the plan of a change, and what makes it; None where it takes a new value."""
-    name, _, attrs, place = what
+    name, _, attrs, place, _ = what
     op, nothing = table[name], (None, None)
     if any(kind.materialized is not kind for kind in kinds if isinstance(kind, ValueType)):
         return nothing

@@ -11,6 +11,7 @@ from functools import wraps
 from math import prod
 from typing import Any, Final
 
+from ..autograd.node_order import order
 from ..compat.torch_names import IN_PLACE
 from ..dtypes.definition import bool_
 from ..errors import ArgumentError
@@ -34,19 +35,25 @@ def _copy(x: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Hold the elements of ``src``, broadcast, in this dtype and on this device."""
     if isinstance(src, Tensor):
         src = src.to(x.device, x.dtype, non_blocking=non_blocking)
-    return _fill(x, src)
+    return _held(x, src, "copy_")
 
 
 def _fill(x: Tensor, value: Any) -> Tensor:
     """Hold a value everywhere."""
+    return _held(x, value, "fill_")
+
+
+def _held(x: Tensor, value: Any, by: str) -> Tensor:
     assigned = value if isinstance(value, Tensor) else as_assigned_value(value, x)
     what = indexing.assignment(x, ..., assigned)
-    return x if what is not None and table.run_in_place(what) else indexing.setitem(x, ..., assigned)
+    if what is not None and table.run_in_place(what._replace(by=by)):
+        return x
+    return indexing.setitem(x, ..., assigned)
 
 
 def _zero(x: Tensor) -> Tensor:
     """Hold zeros."""
-    return _fill(x, 0)
+    return _held(x, 0, "zero_")
 
 
 def _plus(x: Tensor, other: Any, *, alpha: complex = 1) -> Tensor:
@@ -107,7 +114,7 @@ def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     """Hold ``value`` where ``mask`` is true."""
     if isinstance(mask, Tensor) and mask.dtype is bool_ and prod(x._value.shape) >= INPLACE_MIN_SIZE:
         assigned = value if isinstance(value, Tensor) else as_assigned_value(value, x)
-        if table.run_in_place(InPlaceCall("where", (mask, assigned, x), {}, 2)):
+        if table.run_in_place(InPlaceCall("where", (mask, assigned, x), {}, 2, "masked_fill_")):
             return x
     out: Tensor = _masked_fill(x, mask, value)
     return out
@@ -115,12 +122,14 @@ def _masked(x: Tensor, mask: Tensor, value: Any) -> Tensor:
 
 def _normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Hold normally distributed numbers."""
-    return _fill(x, normal(x.shape, mean, std, dtype=x.dtype, device=x.device, generator=generator))
+    drawn = normal(x.shape, mean, std, dtype=x.dtype, device=x.device, generator=generator)
+    return _held(x, drawn, "normal_")
 
 
 def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     """Hold numbers spread evenly over ``[low, high)``."""
-    return _fill(x, uniform(x.shape, low, high, dtype=x.dtype, device=x.device, generator=generator))
+    drawn = uniform(x.shape, low, high, dtype=x.dtype, device=x.device, generator=generator)
+    return _held(x, drawn, "uniform_")
 
 
 _SAME: Final = {"add_": "add", "sub_": "subtract", "mul_": "multiply", "div_": "divide"}
@@ -133,8 +142,9 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
     @wraps(function)
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         large = len(args) == 1 and not kwargs and prod(self._value.shape) >= INPLACE_MIN_SIZE
-        if op and large and table.run_in_place(InPlaceCall(op, (self, *args), {})):
+        if op and large and table.run_in_place(InPlaceCall(op, (self, *args), {}, by=name)):
             return self
+        since = next(order)
         try:
             out = function(self, *args, **kwargs)
         except Exception as error:
@@ -146,7 +156,7 @@ def _method(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]
             return self
         if out.dtype is not self.dtype and out.dtype.kind in (self.dtype.kind, "bool"):
             out = cast(out, self.dtype)  # as an assignment to x[...] does
-        self.rebind(out)
+        self.rebind(out, by=name, since=since)
         return self
 
     change.__name__, change.__qualname__ = name, f"Tensor.{name}"

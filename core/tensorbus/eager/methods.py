@@ -9,6 +9,7 @@ from functools import wraps
 from math import prod
 from typing import Any, Final
 
+from ..autograd.node_order import order
 from ..compat import torch_names
 from ..dtypes.definition import DType, bool_, integer_range
 from ..errors import DtypeError, ShapeError, TensorbusError
@@ -37,6 +38,10 @@ BINARY: Final = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
     "mod": "remainder", "pow": "power", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
     "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+_SYMBOLS: Final = {
+    "add": "+=", "sub": "-=", "mul": "*=", "truediv": "/=", "floordiv": "//=", "mod": "%=", "pow": "**=",
+    "and": "&=", "or": "|=", "xor": "^=", "lshift": "<<=", "rshift": ">>=",
 }  # fmt: skip
 COMPARISON: Final = {
     "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"
@@ -141,17 +146,20 @@ def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], T
     return lambda self, other: function(other, self)
 
 
-def _in_place(function: Callable[[Any, Any], Tensor], name: str = "") -> Callable[[Any, Any], Tensor]:
+def _in_place(
+    function: Callable[[Any, Any], Tensor], symbol: str, name: str = ""
+) -> Callable[[Any, Any], Tensor]:
     def change(self: Tensor, other: Any) -> Tensor:
         large = name and prod(self._value.shape) >= INPLACE_MIN_SIZE
-        if large and table.run_in_place(InPlaceCall(name, (self, other), {})):
+        if large and table.run_in_place(InPlaceCall(name, (self, other), {}, by=symbol)):
             return self
+        since = next(order)
         out = function(self, other)
         if not isinstance(out, Tensor):  # the other operand's answer
             return out
         if out.dtype is not self.dtype and out.dtype.kind == self.dtype.kind:
             out = cast(out, self.dtype)  # as an assignment to x[...] does
-        self.rebind(out)
+        self.rebind(out, by=symbol, since=since)
         return self
 
     return change
@@ -285,7 +293,7 @@ def attach() -> None:
         function.operator.__qualname__ = f"Tensor.__{short}__"  # as errors about arguments name it
         setattr(Tensor, f"__{short}__", function.operator)
         setattr(Tensor, f"__r{short}__", _reflected(function))
-        setattr(Tensor, f"__i{short}__", _in_place(function.operator, name))
+        setattr(Tensor, f"__i{short}__", _in_place(function.operator, _SYMBOLS[short], name))
     for short, name in COMPARISON.items():
         setattr(Tensor, f"__{short}__", _comparison_method(name))
     for short, name in UNARY.items():
@@ -296,7 +304,7 @@ def attach() -> None:
     dynamic.__setitem__ = assign
     dynamic.__matmul__ = _product
     dynamic.__rmatmul__ = _reflected(matmul.matmul)
-    dynamic.__imatmul__ = _in_place(_product)
+    dynamic.__imatmul__ = _in_place(_product, "@=")
     dynamic.reshape = _with_unpacked_sizes(table.function("reshape"))
     dynamic.permute_dims = _with_unpacked_sizes(table.function("permute_dims"))
     dynamic.flip = _with_unpacked_sizes(table.function("flip"))

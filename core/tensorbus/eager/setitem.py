@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any, Final
 
+from ..autograd.node_order import order
 from ..dispatch.modes import inner_device
 from ..dispatch.plan import new_cache
 from ..errors import TensorbusError
@@ -27,6 +28,7 @@ _storing = fork_safe_locks.reentrant()
 def assign(self: Tensor, key: Any, value: Any) -> None:
     """Replace what ``key`` selects by ``value``, which broadcasts."""
     what = assigned = None
+    since = next(order)
     if isinstance(value, Tensor):
         single = self._vtype.cell is not None and not value.shape
         assigned = value.to(self.device) if single else value
@@ -44,7 +46,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
         # What ranks share communicates as it is stored, so that no lock may be held.
         with _storing if self._vtype.cell is None else nullcontext():
             if self._value is seen:
-                self.rebind(out)
+                self.rebind(out, by="an assignment to elements", since=since)
                 return
 
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
-from ..autograd import engine, hooks, view_changes
+from ..autograd import engine, hooks, saved_values, view_changes
+from ..autograd.node_order import order
+from ..autograd.saved_values import note_write
 from ..autograd.views import DETACHED, MANY, link, new_views
 from ..compat import unpacking
 from ..devices.device import Device
@@ -70,7 +72,20 @@ def _alias(self: Tensor) -> Tensor:
 
 def clone(self: Tensor) -> Tensor:
     """Return another cell with the same value; gradients flow through."""
-    return table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else self._alias()
+    if self._node is None:
+        return self._alias()
+    copied: Tensor = (
+        table.function("multiply")(self, 1) if isinstance(self._node, Leaf) else engine.aliased(self)
+    )
+    return copied
+
+
+def apart(self: Tensor) -> Tensor:
+    """Return another cell with the same value, for derivatives that PyTorch takes from a copy.
+
+    A write to this tensor is no error for them.
+    """
+    return self._alias() if self._node is None else engine.aliased(self)
 
 
 def backward(
@@ -102,10 +117,12 @@ def register_post_accumulate_grad_hook(self: Tensor, hook: Callable[[Tensor], No
     return hooks.register_post_accumulate_grad_hook(self, hook)
 
 
-def rebind(self: Tensor, other: Tensor) -> None:
+def rebind(self: Tensor, other: Tensor, *, by: str = "rebind", since: int = 0) -> None:
     """Make this cell hold the value and history of ``other``, of the same shape, dtype and device.
 
-    Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value.
+    Where no history is recorded, as under ``no_grad``, the cell keeps its own, whatever the value. ``by``
+    names the change in errors. ``since`` is a number of ``autograd.node_order`` from when the change began:
+    what it recorded from there on computed ``other``, which is nobody else's, and saw the old value.
     Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
     """
     try:
@@ -128,19 +145,30 @@ def rebind(self: Tensor, other: Tensor) -> None:
             f"an in-place change keeps shape, dtype and device, here {self.shape} {self.dtype} on"
             f" {self.device}; the result is {other.shape} {other.dtype} on {other.device}."
         )
+    if other is self:
+        return
     history = is_grad_enabled()
     if history and isinstance(self._node, Leaf):
         raise AutogradError(
             "a leaf that requires a gradient cannot be changed in place while history is recorded;"
             " do it under tensorbus.no_grad()."
         )
+    node, old = other._node if history else None, self._node
+    if node is not None:
+        if node.order <= since or not since:
+            other = engine.aliased(other)
+            since, node = other._node.order - 1, other._node
+        if old is None:
+            saved_values.forget_own(node, self, since)
+    number = since or next(order)
     if getweakrefcount(self):  # of any view, and of any tensor that has one
         view_changes.check_write(self)
-        if view_changes.change(self, other, history):
+        if view_changes.change(self, other, history, number, by):
             return
     self._set_value(other._alias() if lent else other)
     if history:
-        self._node = other._node
+        self._node = node
+    note_write(self, old, number, by)
 
 
 def _takes_dual(x: Tensor, other: Tensor) -> bool:
@@ -298,7 +326,7 @@ _METHODS: Final[tuple[Callable[..., Any], ...]] = (
 _RARE: Final = frozenset({backward, register_hook, register_post_accumulate_grad_hook, to_device, pin_memory})
 """Methods whose calls may cost a little more, and then tell what they take."""
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
-    "_alias": _alias, "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains,
+    "_alias": _alias, "_apart": apart, "__getitem__": _getitem, "__iter__": _iter, "__contains__": _contains,
     "__array__": _array, "__array_namespace__": _array_namespace, "__dlpack__": _dlpack,
     "__dlpack_device__": _dlpack_device,
     "__array_ufunc__": _array_ufunc, "__buffer__": _buffer, "__reduce__": _reduce, "__repr__": _repr,

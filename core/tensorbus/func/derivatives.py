@@ -9,28 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from typing import Any, Final
+from typing import Any
 
-from ..autograd import engine, node_order
+from ..autograd import engine, node_order, saved_values
 from ..autograd.forward_mode import ForwardLevel, check_tangent
 from ..autograd.forward_rules import transpose
-from ..devices.device import ValueType
 from ..dispatch.levels import levels
 from ..dispatch.modes import has_history, lift_to, value_modes
-from ..dispatch.plan import Plan, new_cache
 from ..errors import ArgumentError, AutogradError, DtypeError, ShapeError
 from ..ops.creation.creation import full, ones_like
-from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Leaf, Tensor, wrap
 from .pytree import have_equal_structure, leaves, tree_map
-
-_alias: Final[Any] = Op(
-    name="alias", family="alias", operands=("x",), arguments=lambda x, /: ((x,), {}),
-    infer=lambda specs: specs[0], vjp=lambda g: (g,), dtypes=(),
-)  # fmt: skip
-"""What stands in a history where the argument of a transform begins."""
-_plans: Final[dict[Any, Plan]] = new_cache()
 
 
 class ReverseRun:
@@ -72,7 +62,7 @@ class ReverseRun:
         if x._node is None or not self.outside:
             out._node = Leaf()
         else:
-            engine.record(_alias_plan(x._vtype.materialized), (x,), out)
+            engine.record(saved_values.alias_plan(x._vtype.materialized), (x,), out)
         self.ends[id(out._node)] = out._node
         return out
 
@@ -146,13 +136,6 @@ def without_history(x: Tensor) -> Tensor:
     """Return a tensor without a history, tangents kept; so are the tensors that it stands for."""
     mode = value_modes.get(x._vtype.device.type)
     return wrap(x._value if mode is None else mode.map_parts(x._value, without_history), x._vtype)
-
-
-def _alias_plan(kind: ValueType) -> Plan:
-    plan = _plans.get(kind)
-    if plan is None:
-        plan = _plans[kind] = Plan(op=_alias, operands=(kind,), run=None, out=kind, casts=(None,), attrs={})
-    return plan
 
 
 def chosen(who: str, args: Sequence[Any], argnums: Any) -> tuple[int, ...]:

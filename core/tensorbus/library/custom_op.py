@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, overload
 
 from .. import plugins
 from ..autograd import engine, views
+from ..autograd.node_order import order
 from ..backend_interface.protocols import Call, Kernel
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import OwnedKernel, forget_program_kernels, register_program_kernels
@@ -342,11 +343,12 @@ def _function(definition: Definition) -> Any:
         )
         if len(changed) > 1:
             _check_apart(schema, changed)
+        since = next(order)
         result = table.run(schema.name, operands, attrs)
         results = [result] if schema.single else [*result]
         if changed:
             for x, value in zip(changed, results[-len(changed) :], strict=True):
-                x.rebind(value)
+                x.rebind(value, by=schema.name, since=since)
             results = results[: -len(changed)]
         if schema.returns == "nothing":
             return None

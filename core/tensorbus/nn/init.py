@@ -65,7 +65,7 @@ def _fan(tensor: Tensor, mode: str) -> int:
 
 def _put(tensor: Tensor, value: Tensor) -> Tensor:
     with no_grad():
-        tensor.rebind(value)
+        tensor.rebind(value, by="nn.init")
     return tensor
 
 

@@ -128,7 +128,9 @@ class Op(Generic[P]):
     ranks (``sharding_rules``); an op without one decomposes there, a prim runs on the whole of its operands.
     ``late`` names attributes on which neither shapes nor dtypes depend: kernels may take them with each call
     instead of being prepared for them. ``view`` marks an op whose result shows elements of its only operand:
-    a write to one of the two is seen in the other.
+    a write to one of the two is seen in the other. ``may_overwrite`` names operands, or ``out``, that the
+    ``vjp`` reads where PyTorch's derivative does not: writing over their tensors before ``backward()`` is no
+    error, and the derivative has what stood there. A function gives them for the operands' shapes.
 
     ``samples()`` yields the sample calls (``testing.sample.Sample``) that a plugin's op is tested with; those
     of core's own lie in ``testing/samples``, by the op's name or its family, and depend on three fields:
@@ -167,6 +169,7 @@ class Op(Generic[P]):
     jvp: Callable[..., Any] | Jvp | None = None
     batch: Callable[..., Any] | None = None
     view: ViewRule | None = None
+    may_overwrite: tuple[str, ...] | Callable[[Sequence[Shape]], tuple[str, ...]] = ()
     shard: Callable[..., Iterable[Any]] | None = None
     samples: Callable[[], Iterable[Any]] | None = None
     domain: Domain | None = None
@@ -221,12 +224,16 @@ class Op(Generic[P]):
 
 
 class InPlaceCall(NamedTuple):
-    """A call of an op whose result is to be stored in the buffer of the operand with number ``target``."""
+    """A call of an op whose result is to be stored in the buffer of the operand with number ``target``.
+
+    ``by`` is what does so, as errors name it.
+    """
 
     name: str
     operands: tuple[Any, ...]
     attrs: Attrs
     target: int = 0
+    by: str = "an assignment to elements"
 
 
 def _unbound(*_: Any) -> Any:

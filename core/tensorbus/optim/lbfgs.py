@@ -91,7 +91,8 @@ class LBFGS(Optimizer):
         for parameter, value in zip(self._parameters, values, strict=True):
             real = _real(value)
             moved = real + reshape(direction[at : at + real.size], real.shape) * step
-            parameter.rebind(view_as_complex(moved) if value.dtype.is_complex else moved)
+            new = view_as_complex(moved) if value.dtype.is_complex else moved
+            parameter.rebind(new, by="the step of LBFGS")
             at += real.size
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

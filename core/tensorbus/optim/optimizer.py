@@ -267,7 +267,7 @@ class Optimizer:
 
     def _rebind(self, changes: Sequence[tuple[Tensor, Tensor, State]]) -> None:
         for parameter, value, state in changes:
-            parameter.rebind(value)
+            parameter.rebind(value, by=f"the step of {type(self).__name__}")
             known = self.state.get(parameter)
             if known is None:
                 known = self.state[parameter] = CountedDict()
@@ -389,7 +389,7 @@ def _store(known: State, state: State) -> None:
             value.shape, value.dtype, value.device
         ):  # fmt: skip
             if old is not value:
-                old.rebind(value)
+                old.rebind(value, by="the step of an optimizer")
         else:
             known[name] = value.detach().clone()
 

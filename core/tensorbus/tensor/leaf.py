@@ -26,13 +26,15 @@ RETAINED: Final = 0
 class Leaf:
     """The end of history at a tensor that asked for a gradient, and where that gradient gathers."""
 
-    __slots__ = ("grad", "hooks", "lay_out")
+    __slots__ = ("grad", "hooks", "lay_out", "written")
     order = 0
 
     def __init__(self) -> None:
         self.grad: Tensor | None = None
         self.lay_out: Callable[[Tensor], Tensor] | None = None
         """Brings a gradient that comes to where the tensor lies; None: it is there."""
+        self.written: tuple[int, str] | None = None
+        """The last change of the tensor in place: see ``autograd/saved_values.py``."""
 
 
 _detached: Final[dict[int, tuple[weakref.ref[Tensor], Leaf, Any]]] = {}

@@ -98,7 +98,7 @@ def test_a_tensor_of_integers_cannot_be_made_with_a_gradient() -> None:
 
 def test_a_leaf_may_change_where_nothing_is_recorded() -> None:
     x = leaf([1.0, 2.0])
-    y = (x * x).sum()
+    y = (x + x.clone() * x.clone()).sum()
     with tb.no_grad():
         x -= 1.0
         x[0] = 7.0
@@ -106,7 +106,7 @@ def test_a_leaf_may_change_where_nothing_is_recorded() -> None:
     assert x.requires_grad
     y.backward()
     assert x.grad is not None
-    assert x.grad.tolist() == [2.0, 4.0]
+    assert x.grad.tolist() == [3.0, 5.0]
 
 
 def test_no_gradient_is_given_to_what_can_hold_none() -> None:

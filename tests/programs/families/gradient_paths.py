@@ -20,7 +20,7 @@ def changes_in_place():
     def fn(x):
         y = w * x
         y += 1
-        y[0] = y[1] * y[2]
+        y[0] = y[1].clone() * y[2].clone()
         y *= y
         y.sum().backward()
         return y.detach()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from ...autograd import engine, node_order
+from ...autograd import engine, node_order, saved_values
 from ...backend_interface.graph import Graph
 from ...devices.device import ValueType
 from ...dispatch.plan import Plan
@@ -31,6 +31,7 @@ from ..programs.op_trace import OpTrace
 from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.object_view import Uncapturable
 from . import min_cut_partitioner as partition
+from .saved_inputs import SavedInput, saved_inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,8 @@ class BackwardProgram:
 
     ``backward`` takes the forward inputs, the saved values, and a gradient for each differentiable result; it
     returns a gradient for each parent that results depend on. ``through`` are, for each parent, the numbers
-    of these results; ``shared`` are, for each result, those that share an op with it. ``graph`` returns the
+    of these results; ``shared`` are, for each result, those that share an op with it. ``saved`` is what eager
+    derivatives would save of inputs and results. ``graph`` returns the
     forward graph, for derivatives of higher order; ``outs`` are the numbers of the results in it, ``tracked``
     those of the inputs whose autograd nodes are the parents.
     """
@@ -54,6 +56,7 @@ class BackwardProgram:
     dtypes: tuple[DType, ...]
     through: tuple[frozenset[int], ...]
     shared: tuple[frozenset[int], ...]
+    saved: tuple[SavedInput, ...]
     plan: Any
 
 
@@ -80,6 +83,11 @@ class CompiledFunctionNode(engine.Node):
         if self.values is engine.FREED:
             raise AutogradError(_FREED_MESSAGE)
         d = self.backward_program
+        if self.order <= saved_values.last_write[0]:
+            for x in d.saved:
+                write = x.write_since(self)
+                if write is not None and x.is_read(self.sizes):
+                    raise x.error(write, self.sizes)
         result_grads = g if len(d.kinds) > 1 else [g]
         self.with_grad = with_grad = {k for k, x in enumerate(result_grads) if x is not None}
         if not with_grad.isdisjoint(self.freed):
@@ -143,13 +151,15 @@ class CompiledFunctionNode(engine.Node):
 
 def trace_backward(
     active: Tracer, trace: OpTrace, results: Sequence[Tensor], parents: Sequence[tuple[int, Any]],
-    outputs: list[int],
+    outputs: list[int], untracked: Callable[[Tensor], int],
 ) -> BackwardProgram:  # fmt: skip
     """Trace and compile the backward pass of ``results``; add the values that it saves to ``outputs``.
 
     Symbolic numbers that only the backward pass takes become inputs of the forward program too.
-    ``parents`` are the inputs that have a history, by number, and their autograd nodes.
+    ``parents`` are the inputs that have a history, by number, and their autograd nodes;
+    ``untracked`` gives the numbers of those without a history that the node is attached with.
     """
+    saved_eagerly = saved_inputs(results, {id(node): k for k, (_, node) in enumerate(parents)}, untracked)
     inner = {id(node) for _, node in parents}
     for node in node_order.reached_from([x._node for x in results], inner):
         if id(node) in inner:
@@ -167,8 +177,7 @@ def trace_backward(
             seeds.append(wrap(LazyValue(active, place, x.shape), x._vtype.materialized.lazy()))
         numbers = trace.inputs[len(inputs) :]
         keep = {id(node) for _, node in parents}
-        with active:
-            grads = engine.walk(results, seeds, True, False, keep, hooks=False, within=True)
+        grads = _gradients(active, results, seeds, keep)
         parent_grads = [grads.get(node) for _, node in parents]
         places = [active.place(g) for g in parent_grads if g is not None]
         more = [*zip(trace.inputs, trace.sources, strict=True)][len(inputs) + len(results) :]
@@ -197,8 +206,21 @@ def trace_backward(
         graph=partial(trace.detached().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
         kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(trace.nodes[inputs[k]].spec.dtype for k, _ in parents),
-        through=through, shared=shared, plan=_plan(kinds, results),
+        through=through, shared=shared, saved=saved_eagerly, plan=_plan(kinds, results),
     )  # fmt: skip
+
+
+def _gradients(
+    active: Tracer, results: Sequence[Tensor], seeds: Sequence[Tensor], keep: set[int]
+) -> dict[Any, Tensor]:
+    """Return the gradients at ``keep``, traced."""
+    reason = ""
+    with active:
+        try:
+            return engine.walk(results, seeds, True, False, keep, hooks=False, within=True)
+        except AutogradError as error:  # of its own changes, say: raised by backward() where Python runs it
+            reason = str(error)
+    raise Uncapturable(f"returns a tensor whose derivative is an error: {reason}")
 
 
 def _dependencies(
@@ -235,13 +257,14 @@ def attach_node(
     parents: tuple[Any, ...],
     results: Sequence[Tensor],
     sizes: Mapping[str, int],
+    saved: tuple[Tensor, ...] = (),
 ) -> None:
     """Give the results of one run their autograd node."""
     node = CompiledFunctionNode()
     node.backward_program, node.sizes, node.freed = d, sizes, set()
     node.plan = d.plan
     node.order = next(node_order.order)
-    node.parents = parents
+    node.parents, node.saved = parents, saved
     node.values = tuple(map(unlent, values) if lent else values)
     node.out = tuple(map(unlent, outs[d.count :]) if lent else outs[d.count :])
     node.shapes = ()

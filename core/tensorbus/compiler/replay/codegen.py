@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd import node_order
+from ...autograd.saved_values import WriteClock, last_tracked_write, last_write, note_write
 from ...autograd.view_changes import assign, separate
 from ...autograd.views import link_side_by_side, relations
 from ...dispatch.modes import CompositeValue
@@ -48,6 +49,7 @@ from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .input_relaxation import relax
+from .noted_writes import TICK, UntrackedInputs, clock_of, noted
 from .output_codegen import OutputCodegen, construct, link_along, set_attribute
 from .shared_parts import shared_parts
 
@@ -99,6 +101,7 @@ class ReplayCodegen:
         self._passed_on: set[int] = set()
         self._tensors_of_value: dict[int, list[TrackedObject]] = {}
         self._tensors_of_history: dict[int, list[TrackedObject]] = {}
+        self.clock: WriteClock | None = None
         for tracked in self.reached.values():
             if isinstance(tracked.before.state, TensorState):
                 self._tensors_of_value.setdefault(id(tracked.before.state.value), []).append(tracked)
@@ -177,6 +180,10 @@ class ReplayCodegen:
                     f"p = sizes.program_if_worthwhile({_sizes(self.tracer)})",
                     "if p is None: return FALL_BACK",
                 ]
+        if mutations.tensor_values:
+            body.append(TICK)  # before what is recorded
+            self.clock = clock_of(mutations.tensor_values)
+        if self.outputs:
             body += [*self.prologue.writes, *self.output.lines, *history, *effects]
         else:
             body += [*self.prologue.writes, *self.output.lines, *effects]
@@ -300,7 +307,8 @@ class ReplayCodegen:
         if assigned:  # what shows elements of these, and is not reached from here, has to follow
             pairs = "".join(f"({at}, {value}), " for at, value in assigned)
             lines = ["if no_views():", *[f"    {at}._value = {value}" for at, value in assigned]]
-            lines += ["else:", f"    assign_values(({pairs}))"]
+            lines += ["else:", f"    assign_values(({pairs}), w.number, w.by)"]
+            lines += [line for s in mutations.tensor_values for line in noted(s)]
         lines += [f"{tracked.expr}._node = Leaf()" for tracked in mutations.leaves]
         lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in mutations.grads]
         lines += [self._assignment(s, ref, self.output.emit(x)) for s, ref, x in mutations.container_tensors]
@@ -384,12 +392,12 @@ class ReplayCodegen:
         ends = {id(node) for _, node, _ in with_history}
         reached = {id(node) for node in node_order.reached_from([x._node for x in results], ends)}
         parents = [(k, node, at) for k, node, at in with_history if id(node) in reached]
-        backward = trace_backward(
-            self.tracer, trace, results, [(k, node) for k, node, _ in parents], self.outputs
-        )
-        names, tops = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
+        untracked, tops = UntrackedInputs(self.reached), [(k, node) for k, node, _ in parents]
+        backward = trace_backward(self.tracer, trace, results, tops, self.outputs, untracked)
+        names, above = ", ".join(name for _, name in tracked), ", ".join(at for _, _, at in parents)
         sizes = _sizes(self.tracer)
-        return [*lines, f"attach_node({self.reach.name(backward)}, v, o, ({tops},), [{names}], {sizes})"]
+        parts = f"{self.reach.name(backward)}, v, o, ({above},), [{names}], {sizes}, ({untracked.code})"
+        return [*lines, f"attach_node({parts})"]
 
     def _reused_inputs(self, trace: OpTrace, mutations: Mutations) -> dict[int, int]:
         """Return which outputs reuse the memory of which inputs, whose tensors they are assigned to.
@@ -437,6 +445,8 @@ class ReplayCodegen:
             "checked": [self.reach.mutation_count], "construct": construct,
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
+            "note_write": note_write, "last_write": last_write, "last_tracked_write": last_tracked_write,
+            "order": node_order.order, "w": self.clock,
             "shared_parts": shared_parts,
             "link_along": link_along, "link_side_by_side": link_side_by_side,
             "lent": lent, "separate": separate,

@@ -349,7 +349,7 @@ def _put(target: Tensor, value: Tensor | Callable[..., Tensor], *arguments: Any)
             if value.shape != target.shape and value.size == target.size:
                 value = value.reshape(target.shape)
             if value.shape == target.shape and _alike(target, value):
-                target.rebind(value)
+                target.rebind(value, by="a collective")
                 return
         target.copy_(value)
     finally:

@@ -103,7 +103,8 @@ def _attend(
     if backend is not SDPBackend.MATH or not (dropout_p or is_restricted()):
         result: Tensor = ops.attention(query, key, value, *masks, **attrs)
         return result
-    shares = attention_weights(widened(query), widened(key), masks, causal, factor)
+    own_query, own_key = widened(query._apart()), widened(key._apart())
+    shares = attention_weights(own_query, own_key, masks, causal, factor)
     shares = dropout(shares, dropout_p) if dropout_p else shares
     thinned: Tensor = narrowed(shared_product(shares, widened(value)), query.dtype)
     return thinned

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from ...autograd.node_order import order
 from ...errors import ArgumentError, ShapeError
 from ...ops.call_errors import with_form
 from ...ops.creation.creation import iota, zeros_like
@@ -86,8 +87,9 @@ def _dropped(
     if not training or p == 0:
         return x
     everything = p == 1
+    since = next(order)
     out = x * zeros_like(x) if everything else _thinned(x, drawing(mask, x.device, generator), mask, p)
-    return _put(x, out, inplace)
+    return _put(name, x, out, inplace, since)
 
 
 @fuse_in_eager
@@ -101,9 +103,9 @@ def _check(name: str, p: float) -> None:
         raise ArgumentError(f"{name}: a probability lies in [0, 1], got {p!r}.")
 
 
-def _put(x: Tensor, out: Tensor, inplace: bool) -> Tensor:
+def _put(name: str, x: Tensor, out: Tensor, inplace: bool, since: int) -> Tensor:
     if inplace:
-        x.rebind(out)
+        x.rebind(out, by=f"{name}_", since=since)
         return x
     return out
 
@@ -136,9 +138,10 @@ def _alpha(
     _check(name, p)
     if not training or p == 0:
         return x
+    since = next(order)
     if p == 1:
-        return _put(x, x * zeros_like(x), inplace)
-    return _put(x, _limited(x, drawing(mask, x.device, generator), mask, p), inplace)
+        return _put(name, x, x * zeros_like(x), inplace, since)
+    return _put(name, x, _limited(x, drawing(mask, x.device, generator), mask, p), inplace, since)
 
 
 @fuse_in_eager

@@ -92,7 +92,7 @@ def _shorten(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -
             full(index.shape, 1, dtype=int64, device=index.device), index, mode="add",
         )  # fmt: skip
         long = greater(length, max_norm) & reshape(greater(hits, 0), (table.shape[0], 1))
-        weight.rebind(where(long, table * (max_norm / (length + 1e-7)), table))
+        weight.rebind(where(long, table * (max_norm / (length + 1e-7)), table), by="embedding's max_norm")
 
 
 @with_form

@@ -100,6 +100,7 @@ def linear_cross_entropy(
     2.3026
     """
     name = "linear_cross_entropy"
+    input, linear_weight = input._apart(), linear_weight._apart()
     _check(name, input, linear_weight, linear_bias)
     check_weight(name, weight, linear_weight.shape[0])
     if not 0 <= label_smoothing <= 1:

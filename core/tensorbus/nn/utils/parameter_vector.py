@@ -42,4 +42,4 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
             parts.append(reshape(vec[start : start + x.size], x.shape).to(x.dtype))
             start += x.size
         for x, part in zip(tensors, parts, strict=True):
-            x.rebind(part)
+            x.rebind(part, by="vector_to_parameters")

@@ -103,7 +103,7 @@ softsign = elementwise(
 )  # fmt: skip
 tanhshrink = elementwise(
     "tanhshrink", dtypes=FLOATING, decompose=wide(lambda x: x - tanh(x)),
-    vjp=lambda g, x: (g * (tanh(x) * tanh(x)),), doc="``x - tanh(x)``.",
+    vjp=lambda g, x: (g * (tanh(x) * tanh(x)),), may_overwrite=("x",), doc="``x - tanh(x)``.",
 )  # fmt: skip
 mish = elementwise(
     "mish", dtypes=FLOATING, decompose=wide(lambda x: x * tanh(softplus(x))),

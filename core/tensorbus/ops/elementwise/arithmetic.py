@@ -61,7 +61,7 @@ multiply = elementwise(
 )  # fmt: skip
 divide = elementwise(
     "divide", arity=2, dtypes=INEXACT,
-    vjp=lambda g, out, y: (g / conj(y), -g * conj(out / y)), jvp=_divided_tangents,
+    vjp=lambda g, out, y: (g / conj(y), -g * conj(out / y)), jvp=_divided_tangents, may_overwrite=("out",),
     shard=sharding_rules.elementwise("multilinear", places=(0,)),
     doc="``x / y``; integers give floats.",
 )  # fmt: skip

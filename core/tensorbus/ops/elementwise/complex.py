@@ -50,7 +50,7 @@ def polar(absolute: Any, angle: Any, /) -> Any:
     >>> tb.polar(tb.asarray(2.0), tb.asarray(0.0)).item()
     (2+0j)
     """
-    absolute, angle = tensors(absolute, angle)
+    absolute, angle = [x._apart() for x in tensors(absolute, angle)]
     return complex(absolute * cos(angle), absolute * sin(angle))
 
 

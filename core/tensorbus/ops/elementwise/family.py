@@ -92,6 +92,7 @@ def elementwise_op(
     method: bool = True,
     check: Callable[..., None] | None = None,
     view: ViewRule | None = None,
+    may_overwrite: tuple[str, ...] = (),
     shard: sharding_rules.ShardRule | None = None,
     doc: str = "",
 ) -> Op[...]:
@@ -103,8 +104,8 @@ def elementwise_op(
     ``domain`` says between which numbers it is defined and has derivatives: there it is tested.
     One that is not ``smooth`` is defined to have no derivative where it changes: its ``vjp`` gives None.
     ``jvp`` is that of ``Op``, by default ``"pointwise"`` for an op with a vjp.
-    ``cost``, ``autocast``, ``method``, ``check`` and ``view`` are the fields of ``Op``; ``shard`` too, by
-    default that of the kind of function which ``jvp`` says.
+    ``cost``, ``autocast``, ``method``, ``check``, ``view`` and ``may_overwrite`` are the fields of ``Op``;
+    ``shard`` too, by default that of the kind of function which ``jvp`` says.
     """
     operands = ("x", "y", "z")[:arity]
 
@@ -120,7 +121,7 @@ def elementwise_op(
         compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=dtypes,
         jvp="pointwise" if jvp is None and vjp is not None else jvp,
         domain=domain, smooth=smooth, broadcasts=True, cost=cost, recompute=True, autocast=autocast,
-        method=method, check=check, view=view, doc=doc,
+        method=method, check=check, view=view, may_overwrite=may_overwrite, doc=doc,
         shard=shard or sharding_rules.elementwise(jvp if isinstance(jvp, str) else None),
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ def _erfinv(x: Any) -> Any:
 
 erfinv = elementwise(
     "erfinv", domain=(-0.95, 0.95), dtypes=FLOATING, decompose=wide(_erfinv),
-    vjp=lambda g, out: (g * (math.sqrt(math.pi) / 2) * exp(out * out),),
+    vjp=lambda g, out: (g * (math.sqrt(math.pi) / 2) * exp(out * out),), may_overwrite=("out",),
     doc="The inverse of ``erf``: infinite at -1 and 1, NaN outside.",
 )  # fmt: skip
 
@@ -211,7 +211,7 @@ def _sinc(x: Any) -> Any:
 
 sinc = elementwise(
     "sinc", dtypes=INEXACT, decompose=wide(_sinc), vjp=lambda g, out, x: (g * conj(_sinc_slope(out, x)),),
-    doc="``sin(pi * x) / (pi * x)``, and 1 at 0.",
+    may_overwrite=("out",), doc="``sin(pi * x) / (pi * x)``, and 1 at 0.",
 )  # fmt: skip
 
 

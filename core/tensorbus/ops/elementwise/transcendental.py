@@ -100,7 +100,7 @@ sqrt = elementwise(
 )  # fmt: skip
 rsqrt = elementwise(
     "rsqrt", cost="function", domain=(0.1, 9), dtypes=INEXACT, decompose=lambda x: 1 / sqrt(x),
-    vjp=lambda g, out, x: (g * conj(out / x) * -0.5 if x.dtype.is_complex else g * out / x * -0.5,),
+    vjp=lambda g, out: (g * conj(out * out * out) * -0.5,),
     doc="The reciprocal square root.",
 )  # fmt: skip
 square = elementwise(

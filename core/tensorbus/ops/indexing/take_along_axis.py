@@ -90,6 +90,7 @@ take_along_axis: Op[...] = table.add(
         ),
         jvp="linear",
         batch=shifted("take_along_axis", "axis"),
+        may_overwrite=("indices",),
         shard=sharding.take_along_axis,
         dtypes=ALL,
         cost="light",

@@ -102,6 +102,7 @@ _eigvalsh: Op[...] = of_matrices(
     arguments=one_matrix,
     infer=_values_infer("eigvalsh", False),
     decompose=lambda x: eigh(x).eigenvalues,
+    may_overwrite=("x",),
     doc="Ascending eigenvalues of Hermitian matrices.",
 )
 
@@ -169,6 +170,7 @@ _eigvals: Op[...] = of_matrices(
     arguments=one_matrix,
     infer=_values_infer("eigvals", True),
     decompose=lambda x: eig(x).eigenvalues,
+    may_overwrite=("x",),
     doc="Complex eigenvalues of square matrices.",
 )
 

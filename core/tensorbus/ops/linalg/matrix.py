@@ -60,6 +60,7 @@ def of_matrices(
     decompose: Callable[..., Any] | None = None,
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     raises: bool = True,
+    may_overwrite: tuple[str, ...] = (),
     doc: str,
 ) -> Op[...]:
     """Define an op on each matrix of a stack; of several operands the stacks broadcast."""
@@ -72,7 +73,7 @@ def of_matrices(
             name=name, family="linalg", operands=operands, results=results, arguments=arguments, infer=infer,
             compute=compute, decompose=decompose, vjp=vjp, batch=aligned(name), dtypes=FACTORED,
             shard=sharding_rules.batched(2),
-            raises_for=operands if raises else (), method=False, doc=doc,
+            raises_for=operands if raises else (), method=False, may_overwrite=may_overwrite, doc=doc,
         )
     )  # fmt: skip
 

@@ -189,6 +189,7 @@ _svdvals: Op[...] = of_matrices(
     arguments=one_matrix,
     infer=_svdvals_infer,
     decompose=lambda x: svd(x, full_matrices=False).S,
+    may_overwrite=("x",),
     doc="Descending singular values.",
 )
 

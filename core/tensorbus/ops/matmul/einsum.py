@@ -199,8 +199,8 @@ def kron(x: Operand, y: Operand, /) -> Any:
     rank = max(len(x.shape), len(y.shape))
     a = (1,) * (rank - len(x.shape)) + x.shape
     b = (1,) * (rank - len(y.shape)) + y.shape
-    left = reshape(x, tuple(n for length in a for n in (length, 1)))
-    right = reshape(y, tuple(n for length in b for n in (1, length)))
+    left = reshape(x._apart(), tuple(n for length in a for n in (length, 1)))
+    right = reshape(y._apart(), tuple(n for length in b for n in (1, length)))
     return reshape(left * right, tuple(n * m for n, m in zip(a, b, strict=True)))
 
 

@@ -69,6 +69,7 @@ product = table.add(
         infer=_infer,
         compute=_compute,
         vjp=_vjp,
+        may_overwrite=lambda shapes: ("y",) if len(shapes[0]) <= 2 < len(shapes[1]) else (),
         jvp="multilinear",
         batch=aligned("matmul"),
         shard=sharding_rules.matmul,

@@ -61,6 +61,7 @@ attention = table.add(
         name=NAME, family="attention", operands=("query", "key", "value", "*attn_mask"),
         arguments=_arguments, infer=attention_infer, compute=attention_compute, decompose=_decompose,
         vjp=_vjp, dtypes=FLOATING, autocast="narrow", method=False, shard=sharding.attention,
+        may_overwrite=("query", "key", "*attn_mask", "out"),
         doc="``softmax(query @ key.mT * scale + attn_mask) @ value`` over the last two axes.",
     )
 )  # fmt: skip

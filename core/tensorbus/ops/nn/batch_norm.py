@@ -49,12 +49,11 @@ def batch_norm(
     # Under a transform of functions the input is a value of its level, which the statistics do not become.
     plain = running_mean is not None and running_mean.device == input.device
     if plain and running_mean is not None and running_var is not None and type(momentum) is float:
-        # Their views are gone before they are rebound: there is nobody to tell then.
-        out, average, variance = _by_batch_followed(
-            input, weight, bias, running_mean.detach(), running_var.detach(), axes, eps, momentum, share
-        )
-        running_mean.rebind(average.detach())
-        running_var.rebind(variance.detach())
+        # Their views are gone before they are rebound, and no history has them: there is nobody to tell then.
+        known = running_mean.detach()._alias(), running_var.detach()._alias()
+        out, average, variance = _by_batch_followed(input, weight, bias, *known, axes, eps, momentum, share)
+        running_mean.rebind(average.detach(), by="batch_norm")
+        running_var.rebind(variance.detach(), by="batch_norm")
         return out
     out, average, variance = _by_batch(input, weight, bias, axes, eps)
     _follow(running_mean, average, momentum)
@@ -90,7 +89,8 @@ def instance_norm(
         variance = mean((wide - average) ** 2, axis=-1) * (count / (count - 1))
         _follow(running_mean, mean(average, axis=0), momentum)
         _follow(running_var, mean(variance, axis=0), momentum)
-    return by_channel(reshape(standardize(rows, 1, eps), input.shape), "instance_norm", weight, bias)
+    own = None if weight is None else weight._apart()
+    return by_channel(reshape(standardize(rows, 1, eps), input.shape), "instance_norm", own, bias)
 
 
 @fuse_in_eager
@@ -153,7 +153,7 @@ def _by_running(
 
 def _follow(running: Tensor | None, statistic: Tensor, momentum: float, share: float = 1.0) -> None:
     if running is not None:
-        running.rebind(_moved(running.detach(), statistic.detach(), momentum, share))
+        running.rebind(_moved(running.detach(), statistic.detach(), momentum, share), by="batch_norm")
 
 
 @fuse_in_eager

@@ -65,6 +65,7 @@ sort: Op[...] = table.add(
         compute=lambda dtypes, **_: (fit("sort", dtypes[0], ORDERED),),
         infer=lambda specs, **_: specs[0],
         vjp=_sort_vjp,
+        may_overwrite=("x",),
         batch=shifted("sort", "axis"),
         shard=sharding_rules.besides(),
         dtypes=ORDERED,

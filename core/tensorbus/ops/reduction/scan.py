@@ -43,6 +43,7 @@ def scan(
     vjp: Callable[..., tuple[Any, ...]] | None = None,
     jvp: Callable[..., Any] | Jvp | None = None,
     autocast: Autocast | None = None,
+    may_overwrite: tuple[str, ...] = (),
     doc: str,
 ) -> Op[...]:
     """Define a scan along ``axis``, which only a 1-dimensional tensor may leave out."""
@@ -68,7 +69,7 @@ def scan(
             batch=shifted(name, "axis"),
             shard=sharding_rules.besides(kind=jvp if isinstance(jvp, str) else None),
             dtypes=dtypes, autocast=autocast, memoize=True, unsqueezes=True,
-            doc=doc,
+            may_overwrite=may_overwrite, doc=doc,
         )
     )  # fmt: skip
 
@@ -124,11 +125,13 @@ prod_scan: Op[...] = scan(
 )  # fmt: skip
 max_scan: Op[...] = scan(
     "cumulative_max", dtypes=BOOL + REAL, decompose=_doubling(maximum), vjp=_extreme_vjp,
+    may_overwrite=("out",),
     doc="The largest element so far along ``axis``, NaN from the first NaN on. Its gradient goes to the last"
     " of equal ones.",
 )  # fmt: skip
 min_scan: Op[...] = scan(
     "cumulative_min", dtypes=BOOL + REAL, decompose=_doubling(minimum), vjp=_extreme_vjp,
+    may_overwrite=("out",),
     doc="The smallest element so far along ``axis``, NaN from the first NaN on. Its gradient goes to the last"
     " of equal ones.",
 )  # fmt: skip

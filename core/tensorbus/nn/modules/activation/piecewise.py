@@ -27,7 +27,7 @@ class ReLU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.relu(input), self.inplace)
+        return also_in(input, functional.relu(input), self.inplace, "relu_")
 
     def extra_repr(self) -> str:
         """Return the setting where it is on."""
@@ -43,7 +43,7 @@ class ReLU6(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.relu6(input), self.inplace)
+        return also_in(input, functional.relu6(input), self.inplace, "relu6_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -60,7 +60,7 @@ class LeakyReLU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.leaky_relu(input, self.negative_slope), self.inplace)
+        return also_in(input, functional.leaky_relu(input, self.negative_slope), self.inplace, "leaky_relu_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -124,7 +124,8 @@ class Hardtanh(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.hardtanh(input, self.min_val, self.max_val), self.inplace)
+        out = functional.hardtanh(input, self.min_val, self.max_val)
+        return also_in(input, out, self.inplace, "hardtanh_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -140,7 +141,7 @@ class Hardsigmoid(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.hardsigmoid(input), self.inplace)
+        return also_in(input, functional.hardsigmoid(input), self.inplace, "hardsigmoid_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -156,7 +157,7 @@ class Hardswish(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.hardswish(input), self.inplace)
+        return also_in(input, functional.hardswish(input), self.inplace, "hardswish_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -208,7 +209,8 @@ class Threshold(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.threshold(input, self.threshold, self.value), self.inplace)
+        out = functional.threshold(input, self.threshold, self.value)
+        return also_in(input, out, self.inplace, "threshold_")
 
     def extra_repr(self) -> str:
         """Return the settings."""

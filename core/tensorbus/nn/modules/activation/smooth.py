@@ -34,7 +34,7 @@ class SiLU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.silu(input), self.inplace)
+        return also_in(input, functional.silu(input), self.inplace, "silu_")
 
     def extra_repr(self) -> str:
         """Return the setting where it is on."""
@@ -70,7 +70,7 @@ class ELU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.elu(input, self.alpha), self.inplace)
+        return also_in(input, functional.elu(input, self.alpha), self.inplace, "elu_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -87,7 +87,7 @@ class CELU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.celu(input, self.alpha), self.inplace)
+        return also_in(input, functional.celu(input, self.alpha), self.inplace, "celu_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -103,7 +103,7 @@ class SELU(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.selu(input), self.inplace)
+        return also_in(input, functional.selu(input), self.inplace, "selu_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
@@ -119,7 +119,7 @@ class Mish(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Return the activation of ``input``."""
-        return also_in(input, functional.mish(input), self.inplace)
+        return also_in(input, functional.mish(input), self.inplace, "mish_")
 
     def extra_repr(self) -> str:
         """Return the settings."""
