@@ -19,6 +19,7 @@ from tensorbus.eager_fusion import fused_vjp as derivatives
 from tensorbus.eager_fusion.fused_function import programs_on
 from tensorbus.kernels import generated_program
 from tensorbus.ops.fused_function import fuse_in_eager
+from tensorbus.ops.nn import batch_norm as normalization_of_batches
 from tensorbus.optim import fused_update
 
 from error_bounds import assert_alike, assert_within, gamma, stored
@@ -236,6 +237,46 @@ def test_running_statistics_move(device: str) -> None:
         for name in ("running_mean", "running_var"):
             close(getattr(layers[0], name), getattr(layers[1], name))
             assert not getattr(layers[0], name).requires_grad
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 3, 5), (8, 64, 16, 16)])
+def test_what_a_call_saves_is_not_computed_again(
+    device: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The derivative gives what it does where it computes statistics of its own, also with a history."""
+    sums: list[int] = []
+    whole = generated_program.GeneratedProgram.__init__
+
+    def make(self: Any, compiler: Any, op: str, graph: Any, *rest: Any) -> None:
+        if op.startswith("derivative"):
+            sums.append(sum(node.op == "sum" for node in graph))
+        whole(self, compiler, op, graph, *rest)
+
+    monkeypatch.setattr(generated_program.GeneratedProgram, "__init__", make)
+    image = np.random.default_rng(7).normal(size=shape).astype("f4")
+    weight = np.linspace(0.5, 2, shape[1]).astype("f4")
+
+    def trained() -> tuple[list[np.ndarray[Any, Any]], int]:
+        invalidate()
+        x, w, b = leaves((image, weight, weight[::-1].copy()), device)
+        average, variance = tb.zeros_like(w).detach(), tb.ones_like(w).detach()
+        out = F.batch_norm(x, average, variance, w, b, True)
+        seed = tb.cos(out.detach())
+        (second,) = tb.grad(tb.grad(out, x, seed, create_graph=True)[0].sum(), w, retain_graph=True)
+        sums.clear()
+        grads = tb.grad(out, (x, w, b), seed)
+        count = sum(sums)
+        tensors = [out.detach(), average, variance, second, *grads]
+        return [t.to("cpu").numpy() for t in tensors if t is not None], count
+
+    got, few = trained()
+    monkeypatch.setattr(normalization_of_batches, "save_for_backward", lambda x: x)
+    expected, many = trained()
+    assert len(got) == len(expected) == 7
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    if makes_programs(device):
+        assert 0 < few == many - 2
 
 
 OPTIMIZERS: dict[str, tuple[Callable[[Any], Any], str]] = {

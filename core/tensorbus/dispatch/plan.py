@@ -47,7 +47,8 @@ class Plan:
     ``computed`` are those that the op computes in. ``source`` is the kernel, and the call that it was chosen
     for. ``keeps`` and ``keeps_out`` say which operands, and whether the result, the derivative needs.
     ``programs`` makes one kernel of several ops, where the device's kernels are generated;
-    ``backward_programs`` are those of the derivative.
+    ``backward_programs`` are those of the derivative. Of a fused function ``saved`` says how many of the last
+    operands are what a call left for the derivative.
     """
 
     op: Op[...]
@@ -63,6 +64,7 @@ class Plan:
     kernel: str = ""
     source: tuple[Kernel, Call] | None = None
     programs: FusedKernels | None = None
+    saved: int = 0
     backward_programs: dict[Any, Any] = field(init=False, default_factory=dict)
     keeps: tuple[bool, ...] = field(init=False, default=())
     keeps_out: bool = field(init=False, default=False)

@@ -31,6 +31,7 @@ from ..eager.runner import explain
 from ..errors import TensorbusError
 from ..graph.passes.simplify import simplify
 from ..ops.definition import Op, Spec
+from ..ops.fused_function import saving
 from ..tensor.tensor import Tensor, materialize, wrap
 
 _CONSTANT_TYPES: Final = frozenset({type(None), bool, int, float, str, DType})
@@ -47,12 +48,16 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class FusedProgram:
-    """A fused program: what runs it, where each result is (None: no result), and the plan of its history."""
+    """A fused program: what runs it, where each result is (None: no result), and the plan of its history.
+
+    ``saved`` are the places of what it leaves for its derivative.
+    """
 
     run: Run
     places: tuple[int | None, ...]
     kinds: tuple[ValueType, ...]
     plan: Plan | None = None
+    saved: tuple[int, ...] = ()
 
 
 def programs_on(device: Device) -> FusedKernels | None:
@@ -102,8 +107,11 @@ def call_fused(
         values = program.run([x._value for x in tensors])
     except Exception as error:
         raise explain(program.plan, tensors, {}, error) from error
-    outs = [wrap(value, kind) for value, kind in zip(values, program.kinds, strict=True)]
+    outs = [wrap(values[place], kind) for place, kind in zip(program.places, program.kinds, strict=True)]
     tracked = any(x._node is not None for x in tensors)
+    if tracked and program.saved:
+        kinds = program.plan.operands[-len(program.saved) :]
+        tensors += [wrap(values[place], kind) for place, kind in zip(program.saved, kinds, strict=True)]
     if not program.plan.op.results:
         if tracked:
             engine.record(program.plan, tensors, outs[0])
@@ -143,13 +151,14 @@ def build_program(
     names, count = tuple(kwargs), len(args)
 
     def inner(*xs: Any) -> Any:
-        left = iter(xs)
+        left = iter(xs)  # behind the operands is what a call saves: here it is computed
         filled = [next(left) if x is None else x[0] for x in template]
         return function(*filled[:count], **dict(zip(names, filled[count:], strict=True)))
 
     specs = [Spec(x.shape, x.dtype) for x in tensors]
     try:
-        inputs, traced = OPS.trace(inner, specs)
+        with saving() as saved:
+            inputs, traced = OPS.trace(inner, specs)
     except TensorbusError:
         return None  # the function says it in the words of the device
     several = isinstance(traced, tuple)
@@ -157,17 +166,20 @@ def build_program(
     nodes = [x._value for x in results]
     if any(node in inputs for node in nodes):
         return None
+    nodes += dict.fromkeys([x._value for x in saved if x._value not in nodes])
     run = compile_program(function.__name__, inputs, nodes, device)
     if run is None:
         return None
     outs = tuple([ValueType.of(x.dtype, device) for x in results])
     plan = Plan(
         op=_op(function.__name__, len(outs) if several else 0, inner),
-        operands=tuple([x._vtype for x in tensors]), run=None, out=outs[0], casts=(None,) * len(specs),
+        operands=tuple([x._vtype for x in tensors] + [ValueType.of(x.dtype, device) for x in saved]),
+        run=None, out=outs[0], casts=(None,) * (len(specs) + len(saved)), saved=len(saved),
         attrs={}, outs=outs if several else (), shapes=tuple([x.shape for x in results]) if several else (),
         programs=programs_on(device),
     )  # fmt: skip
-    return FusedProgram(run, tuple(range(len(outs))), outs, plan)
+    places = tuple([nodes.index(x._value) for x in saved])
+    return FusedProgram(run, tuple(range(len(outs))), outs, plan, places)
 
 
 def compile_program(

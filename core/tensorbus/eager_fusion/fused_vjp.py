@@ -19,7 +19,9 @@ from ..dispatch import kernel_preference
 from ..dispatch.plan import Plan
 from ..eager.runner import explain
 from ..errors import TensorbusError
+from ..graph.rewrite import rebuild, topological
 from ..ops.definition import Spec
+from ..ops.fused_function import saving
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue
 from .fused_function import FusedProgram, Run, compile_program, is_small, memoize, programs_on
@@ -124,19 +126,25 @@ def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgr
         return engine.vjp_of(traced_node, seed if op.results else seed[0], False)
 
     try:
-        inputs, backs = OPS.trace(inner, specs)
+        with saving() as saved:
+            inputs, backs = OPS.trace(inner, specs)
     except TensorbusError:
         return None
+    last = seeds + sum(is_tensor)
+    known = {x._value: operand for x, operand in zip(saved, inputs[last - plan.saved : last], strict=False)}
+    values = [None if back is None else back._value for back in backs]
+    if len(saved) == plan.saved > 0:  # what the call left is not computed again
+        values = _with(known, values)
     places: list[int | None] = []
     nodes: list[Node] = []
-    for back in backs:
-        if back is None:
+    for value in values:
+        if value is None:
             places.append(None)
-        elif back._value in inputs:
-            places.append(~inputs.index(back._value))
+        elif value in inputs:
+            places.append(~inputs.index(value))
         else:
             places.append(len(nodes))
-            nodes.append(back._value)
+            nodes.append(value)
     maker = programs_on(device)
     least = (
         1 if maker is not None and not maker.least else 2
@@ -147,6 +155,13 @@ def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgr
         return None
     kinds = tuple([plan.out if x is None else ValueType.of(x.dtype, device) for x in backs])
     return FusedProgram(run, tuple(places), kinds)
+
+
+def _with(known: dict[Node, Node], values: Sequence[Node | None]) -> list[Node | None]:
+    """Return the values computed from what is ``known`` of the nodes that they are computed from."""
+    roots = [value for value in values if value is not None]
+    done = rebuild(topological(roots), lambda node, inputs: None, dict(known))
+    return [None if value is None else done[value] for value in values]
 
 
 def _nothing(values: Sequence[Any]) -> Sequence[Any]:

@@ -7,7 +7,9 @@ or two launches, made from the function itself and kept for each signature.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -17,6 +19,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 RUNNERS: Final[dict[Any, Callable[..., Any] | None]] = {}
 """The runner of fused functions by type of value; None: ops run one by one. A type is looked up once."""
 _caches: Final[list[dict[Any, Any]]] = [RUNNERS]
+_saved: Final[ContextVar[list[Any] | None]] = ContextVar("saved", default=None)
+"""What the function that is being traced saves for its derivative; None: nobody asks."""
 _find_runner: list[Callable[[Any], Callable[..., Any] | None]] = []
 
 
@@ -29,6 +33,29 @@ def forget_programs() -> None:
     """Drop every program: plugins were added or removed."""
     for cache in _caches:
         cache.clear()
+
+
+def save_for_backward(x: Any) -> Any:
+    """Return ``x``: the derivative of the fused function has it from the call, and does not compute it again.
+
+    It is for what is small, takes a pass over the operands, and stays in memory as long as the history does.
+    """
+    saved = _saved.get()
+    if saved is not None:
+        saved.append(x)
+    return x
+
+
+@contextmanager
+def saving() -> Iterator[list[Any]]:
+    """Within it what functions save gathers in the list, in the order in which they do."""
+    token = _saved.set([])
+    saved = _saved.get()
+    assert saved is not None
+    try:
+        yield saved
+    finally:
+        _saved.reset(token)
 
 
 def fuse_in_eager(function: Function) -> Function:

@@ -13,7 +13,7 @@ from ..call_errors import with_form
 from ..definition import Shape
 from ..elementwise.transcendental import rsqrt
 from ..elementwise.where_cast import cast, narrowed, widened
-from ..fused_function import fuse_in_eager
+from ..fused_function import fuse_in_eager, save_for_backward
 from ..movement.movement import reshape
 from ..reduction.reduction import mean
 from .normalization import by_channel, standardize
@@ -99,9 +99,9 @@ def _by_batch(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``x`` normalized over ``axes``, and the mean and the variance there."""
     wide = widened(x)
-    average = mean(wide, axis=axes, keepdims=True)
+    average = save_for_backward(mean(wide, axis=axes, keepdims=True))
     centred = wide - average
-    variance = mean(centred * centred, axis=axes, keepdims=True)
+    variance = save_for_backward(mean(centred * centred, axis=axes, keepdims=True))
     scale = rsqrt(variance + eps)
     if weight is not None:
         scale = scale * reshape(weight, (x.shape[1], *(1,) * (len(x.shape) - 2)))
