@@ -15,6 +15,7 @@ from typing import Final
 
 from ...dtypes.definition import NARROW, DType, Scalar, bool_, float32, int32, uint8
 from ...errors import TensorbusError
+from ...tracing.sym_int import SymInt
 from .index_expr import ONE, ZERO, const
 from .loop_ir import (
     INDEX,
@@ -116,10 +117,13 @@ class Builder:
         return name
 
     def size(self, role: str, value: int) -> Expr:
-        """Return the length, stride or attribute called ``role``: a literal for 0 and 1, else a parameter."""
+        """Return the length, stride or attribute called ``role``: a literal for 0 and 1, else a parameter.
+
+        An open one that may be 1 is a parameter then, too: a plan need not leave that size to another.
+        """
         if value == 0:
             return ZERO
-        if value == 1:
+        if type(value) is not SymInt and value == 1:
             return ONE
         return self.param(role, INDEX, value)
 
