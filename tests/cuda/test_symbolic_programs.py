@@ -108,7 +108,7 @@ def test_kernels_of_one_lowering_serve_other_sizes(
     assert not lengths.serves_one_size(), lengths.conditions
     holds = lengths.holds()
     assert all(holds(s0=n) for n in (hint, *others)), lengths.conditions
-    for n in others:
+    for n in (*others, *(n for n in (16, 64) if holds(s0=n))):  # these are lengths of other axes, too
         x = RNG.integers(-9, 9, tuple(n if m is None else m for m in shape)).astype("f4")
         results = expected(x)
         for ours, right in zip(
@@ -130,6 +130,19 @@ def test_rows_that_grow_have_few_programs() -> None:
             plans.append(lengths.holds())
             assert plans[-1](s0=n)
     assert len(plans) <= 5
+
+
+@pytest.mark.usefixtures("cupy_or_names")
+def test_a_length_may_come_to_equal_another() -> None:
+    """A text as long as its model has heads, or as a head is wide, needs no plan of its own."""
+
+    def several(x: Any) -> Any:
+        y = tb.permute_dims(tb.reshape(x, (-1, 6, 64)), (1, 0, 2))
+        return tb.softmax(x * 2, axis=-1), tb.softmax(y, axis=-1), tb.reshape(y, (6, -1)) + 1
+
+    lengths, _ = lowered_once(several, 100, (None, 384))
+    holds = lengths.holds()
+    assert all(holds(s0=n) for n in (63, 64, 65, 384)), lengths.conditions
 
 
 @ON_HOST

@@ -87,7 +87,7 @@ def test_every_length_is_exact_and_none_prepares_launches(name: str, monkeypatch
     prepared: list[Any] = []
     bound = source_lowering.BoundProgram
     monkeypatch.setattr(source_lowering, "BoundProgram", lambda *a, **k: prepared.append(a) or bound(*a, **k))
-    for n in (10, 41, 2, 3, 39, 10, 41):
+    for n in (10, 41, 2, 3, 6, 39, 10, 41):  # there are 6 columns
         run(n)
     assert not prepared
     for n in (0, 1, 0, 1, 1030, 4097):  # what was compiled for one length, or a plan of its own

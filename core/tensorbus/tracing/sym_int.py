@@ -9,7 +9,7 @@ What a length does it asks its ``env``: that of a plan (``plan_env``) keeps leng
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, floor, gcd
 from types import CodeType
 from typing import Any, Final
@@ -332,6 +332,18 @@ def near(n: Any) -> int:
     """
     number: int = n.env.near(n) if type(n) is SymInt else n
     return number
+
+
+def always_same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Return whether shapes are the same for all lengths; False for those that happen to be the same now.
+
+    It is for what may go on as with other shapes where they are: no condition says that they differ.
+    """
+    return len(a) == len(b) and all(
+        x.text == y.text if type(x) is SymInt and type(y) is SymInt
+        else type(x) is not SymInt and type(y) is not SymInt and x == y
+        for x, y in zip(a, b, strict=True)
+    )  # fmt: skip
 
 
 def known_divisor(*numbers: Any) -> int:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ...backend_interface.graph import Graph, Node
 from ...dtypes.definition import DType, Scalar, float32, float64, integer_range
 from ...ops.definition import Spec, table
+from ...tracing.sym_int import always_same
 from ..pipeline import Pass, run_passes
 from ..rewrite import Rule, owned, rewrite_owned
 from .scatter_patterns import flat_products, one_copy, reshaped, scatter_onto, single_scatter
@@ -70,7 +71,10 @@ def _nothing_moved(graph: Graph) -> Rule:
 
 def _is_still(node: Node) -> bool:
     """Return whether a node moves or casts its operand to what it is already."""
-    return node.op in _MOVES and node.spec == node.inputs[0].spec and _stays(node)
+    if node.op not in _MOVES:
+        return False
+    spec, own = node.inputs[0].spec, node.spec
+    return own.dtype is spec.dtype and always_same(own.shape, spec.shape) and _stays(node)
 
 
 def _nothing_done(graph: Graph) -> Rule:

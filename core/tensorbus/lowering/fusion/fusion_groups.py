@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...backend_interface.graph import Node
 from ...errors import TensorbusError
-from ...tracing.sym_int import near
+from ...tracing.sym_int import always_same, near
 from ..ir.layout import Shape
 from ..op_sets import FINDS, INSIDE, REDUCTIONS, SCHEDULED
 from ..target import Target
@@ -149,7 +149,8 @@ class GroupBuilder:
             for k in sorted(near - {group.number}, reverse=True):
                 other = self._live[k]
                 waits = self._would_delay(other, group) or self._would_delay(group, other)
-                if not waits and other.domain == group.domain and self._shares(other, group):
+                same = always_same(other.domain, group.domain)
+                if not waits and same and self._shares(other, group):
                     group = self._join(other, group)
         for n in operands:
             if prod(n.spec.shape) > 1:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ...dtypes.definition import NARROW, DType, Scalar, bool_, float32, int32, uint8
 from ...errors import TensorbusError
-from ...tracing.sym_int import SymInt
+from ...tracing.sym_int import is_open
 from .index_expr import ONE, ZERO, const
 from .loop_ir import (
     INDEX,
@@ -123,7 +123,7 @@ class Builder:
         """
         if value == 0:
             return ZERO
-        if type(value) is not SymInt and value == 1:
+        if not is_open(value) and value == 1:
             return ONE
         return self.param(role, INDEX, value)
 

@@ -12,7 +12,7 @@ from math import prod
 from typing import Final
 
 from ....backend_interface.graph import Node
-from ....tracing.sym_int import near
+from ....tracing.sym_int import always_same, near
 from ...fusion.canonicalize import DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
@@ -322,7 +322,7 @@ class RowKernel:
         slots = {slot: name for name, slot in self.slots.items()}
         names = {
             slots[x.slot] for node in fused.graph if (x := fused.inputs.get(id(node))) is not None
-            and x.shape == domain and x.is_contiguous and not x.offset and x.late is None
+            and always_same(x.shape, domain) and x.is_contiguous and not x.offset and x.late is None
             and is_nontemporal(domain, node.spec.dtype, limits) and slots[x.slot] in b.buffers
         }  # fmt: skip
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType, float32
-from ....tracing.sym_int import is_open, known_divisor, near
+from ....tracing.sym_int import always_same, is_open, known_divisor, near
 from ...fusion.canonicalize import DomainKernel, Output
 from ...ir import index_expr as ix
 from ...ir.builder import Launch
@@ -139,7 +139,8 @@ class _WorkgroupRows(RowKernel):
         """Return how many elements of a row a work-item takes at once."""
         fused = self.fused
         stored = [o.node.spec.dtype for o in fused.outputs if fused.spans_domain(o.node)]
-        read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
+        inputs = [n.spec for n in fused.graph if n.op == "input"]
+        read = [spec.dtype for spec in inputs if always_same(spec.shape, fused.domain)]
         lanes = vector_width(self.steps.target, fused.domain[-1], [*stored, *read])
         while (
             lanes > 1

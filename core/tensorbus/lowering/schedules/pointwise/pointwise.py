@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from ....dtypes.definition import DType
-from ....tracing.sym_int import near
+from ....tracing.sym_int import always_same, near
 from ...fusion.canonicalize import DomainKernel, canonical
 from ...fusion.collapse_dims import before_reshapes, collapse
 from ...fusion.materialize import cost_of, is_stack
@@ -160,7 +160,8 @@ def _build_vectors(x: ElementwiseMap, steps: LaunchList) -> str | None:
 
 def _access_dtypes(x: ElementwiseMap) -> list[DType]:
     """Return the dtypes of what is read and written at each element of the domain."""
-    return [*x.wide, *(n.spec.dtype for n in x.graph if n.op == "input" and n.spec.shape == x.domain)]
+    inputs = [n.spec for n in x.graph if n.op == "input"]
+    return [*x.wide, *(spec.dtype for spec in inputs if always_same(spec.shape, x.domain))]
 
 
 def _has_accesses(x: ElementwiseMap, target: Target) -> Verdict:

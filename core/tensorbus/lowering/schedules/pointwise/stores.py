@@ -8,7 +8,7 @@ from typing import Final
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import DType
-from ....tracing.sym_int import near
+from ....tracing.sym_int import always_same, near
 from ...fusion.canonicalize import PLAIN, DomainKernel, Output
 from ...heuristics import Heuristics
 from ...ir import index_expr as ix
@@ -40,7 +40,7 @@ def stored_past(body: Sequence[Stmt]) -> set[str]:
 def domain_lengths(b: Builder, inliner: Inliner, fused: DomainKernel) -> tuple[Expr, ...]:
     """Return the lengths of a domain: those of a node that has all its axes, where there is one."""
     for node in fused.graph:
-        if node.spec.shape == fused.domain:
+        if always_same(node.spec.shape, fused.domain):
             return inliner.lengths(node)
     return tuple(b.size(f"d{k}", n) for k, n in enumerate(fused.domain))
 

@@ -11,6 +11,7 @@ from math import prod
 
 from ....backend_interface.graph import Node
 from ....dtypes.definition import bool_
+from ....tracing.sym_int import always_same, near
 from ...heuristics import Heuristics
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
@@ -84,9 +85,11 @@ def transposed_inputs(task: KernelTask, limits: Heuristics) -> tuple[int, list[N
     by_axis: dict[int, list[Node]] = {}
     for node in task.graph:
         layout = task.inputs.get(id(node))
-        if layout is None or layout.shape != shape or not shape or abs(layout.strides[-1]) <= 1:
+        if layout is None or not shape or not always_same(layout.shape, shape):
             continue
-        strides = [(abs(s), k) for k, s in enumerate(layout.strides) if s and shape[k] >= least]
+        if abs(layout.strides[-1]) <= 1:
+            continue
+        strides = [(abs(s), k) for k, s in enumerate(layout.strides) if s and near(shape[k]) >= least]
         if strides and min(strides)[1] != last:
             by_axis.setdefault(min(strides)[1], []).append(node)
     return max(by_axis.items(), key=lambda pair: len(pair[1])) if by_axis else None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Final
 
+from ....tracing.sym_int import always_same
 from ...fusion.canonicalize import DomainKernel
 from ...ir import index_expr as ix
 from ...ir.builder import Builder, Launch
@@ -294,7 +295,8 @@ class _WorkgroupColumns(MultiReduction):
         fused, target = self.fused, self.steps.target
         domain, (axis,) = fused.domain, fused.reduced
         kinds = [n.inputs[0].spec.dtype for n in self.reductions]
-        read = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == domain]
+        inputs = [n.spec for n in fused.graph if n.op == "input"]
+        read = [spec.dtype for spec in inputs if always_same(spec.shape, domain)]
         lanes = vector_width(target, domain[-1], [*kinds, *read])
         busy = any(calls_function(n.op) for n in fused.graph)
         ahead = limits.column_read_ahead if busy or self.full else 2 * limits.column_read_ahead

@@ -11,6 +11,7 @@ from functools import partial
 from math import prod
 from typing import Final
 
+from ....tracing.sym_int import always_same
 from ...fusion.canonicalize import DomainKernel
 from ...ir import index_expr as ix
 from ...ir.builder import Builder
@@ -171,7 +172,8 @@ class _ChunkedReductions(MultiReduction):
                     self.end(b, inliner, outer, lengths, state)
 
             whole = LastWorkgroup(part=part, finish=finish)
-            dtypes = [n.spec.dtype for n in fused.graph if n.op == "input" and n.spec.shape == fused.domain]
+            inputs = [n.spec for n in fused.graph if n.op == "input"]
+            dtypes = [spec.dtype for spec in inputs if always_same(spec.shape, fused.domain)]
             lanes = vector_width(target, fused.domain[-1], [*dtypes, *(o.node.spec.dtype for o in self.full)])
             launch = reduce_by_workgroups(
                 b, target, self.reducer, axes, element, keep, split, ordered=True, whole=whole, lanes=lanes
