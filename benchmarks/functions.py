@@ -74,21 +74,21 @@ def _per_sample_gradients(device: str) -> Iterator[Case]:
 
     def ours(*arguments: Any) -> Any:
         loss = loss_in(tb.nn.functional.relu, tb.nn.functional.cross_entropy)
-        return tb.func.vmap(tb.func.grad(loss, argnums=(0, 1, 2, 3)), in_dims=_EACH)(*arguments)
+        return tb.func.vmap(tb.func.grad(loss, argnums=(0, 1, 2, 3)), in_dims=_IN_DIMS)(*arguments)
 
     def theirs(torch: Any) -> Any:
         loss = loss_in(torch.relu, torch.nn.functional.cross_entropy)
-        return torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2, 3)), in_dims=_EACH)
+        return torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2, 3)), in_dims=_IN_DIMS)
 
     def jaxs(jax: Any) -> Any:
         loss = loss_in(jax.nn.relu, lambda logits, target: -jax.nn.log_softmax(logits)[target])
-        return jax.vmap(jax.grad(loss, argnums=(0, 1, 2, 3)), in_axes=_EACH)
+        return jax.vmap(jax.grad(loss, argnums=(0, 1, 2, 3)), in_axes=_IN_DIMS)
 
     calls = _calls(device, ours, theirs, jaxs, [*weights, x, target])
     yield "per-sample gradients, MLP 64-256-10, 512 samples", calls
 
 
-_EACH = (None, None, None, None, 0, 0)
+_IN_DIMS = (None, None, None, None, 0, 0)
 
 
 def _hessian(device: str) -> Iterator[Case]:

@@ -32,7 +32,7 @@ WORDS: Final = {
     r"\bjoined (function|program|op|call)s?\b|\bjoined\(": "eager fusion",
     r"\bbundles?d?\b": "fused update",
     r"\bbrought (kernel|along)|\bbrought\b": "user kernel, source",
-    r"\b(MOST|FEW|LEAST|SHORT|EACH|ALONE)\b": "a name that says what it bounds",
+    r"\b_?(MOST|MANY|FEW|LEAST|SHORT|EACH|ALONE)\b": "a name that says what it bounds",
 }
 """The words, each with what the field says."""
 MODULES: Final = {

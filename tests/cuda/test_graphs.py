@@ -101,7 +101,7 @@ def test_small_inputs_that_lie_elsewhere_each_time_are_copied(
     memory = SimpleNamespace(allocate=lambda nbytes: SimpleNamespace(ptr=7, nbytes=nbytes))
     unit = SimpleNamespace(pool=memory, current=nullcontext)
     inputs, stream = steady.SteadyInputs(unit, [0, 1, 2, 3]), SimpleNamespace(ptr=5)
-    lengths = 8, 8, steady.SMALL, 8
+    lengths = 8, 8, steady.COPIED_MAX_BYTES, 8
 
     def run(k: int) -> tuple[bool, list[int]]:
         """Run with a batch, weights, a large input and one within its block; return the places."""

@@ -111,7 +111,7 @@ def test_numbers_are_single() -> None:
     shim().compile([source_of('static_assert(sizeof(1.0) == 4, ""); out[at.x] = x[at.x] * 0.1;')], MSL)
 
 
-MANY: dict[str, Callable[..., Any]] = {
+OF_MANY_OPERANDS: dict[str, Callable[..., Any]] = {
     "added": lambda *xs: sum(xs[1:], xs[0]),
     "joined": lambda *xs: tb.concat(list(xs)) + 1,
     "computed and joined": lambda *xs: tb.concat([tb.exp(x) * x for x in xs]),
@@ -122,10 +122,10 @@ MANY: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MANY)
+@pytest.mark.parametrize("name", OF_MANY_OPERANDS)
 @pytest.mark.parametrize("count", [27, 28, 40, 100])
 def test_kernels_have_no_more_buffers_than_metal_lets_them(name: str, count: int) -> None:
-    program = program_of(MANY[name], *[fused.spec(6)] * count)
+    program = program_of(OF_MANY_OPERANDS[name], *[fused.spec(6)] * count)
     assert max(len(k.buffers) for k in program.kernels()) + 2 <= MOST_BUFFERS
 
 

@@ -61,7 +61,7 @@ _UNWATCHED: Final = "-fno-sanitize=undefined"
 """zig makes debugging builds of what is compiled quickly: they end where an address is not aligned."""
 _MIN_THREAD_ITEMS: Final = 8192
 """How many work-items of a grid are worth a thread's while."""
-_LEAST: Final = "int tb_least(void) { return 1; }\n"
+_PROBE_SOURCE: Final = "int tb_least(void) { return 1; }\n"
 """What every compiler that works makes a library of."""
 
 
@@ -206,7 +206,7 @@ class CCompiler:
         from tensorbus.backend_api import load_library
 
         try:
-            load_library("least.so", self.build(_LEAST, ()))
+            load_library("least.so", self.build(_PROBE_SOURCE, ()))
         except (DeviceError, OSError):
             return False
         return True
@@ -235,7 +235,7 @@ class CCompiler:
         except (_NoRoomError, TimeoutError) as error:
             raise self._stop(f"cpu: {error}") from error
         except DeviceError as error:
-            if source == _LEAST or not self._libraries or self._makes_loadable():
+            if source == _PROBE_SOURCE or not self._libraries or self._makes_loadable():
                 raise
             raise self._stop(str(error)) from error
 

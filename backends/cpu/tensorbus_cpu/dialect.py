@@ -31,7 +31,7 @@ from .native.simd_helpers import (
     RUNNING,
     STORE_BFLOAT,
     STORE_HALF,
-    WIDE,
+    VECTOR_EXPRESSIONS,
     types,
 )
 
@@ -231,7 +231,7 @@ def dialect(half: bool, lanes: int) -> Dialect:
         bounds=tuple((f"tb_range[{2 * axis}]", f"tb_range[{2 * axis + 1}]") for axis in range(3)),
         paged=" __attribute__((aligned(4096)))",
         fetch="for (int64_t at = 0; at < {n}; at += 64 / sizeof *{p}) __builtin_prefetch(&{p}[{i} + at]);",
-        wide={**(WIDE if lanes else {}), "fma": "({0} * {1} + {2})"},
+        wide={**(VECTOR_EXPRESSIONS if lanes else {}), "fma": "({0} * {1} + {2})"},
         wide_single={
             **({**C_WIDE_SINGLE, "fma": "TB_FMA_{lanes}({0}, {1}, {2})"} if lanes else {}),
             "running_sum": RUNNING,

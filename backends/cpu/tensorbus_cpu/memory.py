@@ -19,15 +19,15 @@ import ml_dtypes
 import numpy as np
 from tensorbus.backend_api import DType, DtypeError, OutOfMemoryError, StridedArray, dtypes
 
-_SMALL: Final = {
+_NARROW_FLOATS: Final = {
     dtypes.bfloat16: ml_dtypes.bfloat16,
     dtypes.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
     dtypes.float8_e5m2: ml_dtypes.float8_e5m2,
 }
-DTYPES: Final[dict[DType, np.dtype[Any]]] = {d: np.dtype(_SMALL.get(d, d.name)) for d in dtypes.ALL}
+DTYPES: Final[dict[DType, np.dtype[Any]]] = {d: np.dtype(_NARROW_FLOATS.get(d, d.name)) for d in dtypes.ALL}
 """How NumPy names each dtype; the small floats are those of ml_dtypes."""
 NAMES: Final = {native: d for d, native in DTYPES.items()}
-SMALL_FLOATS: Final = frozenset(DTYPES[d] for d in _SMALL)
+SMALL_FLOATS: Final = frozenset(DTYPES[d] for d in _NARROW_FLOATS)
 """What NumPy neither exports by DLPack nor reads from it."""
 _CPU: Final = (1, 0)
 """``kDLCPU``, and its only unit."""
@@ -189,7 +189,7 @@ def _small_floats(producer: Any, options: dict[str, Any], copy: bool | None) -> 
 
     if copy is False:
         options["copy"] = False
-    taken = from_capsule(producer, frozenset(_SMALL), **options)
+    taken = from_capsule(producer, frozenset(_NARROW_FLOATS), **options)
     native = DTYPES[taken.dtype]
     if 0 in taken.shape:
         return empty(taken.shape, native), taken.dtype

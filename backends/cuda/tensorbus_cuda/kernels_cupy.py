@@ -36,9 +36,9 @@ _DTYPES: Final = {
     np.dtype(d.name.removesuffix("_")): d
     for d in (*dt.BOOL, *dt.SIGNED, *dt.UNSIGNED, dt.float32, dt.float64, *dt.COMPLEX)
 }
-_FEW: Final = 8
+_ONE_BY_ONE_MAX: Final = 8
 """How many matrices are taken one by one."""
-_SMALL, _LARGE = 32, 512
+_BATCHED_MAX_ROWS, _GPU_MIN_ROWS = 32, 512
 """Up to how many rows cuSOLVER decomposes stacks at once, and from how many on it beats processors anyway."""
 _PAIR: Final = 16
 """Where cuFFT's operands begin, in bytes: at a complex number, also those of reals."""
@@ -56,12 +56,12 @@ def kernels() -> dict[str, Kernel | tuple[Kernel, Kernel]]:
 
 
 def _are_few(call: Call) -> bool | str:
-    few = call.shapes is not None and prod(call.shapes[0][:-2]) <= _FEW
-    return few or f"CuPy takes matrices one by one, and there are more than {_FEW}"
+    few = call.shapes is not None and prod(call.shapes[0][:-2]) <= _ONE_BY_ONE_MAX
+    return few or f"CuPy takes matrices one by one, and there are more than {_ONE_BY_ONE_MAX}"
 
 
 def _are_quick(call: Call) -> bool | str:
-    if call.shapes is not None and not _SMALL < max(call.shapes[0][-2:]) < _LARGE:
+    if call.shapes is not None and not _BATCHED_MAX_ROWS < max(call.shapes[0][-2:]) < _GPU_MIN_ROWS:
         return True
     return _are_few(call)
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _STEP: Final = 512
 """Blocks are multiples of so many bytes, as CuPy's are; an empty value has none."""
-_SMALL: Final = 1 << 20
-_MANY: Final = 256
+_POOLED_MAX_BYTES: Final = 1 << 20
+_MAX_FREED_BLOCKS: Final = 256
 """How many freed blocks of one size are kept."""
 
 
@@ -101,7 +101,7 @@ class Pool:
         home = None
         with self.used.lock:
             self.used.collect()
-            if size <= _SMALL and stream is self._default:
+            if size <= _POOLED_MAX_BYTES and stream is self._default:
                 home = self._free_blocks.get(size)
                 if home is None:
                     home = self._free_blocks.setdefault(size, [])
@@ -185,7 +185,7 @@ class Pool:
             return
         memory, ptr, home, own_stream = life.memory
         if not life.users:
-            if home is not None and len(home) < _MANY:
+            if home is not None and len(home) < _MAX_FREED_BLOCKS:
                 home.append((memory, ptr))
         elif not self.unit.failures.lost:
             with suppress(DeviceError), self.unit.current():  # told to whoever uses the GPU next

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .device import MetalRuntime
 
 Run = Callable[[Sequence[Any], Sequence[Any]], None]
-_MOST: Final = 2**31 - 1
+_INT32_MAX: Final = 2**31 - 1
 
 
 class MetalCompiler:
@@ -62,10 +62,10 @@ class MetalCompiler:
         longest = max(launch.grid, default=0)
 
         def run(buffers: Sequence[Any], values: Sequence[Any]) -> None:
-            if longest > _MOST:
+            if longest > _INT32_MAX:
                 raise DeviceError(
-                    f"metal: {launch.kernel.name} has {longest:,} threads on one axis; MLX has {_MOST:,} at"
-                    f" most. Work in smaller pieces."
+                    f"metal: {launch.kernel.name} has {longest:,} threads on one axis; MLX has {_INT32_MAX:,}"
+                    f" at most. Work in smaller pieces."
                 )
             packed_params = params
             if late:

@@ -49,7 +49,7 @@ _COMMENT: Final = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _POINTER: Final = re.compile(
     r"[^;{}(),<>#\n]*\b(?:TB_\w+|bool|(?:u?(?:char|short|int|long)|half|float)[234]?)(?:\s+const)?\s*[*&]"
 )
-_SPACE: Final = re.compile(r"\b(device|constant|thread)\b")
+_ADDRESS_SPACE: Final = re.compile(r"\b(device|constant|thread)\b")
 Entry = Callable[[Sequence[int], bytes, Sequence[int], Sequence[int]], None]
 """Runs a kernel: addresses of its buffers, parameters as ``packed`` gives them, grid and group."""
 
@@ -148,7 +148,7 @@ def within_language(name: str, source: str) -> None:
             f" only, and this is a function that one calls.\n{with_line_numbers(source)}"
         )
     for match in _POINTER.finditer(code):
-        if not _SPACE.search(match[0]):
+        if not _ADDRESS_SPACE.search(match[0]):
             raise DeviceError(
                 f"metal: {name} does not compile on Metal: {match[0].strip()!r} does not say where it points;"
                 f" put device, constant or thread before it.\n{with_line_numbers(source)}"

@@ -161,7 +161,7 @@ static inline bool tb_last(__global long *counter, size_t total) {{
 }}""")  # fmt: skip
 
 # Comparisons of vectors give -1 or 0 in each lane. A NaN of either operand must stay.
-_WIDE: Final[dict[str, str | Helper]] = {
+_VECTOR_EXPRESSIONS: Final[dict[str, str | Helper]] = {
     "select": "select({2}, {1}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
     "logical_not": "(~{0})",
 } | {
@@ -189,7 +189,7 @@ _ABS: Final = Helper("abs", "tb_abs_{S}({0})", """\
   return ({T})(({U})max(a, ({T})0) - ({U})min(a, ({T})0));
 }}""")  # fmt: skip
 # Starting a work-item costs as much as reading some kilobytes, so that there are fewer of them than rows.
-_SHARE: Final = (
+_TASK_RANGE: Final = (
     "const long {v}_part = ({n} - 1) / (long)get_global_size(0) + 1, {v}_from = get_global_id(0) * {v}_part;",
     "const long {v}_to = {v}_from + {v}_part < {n} ? {v}_from + {v}_part : {n};",
     "for (long {v} = {v}_from; {v} < {v}_to; ++{v}) {{",
@@ -240,8 +240,8 @@ def _combined(long: bool, space: str = "__global") -> dict[tuple[str, dt.DType],
 # Intel's compiler makes vectors of work-items that are alone in their workgroup as well: code that is never
 # run, which takes it half of its time. Where a kernel is of one work-item, and all lanes have the same
 # values, it ends the process: in loops in which a function takes what a branch gives, or 64 bits are chosen.
-_ALONE: Final = "reqd_work_group_size(1, 1, 1)"
-_ALONE_NO_VECTORS: Final = f"{_ALONE}, intel_vec_len_hint(1)"
+_ONE_WORK_ITEM: Final = "reqd_work_group_size(1, 1, 1)"
+_ONE_WORK_ITEM_NO_VECTORS: Final = f"{_ONE_WORK_ITEM}, intel_vec_len_hint(1)"
 
 
 def dialect(
@@ -252,7 +252,7 @@ def dialect(
     ``long_atomics``: whether it has ``cl_khr_int64_base_atomics`` and ``cl_khr_int64_extended_atomics``;
     ``vector_hints``: whether it has ``cl_intel_vec_len_hint``.
     """
-    alone = _ALONE_NO_VECTORS if vector_hints else _ALONE
+    alone = _ONE_WORK_ITEM_NO_VECTORS if vector_hints else _ONE_WORK_ITEM
     types = {dt.bool_: BOOL, **INTEGERS, dt.float16: HALF if half else HALF_BY_FUNCTIONS, dt.bfloat16: BFLOAT,
              **float8_types("uchar", "uint", "as_uint", "as_float"), dt.float32: FLOAT}  # fmt: skip
     if half:
@@ -281,7 +281,7 @@ def dialect(
         task=f"__kernel __attribute__(({alone}))\nvoid {{name}}({{arguments}})",
         buffer="__global {const}{T} *{name}",
         parallel=("get_global_id(0)", "get_global_id(1)", "get_global_id(2)"),
-        share=_SHARE,
+        share=_TASK_RANGE,
         barrier="barrier(CLK_LOCAL_MEM_FENCE)",
         shared="__local",
         paged=" __attribute__((aligned(4096)))" if target.row_per_task else "",
@@ -289,7 +289,7 @@ def dialect(
         access_array="{T} {name}[{n}] __attribute__((aligned(16)))",
         access_read=_PACKETS["read"],
         access_write=_PACKETS["write"],
-        wide=_WIDE,
+        wide=_VECTOR_EXPRESSIONS,
         single=OPENCL_SINGLE,
         wide_single={**OPENCL_WIDE_SINGLE, "running_sum": _RUNNING},
         vector_load="vload{lanes}(0, {p} + ({i}))",

@@ -20,7 +20,7 @@ from .engine import aliased
 
 Link = tuple[Any, Shape, Any, Any, Any]
 """A weak reference to the base, its shape, the op (``op``, ``attrs``), the base's link, a ``start``."""
-MANY: Final = 256
+MAX_NEW_VIEWS: Final = 256
 new_views: Final[list[ref[Tensor]]] = []
 """Views that were made since they were last sorted into families."""
 _families: Final[dict[int, Family]] = {}
@@ -29,7 +29,7 @@ _shared: Final[dict[int, Family]] = {}
 """Those of which two tensors may be alive: a list of detached losses, say, has none."""
 _sorted: Final = [0]
 """How many views went into families since those that are gone were last taken out, with those there were."""
-_limit: Final = [MANY]
+_limit: Final = [MAX_NEW_VIEWS]
 """How many of them are there when those that are gone are taken out next."""
 lock: Final = fork_safe_locks.reentrant()
 """Held while a change reaches the tensors that show it: two of different parts are both kept."""
@@ -113,7 +113,7 @@ def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
         parent = base._view = None
     x._view = (ref(base), base._value.shape, how, parent, start)
     new_views.append(ref(x))
-    if len(new_views) >= MANY:
+    if len(new_views) >= MAX_NEW_VIEWS:
         _sort()
     return x
 
@@ -256,7 +256,7 @@ def _sort() -> None:
                     del _families[key]
                     _shared.pop(key, None)
             _sorted[0] = sum(len(family.views) for family in _families.values())
-            _limit[0] = max(MANY, 2 * _sorted[0])
+            _limit[0] = max(MAX_NEW_VIEWS, 2 * _sorted[0])
 
 
 def family_of(x: Tensor) -> Family | None:

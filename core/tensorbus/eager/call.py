@@ -15,7 +15,7 @@ from typing import Any, Final
 from weakref import getweakrefcount, ref
 
 from ..autograd import engine
-from ..autograd.views import MANY, link, link_by_key, new_views, unlink, view_of
+from ..autograd.views import MAX_NEW_VIEWS, link, link_by_key, new_views, unlink, view_of
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.kernel_tables import fused_kernels
@@ -217,7 +217,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
                 engine.record(plan, (x,), out)
             if not view:
                 return out
-            if getweakrefcount(x) or len(new_views) > MANY:
+            if getweakrefcount(x) or len(new_views) > MAX_NEW_VIEWS:
                 link(out, x, plan)
             else:
                 x._view = None

@@ -17,7 +17,7 @@ from weakref import getweakrefcount, ref
 from ..autograd import engine
 from ..autograd.node_order import order
 from ..autograd.saved_values import note_write
-from ..autograd.views import MANY, link, members, new_views
+from ..autograd.views import MAX_NEW_VIEWS, link, members, new_views
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.plan import Plan, new_cache, plan
@@ -30,7 +30,7 @@ from ..tensor.leaf import Leaf
 from ..tensor.tensor import Tensor, wrap
 from ..tracing.active_modes import active_modes
 
-_MANY: Final = 4096
+_MAX_KNOWN: Final = 4096
 INPLACE_MIN_SIZE: Final = 1 << 15
 """Elements from which on an elementwise change may be worth writing over the memory that there is."""
 _SCALARS: Final = frozenset({bool, int, float, complex})
@@ -53,7 +53,7 @@ def _unshared_refcount() -> int:
     return _references(x)
 
 
-_ALONE: Final = _unshared_refcount()
+_UNSHARED: Final = _unshared_refcount()
 
 
 def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
@@ -76,11 +76,11 @@ def dynamic_slice(x: Any, start: Shape, size: Shape, step: Shape) -> Any:
     if x._node is not None and grad_enabled.get():
         recorded = _placed_cuts.get((key, start))
         if recorded is None:
-            if len(_placed_cuts) >= _MANY:
+            if len(_placed_cuts) >= _MAX_KNOWN:
                 _placed_cuts.clear()
             recorded = _placed_cuts[key, start] = replace(cut, attrs={**cut.attrs, "start": start})
         engine.record(recorded, (x,), out)
-    if getweakrefcount(x) or len(new_views) > MANY:
+    if getweakrefcount(x) or len(new_views) > MAX_NEW_VIEWS:
         return link(out, x, cut, start)
     x._view = None
     out._view = (ref(x), shape, cut, None, start)
@@ -93,7 +93,7 @@ def _first_cut(x: Tensor, key: tuple[Any, ...], start: Shape) -> Any:
     if kind.materialized is kind:
         cut = plan(table["slice"], (kind,), (shape,), {"start": start, "size": size, "step": step})
         late = None if cut.source is None or cut.run is None else cut.source[0].runtime_attrs
-        if len(_cuts) >= _MANY:
+        if len(_cuts) >= _MAX_KNOWN:
             _cuts.clear()
         _cuts[key] = (cut, None if late is None or cut.source is None else late(cut.source[1]))
     return table.function("slice")(x, start, size, step)  # whose first result is examined
@@ -106,7 +106,7 @@ def run_in_place(what: InPlaceCall) -> bool:
     """
     name, operands, attrs, place, by = what
     x = operands[place]
-    if active_modes or _ALONE < 0 or kernel_preference.active() or not isinstance(x, Tensor):
+    if active_modes or _UNSHARED < 0 or kernel_preference.active() or not isinstance(x, Tensor):
         return False
     if getweakrefcount(x) and members(x):
         return False
@@ -135,11 +135,11 @@ def run_in_place(what: InPlaceCall) -> bool:
     entry = _ways.get(key)
     if entry is None:
         entry = _plan_in_place(what, kinds, shapes)
-        if len(_ways) >= _MANY:
+        if len(_ways) >= _MAX_KNOWN:
             _ways.clear()
         _ways[key] = entry
     planned, over = entry
-    if planned is None or over is None or (tracked and planned.keeps[place]) or _references(x) != _ALONE:
+    if planned is None or over is None or (tracked and planned.keeps[place]) or _references(x) != _UNSHARED:
         return False
     for kind, value, computed in zip(kinds, operands, planned.computed, strict=True):
         if kind is int:

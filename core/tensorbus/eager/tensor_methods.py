@@ -14,7 +14,7 @@ from weakref import getweakrefcount, ref
 from ..autograd import engine, hooks, saved_values, view_changes
 from ..autograd.node_order import order
 from ..autograd.saved_values import note_write
-from ..autograd.views import DETACHED, MANY, link, new_views
+from ..autograd.views import DETACHED, MAX_NEW_VIEWS, link, new_views
 from ..compat import unpacking
 from ..devices.device import Device
 from ..dispatch.modes import detached_value, value_modes, wraps
@@ -57,7 +57,7 @@ def detach(self: Tensor) -> Tensor:
     out._value = value
     out._vtype = self._vtype
     out._node = None
-    if getweakrefcount(self) or len(new_views) > MANY:
+    if getweakrefcount(self) or len(new_views) > MAX_NEW_VIEWS:
         return link(out, self, DETACHED)
     self._view = None
     out._view = (ref(self), value.shape, DETACHED, None, None)

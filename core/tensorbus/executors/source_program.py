@@ -35,7 +35,7 @@ _CALL_HOOKS: Final = {
     "row_stride": "apart", "axis_orders": "orders", "side_output": "leaves", "prefers_generated": "generates",
 }  # fmt: skip
 """What a compiler may say of library calls, see ``Library``, each with its former name."""
-HELD: Final = (3, 3)
+UNSHARED: Final = (3, 3)
 """References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 
 
@@ -68,7 +68,7 @@ def take_over(
     held, is_own = sys.getrefcount, compiler.is_own
     for slot, place in over:
         buffer = buffers[place]
-        if held(values[place]) == HELD[0] and held(buffer) == HELD[1] + 1 and is_own(buffer, index):
+        if held(values[place]) == UNSHARED[0] and held(buffer) == UNSHARED[1] + 1 and is_own(buffer, index):
             buffers[slot] = buffer
 
 

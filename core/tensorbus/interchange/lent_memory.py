@@ -26,7 +26,7 @@ def _unshared() -> int:
     return _references(x)
 
 
-_ALONE: Final = _unshared()
+_UNSHARED: Final = _unshared()
 
 
 def lend(x: Tensor) -> Any:
@@ -49,7 +49,7 @@ def lend(x: Tensor) -> Any:
             return None
         materialize(root)
         if view_changes.lent_memory(root) is None:
-            if views.members(root) or _references(root) != _ALONE or not host.is_own(root._value):
+            if views.members(root) or _references(root) != _UNSHARED or not host.is_own(root._value):
                 own = wrap(host.copied(root._value), root._vtype)
                 if not view_changes.change(root, own, False):
                     root._value = own._value

@@ -83,8 +83,8 @@ def _held(values: Sequence[Any]) -> int:
     return -1 if uncounted else sys.getrefcount(values[0])
 
 
-_ALONE: Final[tuple[list[int]]] = ([],)
-_HELD: Final = _held([_ALONE[0]])
+_ONE_REFERENCE: Final[tuple[list[int]]] = ([],)
+_UNSHARED: Final = _held([_ONE_REFERENCE[0]])
 """References to what one other and a list of values hold."""
 
 
@@ -247,7 +247,7 @@ class GeneratedProgram:
         None where there are other buffers: all are allocated before anything is written over.
         """
         outs = self.program.outputs
-        if _HELD < 0 or getattr(self.compiler, "is_own", None) is None or len(outs) != len(self.sizes):
+        if _UNSHARED < 0 or getattr(self.compiler, "is_own", None) is None or len(outs) != len(self.sizes):
             return []
         over = self.program.replaceable
         return (
@@ -258,9 +258,9 @@ class GeneratedProgram:
         """Let results lie over operands that one tensor and ``values`` hold; make the others' buffers."""
         is_own = self.compiler.is_own  # type: ignore[attr-defined]
         for slot, nbytes, place in self._over:
-            if place >= 0 and sys.getrefcount(values[place]) == _HELD:
+            if place >= 0 and sys.getrefcount(values[place]) == _UNSHARED:
                 x = values[place]
-                free = x.is_contiguous and not x.offset and sys.getrefcount(buffers[place]) == _HELD
+                free = x.is_contiguous and not x.offset and sys.getrefcount(buffers[place]) == _UNSHARED
                 if free and is_own(buffers[place], self.index):
                     buffers[slot] = buffers[place]
             if buffers[slot] is None and nbytes:

@@ -17,7 +17,7 @@ Form = tuple[tuple[tuple[str, ...], int], ...]
 _Bounds = tuple[int | None, int | None]
 
 
-NEAR: Final = 8
+SPEED_RANGE: Final = 8
 """How many times as long or as short lengths may be for decisions that only concern speed to stand."""
 
 
@@ -277,10 +277,11 @@ class PlanEnv(ShapeEnv):
         self.add_guard(f"{x.text} == {x.hint}")
 
     def near(self, x: SymInt) -> int:
-        """Return a length as it is now; the plan serves lengths up to ``NEAR`` times as long or as short."""
+        """Return a length as it is now; the plan serves ``SPEED_RANGE`` times as long or short."""
         for name in self.symbols:
             if re.search(rf"\b{name}\b", x.text):
-                self.add_guard(f"{max(self.hints[name] // NEAR, 1)} <= {name} <= {self.hints[name] * NEAR}")
+                hint = self.hints[name]
+                self.add_guard(f"{max(hint // SPEED_RANGE, 1)} <= {name} <= {hint * SPEED_RANGE}")
         return x.hint
 
     def ratio(self, left: Any, right: Any) -> Any:

@@ -10,7 +10,7 @@ from tensorbus.dtypes import definition as dt
 from tensorbus.dtypes.definition import DType
 
 Array = np.ndarray[Any, Any]
-_SMALL: Final = {
+_NARROW_FLOATS: Final = {
     dt.bfloat16: ml_dtypes.bfloat16,
     dt.float8_e4m3fn: ml_dtypes.float8_e4m3fn,
     dt.float8_e5m2: ml_dtypes.float8_e5m2,
@@ -19,7 +19,7 @@ _SMALL: Final = {
 
 def native(dtype: DType) -> np.dtype[Any]:
     """Return NumPy's name of a dtype; the small floats are those of ml_dtypes."""
-    kind: np.dtype[Any] = np.dtype(_SMALL.get(dtype, dtype.name))
+    kind: np.dtype[Any] = np.dtype(_NARROW_FLOATS.get(dtype, dtype.name))
     return kind
 
 

@@ -24,7 +24,7 @@ from tensorbus.errors import DistributedError, DistributedTimeoutError
 from .program import is_started_by_mpi, mpi
 from .requests import wait
 
-_SMALL: Final = 1 << 14
+_ONE_STEP_MAX_BYTES: Final = 1 << 14
 """Up to so many bytes every rank gets all that there is: one step in place of two."""
 _STAMP: Final = 16
 _HEAD: Final = 64
@@ -32,7 +32,7 @@ _HEAD: Final = 64
 _CHUNK: Final = 1 << 30
 """Bytes of one message: MPI counts in 31 bits."""
 _HEADS, _BODIES = 1, 2
-_MANY: Final = 256
+_STEPS_AT_ONCE: Final = 256
 _LARGEST_TAG: Final = 32767
 """What every MPI has."""
 Shape = tuple[int, ...]
@@ -70,7 +70,7 @@ class Communicator:
         """Combine in order of rank; of what is large each rank combines a part."""
         what = f"all_reduce {reduction} of {_spec(x)}"
         self._agree(what)
-        if x.nbytes <= _SMALL:
+        if x.nbytes <= _ONE_STEP_MAX_BYTES:
             return combined(self._gather(what, x, [x.shape] * self._size), reduction)
         flat = x.reshape((-1,))
         parts = [flat[a:b] for a, b in pairwise(flat.size * k // self._size for k in range(self._size + 1))]
@@ -224,11 +224,11 @@ class Communicator:
         """Send ``own[k]`` to rank k, and fill ``targets`` with what all send here, around the ring."""
         targets[self._rank][:] = own[self._rank]
         byte = self._mpi.BYTE
-        for first in range(1, self._size, _MANY):
+        for first in range(1, self._size, _STEPS_AT_ONCE):
 
             def start(first: int = first) -> list[Any]:
                 requests = []
-                steps = range(first, min(first + _MANY, self._size))
+                steps = range(first, min(first + _STEPS_AT_ONCE, self._size))
                 for step in steps:
                     source = (self._rank - step) % self._size
                     chunks = _chunks(targets[source])

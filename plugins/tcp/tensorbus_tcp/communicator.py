@@ -13,7 +13,7 @@ from tensorbus.errors import DistributedError
 
 from .peers import MAIL, Peer, connect
 
-_SMALL: Final = 1 << 15
+_ONE_STEP_MAX_BYTES: Final = 1 << 15
 """Up to so many bytes every rank sends all that it has to every other: one step in place of two."""
 _STAMP: Final = 4
 Shape = tuple[int, ...]
@@ -43,7 +43,7 @@ class Communicator:
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Combine in order of rank: the same on every rank. Each rank combines a part of what is large."""
         what = f"all_reduce {reduction} of {_spec(x)}"
-        if x.nbytes <= _SMALL or self._size == 1:
+        if x.nbytes <= _ONE_STEP_MAX_BYTES or self._size == 1:
             return combined(self._exchange(what, [x] * self._size, [x.shape] * self._size), reduction)
         flat = x.reshape((-1,))
         bounds = [flat.size * k // self._size for k in range(self._size + 1)]

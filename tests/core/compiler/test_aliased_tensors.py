@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import tensorbus as tb
-from tensorbus.autograd.views import MANY, Family
+from tensorbus.autograd.views import MAX_NEW_VIEWS, Family
 
 PLACE = SimpleNamespace(held=None)
 TABLE: dict[str, tb.Tensor] = {}
@@ -78,7 +78,7 @@ def test_detached_results_that_are_kept_cost_later_calls_nothing(monkeypatch: py
 
     step = tb.compile(loss_of, compare_eager=False)
     x = tb.ones((3, 2))
-    losses = [loss_of(x) for _ in range(2 * MANY)]  # each is a view whose root is gone
+    losses = [loss_of(x) for _ in range(2 * MAX_NEW_VIEWS)]  # each is a view whose root is gone
     losses += [step(x) for _ in range(4)]
     asked = []
     alive = Family.alive

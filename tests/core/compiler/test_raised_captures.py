@@ -72,7 +72,11 @@ def test_calls_that_raise_among_others_are_captured_ever_more_seldom(captures: l
         refused(compiled, -1 - k, x)
         assert compiled(3, x).tolist() == [3, 3, 3]
     raised = [n for n in captures if n < 0]
-    assert raised_captures.IN_A_ROW <= len(raised) <= raised_captures.IN_ALL + 1000 / raised_captures.SHARE
+    assert (
+        raised_captures.IN_A_ROW
+        <= len(raised)
+        <= raised_captures.IN_ALL + 1000 / raised_captures.PYTHON_TIMES
+    )
     assert len(compiled.replays) == 1
 
 

@@ -20,7 +20,7 @@ from .implicit_gemm import (
 )
 from .tiled_functions import SourceFunctions, tiles
 
-_ROOM, _COLUMNS = (1 << 13) + 128, 128
+_BLOCK_INPUTS, _BLOCK_TILES = (1 << 13) + 128, 128
 """Inputs of a block of tiles at each place, and tiles of a block."""
 _SIDE, _TALL, _VECTORS, _PLACES = 4, 6, 2, 16
 """Panels of rows that are worked on side by side, rows of a panel by vectors in registers, and products of
@@ -37,7 +37,13 @@ _MAX_LANES = 16
 
 @cache
 def _functions() -> SourceFunctions:
-    macros = {"ROOM": _ROOM, "COLUMNS": _COLUMNS, "SIDE": _SIDE, "TALL": _TALL, "VECTORS": _VECTORS}
+    macros = {
+        "ROOM": _BLOCK_INPUTS,
+        "COLUMNS": _BLOCK_TILES,
+        "SIDE": _SIDE,
+        "TALL": _TALL,
+        "VECTORS": _VECTORS,
+    }
     return SourceFunctions(macros, "winograd")
 
 
@@ -154,7 +160,7 @@ def _channels(channels: int) -> int:
 
 def _unit(problem: WeightGradient) -> tuple[int, int]:
     """Return the tiles of a unit along both axes: all of a row where that is possible."""
-    most = min((_ROOM - _MAX_LANES) // _channels(problem.channels) - _MAX_LANES, _TILES)
+    most = min((_BLOCK_INPUTS - _MAX_LANES) // _channels(problem.channels) - _MAX_LANES, _TILES)
     tall, across = _half(problem.axes[1].count), _half(problem.axes[2].count)
     wide = -(-across // -(-across // most))
     return -(-tall // -(-tall // min(most // wide, tall))), wide
@@ -171,7 +177,7 @@ def _half(n: int) -> int:
 
 def _max_tiles(channels: int) -> int:
     """Return how many tiles fit into a block."""
-    return min(_ROOM // (channels + 1), _COLUMNS) // _MIN_CHANNELS * _MIN_CHANNELS
+    return min(_BLOCK_INPUTS // (channels + 1), _BLOCK_TILES) // _MIN_CHANNELS * _MIN_CHANNELS
 
 
 def _span(a: Axis) -> tuple[int, int, int]:

@@ -334,8 +334,12 @@ static object *run(program *p, object *values) {
 
 // ---- What Python calls: it finds the program for the layouts at hand, and asks for one where there is none.
 
-enum { MANY = 8 };
-typedef struct { object *other, *capsules[MANY]; program *programs[MANY]; int64_t count, inputs; } executable;
+enum { MAX_PROGRAMS = 8 };
+typedef struct {
+  object *other, *capsules[MAX_PROGRAMS];
+  program *programs[MAX_PROGRAMS];
+  int64_t count, inputs;
+} executable;
 
 static void drop_executable(object *capsule) {
   executable *e = PyCapsule_GetPointer(capsule, EXECUTABLE);
@@ -347,7 +351,7 @@ static void drop_executable(object *capsule) {
 static int add(executable *e, object *capsule) {
   program *p = PyCapsule_GetPointer(capsule, PROGRAM);
   if (!p) return 0;
-  if (e->count == MANY) Py_DecRef(e->capsules[--e->count]);
+  if (e->count == MAX_PROGRAMS) Py_DecRef(e->capsules[--e->count]);
   Py_IncRef(capsule);
   e->capsules[e->count] = capsule, e->programs[e->count++] = p;
   return 1;

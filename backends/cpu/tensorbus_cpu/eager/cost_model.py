@@ -17,7 +17,7 @@ _CALLS: Final = frozenset(
     erf floor_divide remainder""".split()
 )
 _CALL: Final = 8
-_MANY: Final = 8
+_MAX_COUNTED_CALLS: Final = 8
 """So many calls, and more, count alike."""
 
 
@@ -25,7 +25,7 @@ def weight(kernel: LoopKernel) -> int:
     """Return what an element costs: a simple operation is less than reading and writing it."""
     calls = 0
     stack: list[Any] = list(kernel.body)
-    while stack and calls < _MANY:
+    while stack and calls < _MAX_COUNTED_CALLS:
         node = stack.pop()
         if isinstance(node, tuple):
             stack.extend(node)

@@ -16,7 +16,7 @@ from ..compiler import NATIVE
 from ..native.program_disk_cache import CachedLowering
 from .kernels_native import SLOW_IN_NUMPY_SIZE, has_types
 
-_ALONE: Final = frozenset(
+_UNFUSED_OPS: Final = frozenset(
     """conv conv_transpose conv_weight max_pool max_pool_gradient sort argsort argsort_part searchsorted
     cumulative_prod cumulative_max cumulative_min logcumsumexp inv eigvalsh eigvals svdvals
     random_bits""".split()
@@ -37,7 +37,7 @@ class FusedPrograms:
     def keeps(self, op: str, index: int) -> bool:
         """Return whether an op may be a part of a program: all that is generated, products and updates."""
         compiler = NATIVE.compiler()
-        if compiler is None or op in _ALONE:
+        if compiler is None or op in _UNFUSED_OPS:
             return False
         # The code generator comes with the first program.
         from tensorbus.backend_api import is_fused_update, is_generated
@@ -60,4 +60,4 @@ PROGRAMS: Final = FusedPrograms()
 
 def fusible(op: str, kernel: Kernel) -> Kernel:
     """Return the kernel of an op, whose place a program may take."""
-    return kernel if op in _ALONE else replace(kernel, programs=PROGRAMS)
+    return kernel if op in _UNFUSED_OPS else replace(kernel, programs=PROGRAMS)

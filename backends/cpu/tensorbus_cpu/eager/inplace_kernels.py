@@ -18,7 +18,7 @@ def _references(array: Any) -> int:
     return sys.getrefcount(array.base)
 
 
-_ALONE = _references(np.empty(2)[:1])
+_UNSHARED = _references(np.empty(2)[:1])
 
 
 def is_own(array: Any) -> bool:
@@ -32,7 +32,7 @@ def is_own(array: Any) -> bool:
     if type(base) is not np.ndarray or not base.flags.owndata or not base.flags.writeable:
         return False
     del base
-    return _references(array) == _ALONE
+    return _references(array) == _UNSHARED
 
 
 def slice_update(call: Call, place: int) -> Callable[..., bool] | None:

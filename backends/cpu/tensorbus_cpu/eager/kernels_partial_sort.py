@@ -17,14 +17,14 @@ from ..native.kernel_entry import pieces
 from .candidates import costly_size, native_first, operand_size, prepare_first
 from .kernels_native import NARROW, argsort, in_threads, is_covered, packed, routine, serves, sort
 
-_SMALL: Final = 1 << 10
+_FULL_SORT_MAX: Final = 1 << 10
 """Up to how many elements sorting them all is as fast."""
-_FEW: Final = 128
-_SHARE: Final = 16
+_HEAP_MAX: Final = 128
+_HEAP_DIVISOR: Final = 16
 """A heap keeps up to so many elements, and no more than one of so many."""
-_LONG: Final = 1 << 13
+_PARTITION_MIN_LENGTH: Final = 1 << 13
 """From which length on rows are worth a partition each."""
-_LEAST: Final = 1 << 15
+_THREAD_MIN_SIZE: Final = 1 << 15
 """Elements of a row that are worth a thread's while."""
 
 
@@ -49,11 +49,17 @@ def _selection(whole_order: Sequence[Kernel]) -> Kernel:
         whole = prepare_first(whole_order, replace(call, op="argsort", attrs=attrs, out_shape=shape))
         box = (slice(None),) * axis + (slice(start, start + count),)
         stop, n = start + count, shape[axis]
-        if not count or prod(shape) <= _SMALL or stop == n or not is_covered(call) or not serves(call):
+        if (
+            not count
+            or prod(shape) <= _FULL_SORT_MAX
+            or stop == n
+            or not is_covered(call)
+            or not serves(call)
+        ):
             return lambda x: whole(x)[box]
-        if stop <= min(_FEW, n // _SHARE):
+        if stop <= min(_HEAP_MAX, n // _HEAP_DIVISOR):
             first: Callable[[Any], Any] = partial(_by_heaps, call=call, stop=stop)
-        elif n >= _LONG:
+        elif n >= _PARTITION_MIN_LENGTH:
             first = partial(_by_partitions, start=start, stop=stop, descending=descending)
         else:
             return lambda x: whole(x)[box]
@@ -74,11 +80,11 @@ def _by_heaps(rows: Any, *, call: Call, stop: int) -> Any:
     unordered = "(x) != (x) && (y) == (y)" if sign == ">" else "(y) != (y) && (x) == (x)"
     before = f"BEFORE(x, y) ((x) {sign} (y) || ({unordered}))"
     heaps = routine("select", dtype, dtype, before, source="select")
-    parts = max(min(n // max(_LEAST, 4 * stop), -(-4 * NATIVE.threads // count)), 1)
+    parts = max(min(n // max(_THREAD_MIN_SIZE, 4 * stop), -(-4 * NATIVE.threads // count)), 1)
     wide = DTYPES[dtypes.float32 if dtype in NARROW else dtype]
     values, places = empty((count, parts, stop), wide), empty((count, parts, stop), np.int64)
     grid = (parts, count)
-    piece = (1, 1) if n >= _LEAST else pieces(grid, max(_LEAST // n, 1))
+    piece = (1, 1) if n >= _THREAD_MIN_SIZE else pieces(grid, max(_THREAD_MIN_SIZE // n, 1))
     heaps.run("first", (rows, values, places), (n, stop, parts), grid, piece)
     if parts == 1:
         return places[:, 0]

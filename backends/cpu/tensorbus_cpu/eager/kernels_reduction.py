@@ -19,9 +19,9 @@ from .eager_launch import Launches
 from .kernels_native import COMPUTE_BOUND_SIZE, NARROW, GeneratedKernel, combining, packed, routine, serves
 from .row_stable_sum import row_stable
 
-_LEAST, _BLOCK, _DEEP, _WANTED = 128, 1024, 4096, 16
+_MIN_COLUMNS, _MAX_COLUMNS, _MAX_ROWS, _WANTED_PARTS = 128, 1024, 4096, 16
 """Columns that a thread takes, least and most; rows that it adds up at most; parts that keep all busy."""
-_LANES, _LONG, _SHARE, _PARTS = 256, 1 << 13, 1 << 18, 1 << 14
+_MIN_ROW, _MAX_UNCUT_ROW, _THREAD_MIN_SIZE, _THREAD_MIN_PARTS = 256, 1 << 13, 1 << 18, 1 << 14
 """Elements of the shortest row and of the longest that is not cut; those and parts worth waking a thread for.
 
 Where there are many times as many, a thread takes a quarter at a time: then all end at the same moment."""
@@ -89,10 +89,11 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
     order, (outer, n, inner) = block
     grid: tuple[int, ...]
     piece: tuple[int, ...]
-    many = n * inner * outer // _SHARE
-    target, share = max(min(many, _WANTED), 1), _SHARE if many < _WANTED else _SHARE // 4
-    if inner == 1 and n >= _LANES:
-        name, chunks = "_row", max(min(-(-target // outer), n // _DEEP), -(-n // _LONG), 1)
+    many = n * inner * outer // _THREAD_MIN_SIZE
+    target = max(min(many, _WANTED_PARTS), 1)
+    share = _THREAD_MIN_SIZE if many < _WANTED_PARTS else _THREAD_MIN_SIZE // 4
+    if inner == 1 and n >= _MIN_ROW:
+        name, chunks = "_row", max(min(-(-target // outer), n // _MAX_ROWS), -(-n // _MAX_UNCUT_ROW), 1)
         grid, piece = (chunks, outer), (max(share * chunks // n, 1), max(share // n, 1))
     elif inner >= 16:
         name, (columns, chunks) = "_column", _cut(n, inner, outer, target)
@@ -109,11 +110,11 @@ def shares(shape: Sequence[int], strides: Sequence[int], itemsize: int, axes: Se
 
 def _cut(n: int, width: int, outer: int, target: int) -> tuple[int, int]:
     """Return the columns that a thread takes and the number of chunks."""
-    piece = min(_BLOCK, width)
+    piece = min(_MAX_COLUMNS, width)
     parts = -(-width // piece) * outer
-    chunks = max(min(-(-4 * target // parts), n // 64), -(-n // _DEEP), 1)
+    chunks = max(min(-(-4 * target // parts), n // 64), -(-n // _MAX_ROWS), 1)
     if parts * chunks < target:  # few rows: whole ones would leave threads idle
-        piece = min(max(-(-width * outer * chunks // target), _LEAST), piece)
+        piece = min(max(-(-width * outer * chunks // target), _MIN_COLUMNS), piece)
     return piece, chunks
 
 
@@ -168,9 +169,9 @@ def _folding(call: Call, how: Shares, shape: tuple[int, ...]) -> Launches:
     launches.add(native.launch(name, (0, parts), how.params, how.grid, how.piece))
     if chunks == 1:
         return launches
-    name = "fold_row" if inner == 1 and chunks >= _LANES // acc.itemsize else "fold_column"
+    name = "fold_row" if inner == 1 and chunks >= _MIN_ROW // acc.itemsize else "fold_column"
     grid = (1, outer) if name == "fold_row" else (inner, 1, outer)
-    piece = pieces(grid, max(_PARTS // chunks, 1))
+    piece = pieces(grid, max(_THREAD_MIN_PARTS // chunks, 1))
     native = routine(name, acc, out, *macros)
     launches.add(native.launch(name, (parts, 1), (chunks, inner, 1), grid, piece))
     return launches
@@ -213,7 +214,7 @@ def scan(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         return otherwise
     if outer * inner < 256 or inner < 16:
         return generated
-    piece = min(max(-(-inner * outer // _WANTED), _LEAST), _BLOCK, inner)
+    piece = min(max(-(-inner * outer // _WANTED_PARTS), _MIN_COLUMNS), _MAX_COLUMNS, inner)
     native = routine("scan_column", call.dtypes[0], call.out_dtype)
     launches = Launches(1, (DTYPES[call.out_dtype], shape))
     launches.add(native.launch("scan_column", (0, 1), (n, inner), (inner, outer), (piece, 1)))
@@ -248,8 +249,8 @@ def takes_rows(call: Call) -> bool | str:
     if "axis" in call.attrs and call.attrs["axis"] != len(shape) - 1:
         return "the last axis only"
     n = prod(shape[len(shape) - rank :])
-    if prod(shape) < COMPUTE_BOUND_SIZE or n < 16 or prod(shape) // n < _WANTED:
-        return f"{_WANTED} rows of 16 elements and {COMPUTE_BOUND_SIZE} in all at least"
+    if prod(shape) < COMPUTE_BOUND_SIZE or n < 16 or prod(shape) // n < _WANTED_PARTS:
+        return f"{_WANTED_PARTS} rows of 16 elements and {COMPUTE_BOUND_SIZE} in all at least"
     return True if NATIVE.compiler() is not None else NATIVE.reason
 
 

@@ -178,7 +178,7 @@ def _function(name: str, operands: str, body: str, kind: str = "float") -> Helpe
 
 
 _SIZE: Final = "((tb_float_{lanes})((tb_places_{lanes})({0}) & 0x7fffffff))"
-WIDE: Final[dict[str, str | Helper]] = {
+VECTOR_EXPRESSIONS: Final[dict[str, str | Helper]] = {
     "select": "TB_CHOOSE_{lanes}({1}, {2}, {0})", "logical_and": "({0} & {1})", "logical_or": "({0} | {1})",
     "logical_not": "(~{0})", "abs": _SIZE, "sqrt": "TB_ROOT_{lanes}({0})", "ramp": "TB_RAMP_{lanes}",
     "rsqrt": "(1.0f / TB_ROOT_{lanes}({0}))", "reciprocal": "(1.0f / {0})",

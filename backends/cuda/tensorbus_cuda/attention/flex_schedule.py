@@ -24,7 +24,7 @@ FEWEST: Final = 16
 """Queries below which rows of a tile would mostly be empty; keys are best divided then."""
 _OF_PROCESSOR: Final = 1024
 """Threads of those that fill a device that a multiprocessor has."""
-_MOST: Final = 2**31 - 1
+_INT32_MAX: Final = 2**31 - 1
 _HALF: Final = (dt.float16, dt.bfloat16)
 
 
@@ -93,9 +93,9 @@ def _refusal(request: ScheduleRequest, op: str, architecture: int) -> str:
         return f"takes heads of 1 to {WIDEST} elements"
     if not query.shape[2] or not key.shape[2] or not query.shape[0] * query.shape[1]:
         return "takes a query or more, and a key"
-    if max(query.shape[2], key.shape[2]) + WIDEST > _MOST:
+    if max(query.shape[2], key.shape[2]) + WIDEST > _INT32_MAX:
         return "counts queries and keys in 32 bits"
-    if query.shape[0] * query.shape[1] * max(query.shape[2], key.shape[2]) > _MOST:
+    if query.shape[0] * query.shape[1] * max(query.shape[2], key.shape[2]) > _INT32_MAX:
         return "has a block of threads for each tile, of which a grid has 2**31 - 1 at most"
     return ""
 

@@ -27,7 +27,7 @@ _NEVER: Final = (
     "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "FFT",
 )  # fmt: skip
 """The library's names for what a way to convolve may do, and must not."""
-_MANY: Final = 256
+_MAX_WAYS: Final = 256
 """How many ways for operands to lie are known of one convolution."""
 _RESULT: Final = 100
 _ALIGNED: Final = 16
@@ -188,7 +188,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         lying = (x.strides, y.strides, places[1] % _ALIGNED, places[2] % _ALIGNED)
         lies = ways.get(lying)
         if lies is None:
-            if len(ways) >= _MANY:
+            if len(ways) >= _MAX_WAYS:
                 ways.clear()
             lies = ways[lying] = (_lies(x), _lies(y, weight=op != WEIGHT))
         if not (lies[0] and lies[1]):

@@ -69,9 +69,9 @@ _ENDS: Final = {"relu": 2, "gelu_tanh": 32}
 """What the library does to a product before it stores it: it adds a row to each row, then a function."""
 _BATCHES, _STRIDE = 5, 6
 _MOST_SPACE, _ALIGNMENT = 1, 5
-_SPACE: Final = 32 << 20
+_WORKSPACE_BYTES: Final = 32 << 20
 """Bytes that the library may use beside the matrices: what its makers advise for recent GPUs."""
-_LARGE: Final = 1 << 19
+_NO_WORKSPACE_MIN_SIZE: Final = 1 << 19
 """Elements of a result from which on ways without such memory are as fast: others have it cleared first."""
 ALIGNED: Final = 16
 _POINTER, _INT, _U64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
@@ -147,7 +147,7 @@ class Library:
         block = self._spaces.get(own)
         if block is None:
             with self._lock:
-                block = self._spaces.setdefault(own, self._unit.pool.allocate(_SPACE))
+                block = self._spaces.setdefault(own, self._unit.pool.allocate(_WORKSPACE_BYTES))
         return int(block.ptr)
 
     def product(
@@ -169,7 +169,8 @@ class Library:
         out = Matrix(x.rows, y.columns, lead or y.columns, False, x.rows * y.columns)
         kinds = how.y, how.x, how.out
         layouts = [self._layout(kind, m, batches) for kind, m in zip(kinds, (y, x, out), strict=True)]
-        room = 0 if _SIZES[how.x] == 2 and batches * x.rows * y.columns >= _LARGE else _SPACE
+        is_large = batches * x.rows * y.columns >= _NO_WORKSPACE_MIN_SIZE
+        room = 0 if _SIZES[how.x] == 2 and is_large else _WORKSPACE_BYTES
         one = _ONE[how.scale]
         beta = one if adds else _ZERO
         key = (form, adds, aligned, room, rank), _SIZES[how.x], batches, (x, y, out)

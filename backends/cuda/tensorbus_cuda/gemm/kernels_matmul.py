@@ -13,7 +13,7 @@ from ..device import runtime
 from ..unit import Unit
 from . import kernels_matmul_8bit
 
-MANY: Final = 256
+MAX_KNOWN_LAYOUTS: Final = 256
 Prepare = Callable[[Call], Any]
 
 
@@ -136,7 +136,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
         )
         entry = known.get(key, known)
         if entry is known:
-            if len(known) >= MANY:
+            if len(known) >= MAX_KNOWN_LAYOUTS:
                 known.clear()
             aligned = matrix_layout.is_aligned(x), matrix_layout.is_aligned(y)
             with unit.current():

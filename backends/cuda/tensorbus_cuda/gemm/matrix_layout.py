@@ -15,7 +15,7 @@ from tensorbus.backend_api import dtypes as dt
 
 from .cublaslt import ALIGNED, Arithmetic, Library, Matrix, Product
 
-LARGE: Final = 1 << 22
+PADDED_ROWS_MIN_SIZE: Final = 1 << 22
 """From how many elements on a matrix whose rows are odd is made with its rows apart."""
 _MUCH: Final = 1 << 30
 """From how many products of elements on a sum of an odd number of terms is cut in two."""
@@ -158,7 +158,7 @@ def lead_of(shape: Sequence[int], dtype: dt.DType) -> int:
     The library's fast ways store 16 bytes at a time, so that rows have to begin at multiples of that.
     """
     step = max(ALIGNED // dtype.itemsize, 1)
-    if near(prod(shape)) < LARGE or shape[-1] % step == 0 or dtype.is_complex:
+    if near(prod(shape)) < PADDED_ROWS_MIN_SIZE or shape[-1] % step == 0 or dtype.is_complex:
         return 0
     return -(-shape[-1] // step) * step
 

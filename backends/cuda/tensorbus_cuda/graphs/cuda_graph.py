@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MIN_GRAPH_STEPS: Final = 3
 """How many steps a program has at least that is worth a graph."""
-MANY: Final = 8
+MAX_GRAPHS: Final = 8
 """Graphs of one program, each for other places of what libraries read and write."""
 TRIES: Final = 24
 """Recordings of one program, after which its operands are taken to be elsewhere each time."""
@@ -59,7 +59,7 @@ _RELAXED: Final = 2
 """Capturing in which other work of this thread and of others may go on."""
 ALIGNMENT: Final = 256
 """At multiples of how many bytes temporaries begin that share no memory."""
-SHARE: Final = 8
+MEMORY_DIVISOR: Final = 8
 """The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
 
 
@@ -222,13 +222,13 @@ class GraphRunner:
         self._counts: Any = None
         self._reports = any(ERROR_SLOT in step.slots for step in script.steps)
         self._able = len(script.steps) >= MIN_GRAPH_STEPS and all(s.launch or s.call for s in script.steps)
-        self._able = self._able and self._total <= unit.total // SHARE
+        self._able = self._able and self._total <= unit.total // MEMORY_DIVISOR
         self._stream: Any = None
         self._memory: Any = None
         self._temporaries: dict[int, Any] = {}
         self._graphs: OrderedDict[Any, CudaGraph] = OrderedDict()
         reused = [s for s in self._result_slots if s in set(self._pinned)]
-        if sum(script.nbytes[s] for s in reused) > unit.total // SHARE:
+        if sum(script.nbytes[s] for s in reused) > unit.total // MEMORY_DIVISOR:
             reused = []
         others = [s for s in self._result_slots if s not in set(self._pinned)]
         if sum(script.nbytes[s] for s in others) <= LITTLE:
@@ -375,7 +375,7 @@ class GraphRunner:
             self._give_up()
             return None
         self._graphs[key] = graph
-        while len(self._graphs) > MANY:
+        while len(self._graphs) > MAX_GRAPHS:
             self._graphs.popitem(last=False)
         return graph
 

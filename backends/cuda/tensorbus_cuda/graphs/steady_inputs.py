@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..memory import Block
     from ..unit import Unit
 
-SMALL: Final = 1 << 20
+COPIED_MAX_BYTES: Final = 1 << 20
 """Up to how many bytes an input is copied."""
 ALL: Final = 1 << 24
 """Up to how many bytes those of one program may have together."""
@@ -75,5 +75,5 @@ def _is_plain(value: Any) -> bool:
         type(value) is StridedArray
         and value.offset == 0
         and value.is_contiguous
-        and 0 < value.nbytes <= SMALL
+        and 0 < value.nbytes <= COPIED_MAX_BYTES
     )

@@ -20,9 +20,9 @@ SHORTEST: Final = 49
 """Shorter rows are sorted by rank, all elements at once."""
 ELEMENTS_PER_THREAD: Final = 8
 """Elements of a thread; short rows have fewer, so that a block is a whole warp."""
-_ROOM: Final = 46 << 10
+_SHARED_BYTES: Final = 46 << 10
 """Bytes of shared memory that every GPU has for a block, less what the counters take."""
-LONG: Final = 4096
+SORTED_AT_ONCE_MIN: Final = 4096
 """From which length on a row that fits into no block has its keys sorted at once."""
 _WORDS: Final = {1: dt.uint8, 2: dt.uint16, 4: dt.uint32, 8: dt.uint64}
 _C: Final = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
@@ -132,7 +132,7 @@ static __device__ inline K tb_key(K bits) {{
   {order}
   return {result};
 }}"""
-_LONG: Final = """\
+_ROW_SOURCE: Final = """\
 typedef {key} K;
 {turned}
 #define GRID_STRIDE(i, count) \\
@@ -179,7 +179,7 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
     key, value = _C[dtype.itemsize], "int" if places else _C[dtype.itemsize]
     widths = dtype.itemsize, 4 if places else dtype.itemsize
     room = threads * each * 33 // 32
-    apart = room * sum(widths) > _ROOM
+    apart = room * sum(widths) > _SHARED_BYTES
     name = f"tb_{'argsort' if places else 'sort'}_rows_{dtype.name}"
     text = _SOURCE.format(
         key=key, value=value, length=threads * each, each=each, threads=threads, name=name, apart=int(apart),
@@ -204,7 +204,7 @@ def _turned(dtype: dt.DType, descending: bool) -> str:
 def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str, str]:
     """Return the name and the source of what makes the keys of a long row, and of what puts it in order."""
     key, name = _C[dtype.itemsize], f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
-    return name, _LONG.format(
+    return name, _ROW_SOURCE.format(
         key=key, turned=_turned(dtype, descending), name=name, out="long long" if places else key,
         element="order[i]" if places else "x[order[i]]",
     )  # fmt: skip
@@ -221,7 +221,9 @@ def serves(dtype: dt.DType, length: int) -> bool:
         return False
     threads, each = sizes_for(length)
     return (
-        length >= SHORTEST and threads * each * 33 // 32 * max(dtype.itemsize, 4) <= _ROOM and threads <= 1024
+        length >= SHORTEST
+        and threads * each * 33 // 32 * max(dtype.itemsize, 4) <= _SHARED_BYTES
+        and threads <= 1024
     )
 
 
@@ -237,9 +239,9 @@ def _is_long(call: Call) -> bool | str:
     """Return whether a call has one row only, and a long one; several do better without CUB."""
     dtype = call.dtypes[0]
     for shape in call.shapes or ():
-        if prod(shape) == shape[call.attrs["axis"]] >= LONG and _has_keys(dtype):
+        if prod(shape) == shape[call.attrs["axis"]] >= SORTED_AT_ONCE_MIN and _has_keys(dtype):
             return True
-    return f"only one row of numbers, from {LONG} elements on"
+    return f"only one row of numbers, from {SORTED_AT_ONCE_MIN} elements on"
 
 
 def _rows(call: Call) -> Callable[[StridedArray], StridedArray]:

@@ -12,7 +12,7 @@ IN_A_ROW: Final = 2
 """The number of such captures in a row after which Python makes calls until one returns."""
 IN_ALL: Final = 8
 """The number of such captures after which a call that returns does not lead to the next capture."""
-SHARE: Final = 20
+PYTHON_TIMES: Final = 20
 """How many times the seconds of such captures Python's calls then take before there is another one."""
 
 
@@ -25,7 +25,7 @@ class RaisedCaptures:
 
     def may_capture(self) -> bool:
         """Return whether the next call is worth a capture."""
-        return self._in_a_row < IN_A_ROW or self._python_seconds > SHARE * self._seconds
+        return self._in_a_row < IN_A_ROW or self._python_seconds > PYTHON_TIMES * self._seconds
 
     def note(self, seconds: float) -> None:
         """Count a capture that ended in an error."""

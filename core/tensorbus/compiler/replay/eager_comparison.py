@@ -41,7 +41,7 @@ MAX_CALLS: Final = 8
 """The number of calls that a turn waits for a backward pass; then backward does not count."""
 CLEAR: Final = 2.0
 """By how many times the program has to be faster than any call of Python's for one pair to decide."""
-FAR, LONG_CALL_SECONDS = 10.0, 0.1
+WARM_UP_TIMES, LONG_CALL_SECONDS = 10.0, 0.1
 """By how many times the program has to be faster to decide in the warm-up, which has one call of Python only:
 of so many seconds at least. A short one may have waited for the processor, or for kernels to be compiled."""
 WORTHWHILE: Final = 0.95
@@ -222,7 +222,7 @@ class EagerComparison:
         self._spent = 0.0
         python = min(self._seconds[True], default=0.0)  # waiting makes a call longer, and never shorter
         if self._turn == len(WARM_UP):
-            if python > max(FAR * self._seconds[False][-1], LONG_CALL_SECONDS):
+            if python > max(WARM_UP_TIMES * self._seconds[False][-1], LONG_CALL_SECONDS):
                 self._decide(False)
             return
         compiled, eager = self._counted()

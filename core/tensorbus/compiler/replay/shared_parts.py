@@ -22,7 +22,9 @@ def _references(x: Any) -> int:
     return most
 
 
-_ALONE: Final = _references(SimpleNamespace(_value=SimpleNamespace(PARTS=("part",), part=SimpleNamespace())))
+_UNSHARED: Final = _references(
+    SimpleNamespace(_value=SimpleNamespace(PARTS=("part",), part=SimpleNamespace()))
+)
 
 
 def shared_parts(tensors: Iterable[Any]) -> list[Any]:
@@ -38,6 +40,6 @@ def shared_parts(tensors: Iterable[Any]) -> list[Any]:
     """
     return [
         getattr(x._value, name)._value
-        for x in tensors if _references(x) > _ALONE
+        for x in tensors if _references(x) > _UNSHARED
         for name in x._value.PARTS
     ]  # fmt: skip

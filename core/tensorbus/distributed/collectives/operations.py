@@ -25,8 +25,10 @@ from ..process_group.world import current
 from . import functional
 from .functional import check_reduction
 
-_SHORT = {"avg": "average", "prod": "product", "mean": "average", "band": "bitwise_and", "bor": "bitwise_or",
-          "bxor": "bitwise_xor"}  # fmt: skip
+_REDUCTION_NAMES = {
+    "avg": "average", "prod": "product", "mean": "average", "band": "bitwise_and", "bor": "bitwise_or",
+    "bxor": "bitwise_xor",
+}  # fmt: skip
 
 
 class ReduceOp:
@@ -40,7 +42,7 @@ def all_reduce(
     tensor: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put the combination of all ranks' ``tensor`` into it. ``op`` is as for ``functional.all_reduce``."""
-    op = _SHORT.get(op, op)
+    op = _REDUCTION_NAMES.get(op, op)
     check_reduction("all_reduce", op, tensor)
     if not async_op and _is_eager(tensor):
         _put(tensor, functional.all_reduce_now, tensor, op, _group(group))
@@ -52,7 +54,7 @@ def reduce(
     tensor: Tensor, dst: int = 0, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put the combination of all ranks' ``tensor`` into that of rank ``dst``; others' stay as they are."""
-    op = _SHORT.get(op, op)
+    op = _REDUCTION_NAMES.get(op, op)
     check_reduction("reduce", op, tensor)
     ranks = _group(group)
     root = _place("reduce", ranks, dst)
@@ -110,7 +112,7 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Combine the ranks' lists place by place, and put this rank's place into ``output``."""
-    op = _SHORT.get(op, op)
+    op = _REDUCTION_NAMES.get(op, op)
     ranks = _group(group)
     _one_each("reduce_scatter", ranks, input_list)
     check_reduction("reduce_scatter", op, output)
@@ -128,7 +130,7 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Combine the ranks' ``input`` and put this rank's part of axis 0 into ``output``."""
-    op = _SHORT.get(op, op)
+    op = _REDUCTION_NAMES.get(op, op)
     ranks = _group(group)
     _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
     check_reduction("reduce_scatter_tensor", op, input)

@@ -38,7 +38,7 @@ from .dialect import Dialect, Helper, Template, TypeRule
 from .loop_invariant_motion import hoisted
 
 PAGE = 4096
-_HELD = (float16, bfloat16)
+_STORED_AS_BITS = (float16, bfloat16)
 _AT_ONCE = {"logical_and": "bitwise_and", "logical_or": "bitwise_or"}
 """Conditions of which both are looked at, so that compilers make vectors of them. Those of positions are left
 alone: what lies outside is known by the first one mostly."""
@@ -50,7 +50,7 @@ def _held(value: float, dtype: DType) -> float:
 
     Nor is it asked to: a driver was seen to crash on such calls inside of choices between halves.
     """
-    if dtype not in _HELD or not math.isfinite(value):
+    if dtype not in _STORED_AS_BITS or not math.isfinite(value):
         return value
     try:
         single = struct.pack("f", value)
@@ -431,7 +431,7 @@ class _Renderer:
         if math.isinf(value):
             return f"({'-' if value < 0 else ''}({rule.register}){self.dialect.infinity})"
         text = self.literal(value, rule)
-        return text if e.dtype in _HELD else self.rounded(text, e.dtype)
+        return text if e.dtype in _STORED_AS_BITS else self.rounded(text, e.dtype)
 
     def literal(self, value: float, rule: TypeRule) -> str:
         text = f"{abs(value)!r}{rule.suffix}"

@@ -36,7 +36,7 @@ COMPARES = frozenset(
     """equal not_equal less less_equal greater greater_equal isnan isinf isfinite signbit""".split()
 )
 LOGICAL = frozenset({"logical_and", "logical_or", "logical_xor", "logical_not"})
-PARTS = frozenset({"abs", "real", "imag"})
+REAL_RESULTS = frozenset({"abs", "real", "imag"})
 """What gives a real number also where its operand is complex."""
 
 
@@ -161,7 +161,7 @@ class _Checker:
                 kinds = {a.dtype for a in e.args}
                 self.need(len(kinds) <= 1, f"operands of {e.op} have {[str(k) for k in kinds]}")
                 actual = next(iter(kinds), e.dtype)
-                of_parts = real_of(actual) if e.op in PARTS else actual
+                of_parts = real_of(actual) if e.op in REAL_RESULTS else actual
                 expected = bool_ if e.op in COMPARES | LOGICAL else of_parts
                 if e.op == "bits":
                     self.need(actual.is_floating and e.dtype.kind == "uint", f"bits of {actual} as {e.dtype}")

@@ -21,7 +21,7 @@ from ...ops.nn.loss import Reduction, check_weight, class_factors, cross_entropy
 from ...ops.reduction.reduction import sum
 from ...tensor.tensor import Tensor
 
-_SMALL = 2**20
+_UNCHUNKED_MAX_LOGITS = 2**20
 """Logits that are worth no chunk of their own: 4 MB of float32."""
 
 
@@ -68,7 +68,7 @@ class LinearCrossEntropyOptions:
         auto = self.chunking_method == "auto"
         chunks = -(-logits // in_features) * (2 if auto else _divisor(self.chunking_method) or 1)
         rows = max(-(-batch // chunks), 1)
-        return max(rows, -(-_SMALL // logits)) if auto else rows
+        return max(rows, -(-_UNCHUNKED_MAX_LOGITS // logits)) if auto else rows
 
 
 def _divisor(method: Any) -> int | None:

@@ -18,7 +18,7 @@ _OVER: tuple[tuple[Shape, dict[str, Any]], ...] = (
     ((2, 1, 3, 1, 2, 2), {"axis": -2}),
     ((2, 1, 3, 1, 2, 2), {"axis": (0, 2, 5)}),
 )  # fmt: skip
-_MANY = ({"axis": ()}, {"axis": (1, 0)})
+_AXES = ({"axis": ()}, {"axis": (1, 0)})
 
 
 def of_op(op: Op[...]) -> Iterator[Sample]:
@@ -40,7 +40,7 @@ def reduction(
             fill = Fill(shape=shape, low=low, high=limit, distinct=distinct)
             yield Sample(args=(fill,), kwargs=kwargs)
     if several:
-        for kwargs in _MANY:
+        for kwargs in _AXES:
             yield Sample(args=(Fill(shape=(2, 3), low=low, high=limit, distinct=distinct),), kwargs=kwargs)
     rows = (NAN, 1, 2, 0.0, -0.0, 0, INF, -INF, 1, 3, INF, 2)
     yield Sample(args=(Fill(shape=(4, 3), values=rows),), kwargs={"axis": 1}, smooth=False, note="edges")

@@ -22,7 +22,7 @@ from ...ir.kernel_task import LaunchList, Loops, parallel_loops
 from ...ir.loop_ir import Cast, Expr, Load
 from ...target import Target
 from ..pointwise.stores import domain_lengths
-from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
+from ..pointwise.vectorize import VECTOR_DTYPES, VectorLoop, Vectors
 from ..reduction.blocked_sum import BlockedState, Nest, Span, block_of
 from ..reduction.reducer import ProductReducer, Reducer, State
 from ..schedule import Schedule, ScheduleRequest, Verdict
@@ -102,7 +102,8 @@ class _ColumnStrips(RowKernel):
             return ()
 
         b, target = self.b, self.steps.target
-        size = max(4, *(d.itemsize for d in (n.spec.dtype for n in self.nodes if n.spec.dtype in WIDE)), 4)
+        dtypes = [node.spec.dtype for node in self.nodes if node.spec.dtype in VECTOR_DTYPES]
+        size = max([4, *(dtype.itemsize for dtype in dtypes)])
         lanes = max(target.lanes * 4 // size, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes, remainder=target.heuristics.vector_remainder)
         vector_loop = VectorLoop(vectors=vectors, emit=emit)
@@ -171,7 +172,7 @@ class _ColumnStrips(RowKernel):
         nodes = [
             node for node in self.nodes
             if id(node) in needed and id(node) not in self.computed and self.waves[id(node)] <= number
-            and node.op not in ("input", "constant", "full") and node.spec.dtype in WIDE
+            and node.op not in ("input", "constant", "full") and node.spec.dtype in VECTOR_DTYPES
             and len(node.spec.shape) == len(self.row) and not self.fused.spans_domain(node)
             and id(node) not in self.inside
         ]  # fmt: skip

@@ -32,7 +32,7 @@ from .padded_rows import over_padding
 from .stores import aligned_slots, is_nontemporal
 from .transpose_tile import lower_transpose_tiles
 from .vector_access import emit_vector, vector_width
-from .vectorize import WIDE, VectorLoop, has_vectors, map_vectors
+from .vectorize import VECTOR_DTYPES, VectorLoop, has_vectors, map_vectors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def _is_in_vectors(x: ElementwiseMap, target: Target) -> Verdict:
         return True
     if not target.pointwise_vector_ops:
         return "the language has no vectors"
-    rounds = not WIDE.issuperset(x.dtypes)
+    rounds = not VECTOR_DTYPES.issuperset(x.dtypes)
     costly = prod(shape) >= limits.vector_function_min_elements and (
         rounds or any(calls_function(node.op) for node in x.graph)
     )

@@ -34,7 +34,7 @@ from ..reduction.blocked_sum import BlockedState, Span
 
 State = tuple[Expr, ...]
 SINGLE = frozenset({float32})
-WIDE = SINGLE | {float64}
+VECTOR_DTYPES = SINGLE | {float64}
 """The dtypes that languages have vectors of."""
 _AS_SINGLE = frozenset({float16, bfloat16, float32})
 """The dtypes whose vectors are ones of float32 where they are computed with at all."""
@@ -51,7 +51,7 @@ class Vectors:
     ops: frozenset[str] = frozenset()
     lanes: int = 1
     many: int = 1
-    dtypes: frozenset[DType] = WIDE
+    dtypes: frozenset[DType] = VECTOR_DTYPES
     remainder: int = 0
 
 
@@ -99,7 +99,7 @@ def row_vectors(target: Target, read: Collection[DType]) -> Vectors:
 def has_vectors(target: Target, dtypes: Collection[DType]) -> bool:
     """Return whether what makes elements of these dtypes may be written in vectors."""
     vectors = map_vectors(target, dtypes)
-    return all(d in WIDE or f"round_{d}" in vectors.ops for d in dtypes)
+    return all(d in VECTOR_DTYPES or f"round_{d}" in vectors.ops for d in dtypes)
 
 
 class _ScalarError(Exception):

@@ -22,7 +22,7 @@ from ...ir.inline import Inliner
 from ...ir.kernel_task import KernelTask, LaunchList
 from ...ir.layout import Layout
 from ...ir.loop_ir import Apply, Cast, Expr, Load, Select
-from ..pointwise.vectorize import WIDE, VectorLoop, Vectors
+from ..pointwise.vectorize import VECTOR_DTYPES, VectorLoop, Vectors
 from .blocked_sum import BlockedState, Nest, block_of, pairwise
 from .panel_grid import PanelGrid, panel_grid, plan_panels
 from .reducer import OPS, Reducer, State
@@ -157,9 +157,9 @@ def reduce_in_panels(
     root, operand = task.root, task.root.inputs[0]
     shape, over = operand.spec.shape, root.attrs["axis"]
     dtype, is_arg_reduction, ops = reducer.dtypes[0], reducer.is_arg_reduction, target.vector_ops
-    if ops and (dtype not in WIDE or not (is_arg_reduction or OPS.get(reducer.op) in ops)):
+    if ops and (dtype not in VECTOR_DTYPES or not (is_arg_reduction or OPS.get(reducer.op) in ops)):
         return None
-    counts = dtype if dtype in WIDE else int64 if dtype.itemsize == 8 else int32
+    counts = dtype if dtype in VECTOR_DTYPES else int64 if dtype.itemsize == 8 else int32
     chunks = plan_panels(
         shape, over, 4 * target.tasks_to_fill,
         width=limits.panel_width, min_rows=limits.panel_min_rows, max_rows=limits.panel_max_rows,

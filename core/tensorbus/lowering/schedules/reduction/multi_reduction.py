@@ -23,7 +23,7 @@ from ...op_sets import REDUCTIONS
 from ...target import Target
 from ..pointwise.stores import aligned_slots, domain_lengths, store_offset
 from ..pointwise.vector_access import vector_width
-from ..pointwise.vectorize import WIDE, VectorLoop, Vectors, row_vectors
+from ..pointwise.vectorize import VECTOR_DTYPES, VectorLoop, Vectors, row_vectors
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from .blocked_sum import BlockedState, Nest, block_of, pairwise
 from .chunks import Axis, is_window, plan_chunks, single_task_limit, workgroup_chunks
@@ -271,7 +271,7 @@ class _ColumnPanels(MultiReduction):
             return ()
 
         target = self.steps.target
-        wide = all(d in WIDE for d in self.reducer.dtypes)
+        wide = all(d in VECTOR_DTYPES for d in self.reducer.dtypes)
         lanes = max(target.lanes * 4 // self.reducer.dtypes[0].itemsize, 1)
         vectors = Vectors(ops=target.vector_ops, lanes=lanes, remainder=target.heuristics.vector_remainder)
         vector_loop = VectorLoop(vectors=vectors, emit=emit)
