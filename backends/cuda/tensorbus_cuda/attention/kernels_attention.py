@@ -25,7 +25,7 @@ _STEP: Final = 8
 _HALF: Final = (dt.float16, dt.bfloat16)
 _APART: Final = 256
 """Bytes at whose multiples the parts of the memory begin that the library works in."""
-_MANY: Final = 256
+_MAX_WAYS: Final = 256
 """How many ways for operands to lie are known of one call."""
 _SUMS: Final = 50
 _FIRST: Final = 100
@@ -244,7 +244,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         lying = tuple([(x.strides, x.offset % _STEP, x.buffer.ptr % cudnn.ALIGNED) for x in values])
         lies = ways.get(lying)
         if lies is None:
-            if len(ways) >= _MANY:
+            if len(ways) >= _MAX_WAYS:
                 ways.clear()
             lies = ways[lying] = [cudnn.is_plain(x) for x in values]
         if not packs and not all(lies):
