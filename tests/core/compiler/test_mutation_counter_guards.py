@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -95,3 +95,16 @@ def test_importing_a_submodule_is_no_mutation(made_up: Any) -> None:
     assert mutation_counter[0] == before + 1
     tb.another = made_up
     assert mutation_counter[0] == before + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "call"), [("cat", lambda x: tb.cat([x, x])), ("isin", lambda x: tb.isin(x, x))]
+)
+def test_a_name_that_is_imported_when_first_named_is_no_change_of_its_module(
+    name: str, call: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, right = tb.ones((3,)), call(tb.ones((3,))).tolist()
+    monkeypatch.delitem(vars(tb), name)
+    function = tb.compile(lambda x: call(x), fullgraph=True)
+    assert function(x).tolist() == right
+    assert len(function.replays) == 1, function.reasons

@@ -380,6 +380,9 @@ def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
     """Inspect the names that code reads of a module of tensorbus, absent ones included."""
     if type(x) is types.ModuleType:
         x.__class__ = _CountedModule
+    if "__getattr__" in vars(x):
+        for name in names.intersection(dir(x)).difference(vars(x)):
+            getattr(x, name)  # imported when first named: now, as a run would seem to add it
     members = {
         n: v for n, v in vars(x).items()
         if n in names and (callable(v) or is_scalar(v) or exact_isinstance(v, DType) or _is_submodule(v))
