@@ -64,9 +64,12 @@ class Several(Function):
         return x * y * factor, x + y, order, flat, "word"
 
     @staticmethod
-    def backward(ctx: Any, first: Tensor, second: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, first: Tensor, second: Tensor, *others: Any) -> tuple[Any, ...]:
         x, none, y = ctx.saved_tensors
         assert none is None
+        assert [g if g is None else (g.tolist(), g.dtype) for g in others] == [
+            ([0] * x.size, tb.int64), ([0.0] * x.size, x.dtype), None
+        ]  # fmt: skip
         assert ctx.needs_input_grad == (True, True, False)
         return first * y * ctx.factor + second, first * x * ctx.factor + second, None
 
@@ -97,6 +100,14 @@ def test_several_results(device: str) -> None:
     assert (x.grad.tolist(), y.grad.tolist()) == ([8.0, 0.0], [4.0, 0.0])
     total.sum().backward()
     assert (x.grad.tolist(), y.grad.tolist()) == ([9.0, 1.0], [5.0, 1.0])
+
+    def summed(x: Tensor, y: Tensor) -> Tensor:
+        product, *_ = Several.apply(x, y, 2.0)
+        return product.sum()
+
+    slopes = tb.func.grad(summed, argnums=(0, 1))
+    backs = [*slopes(x.detach(), y.detach()), *tb.vmap(slopes)(x.detach()[None], y.detach()[None])]
+    assert [g.reshape(-1).tolist() for g in backs] == [[8.0, 10.0], [4.0, 6.0]] * 2
 
 
 def test_what_is_saved_must_not_be_changed_later(device: str) -> None:

@@ -38,6 +38,7 @@ class Context:
         """The error of a saved tensor that was written over since, while ``backward`` runs."""
         self._constant: set[int] = set()
         self._fills = True
+        self._results: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep arguments, results or other tensors until ``backward`` has run; nothing may write to them."""
@@ -71,6 +72,33 @@ class Context:
         """Say whether ``backward`` gets zeros for results that nothing depends on (as it does), or None."""
         self._fills = value
 
+    def _note_results(self, results: Sequence[Any]) -> list[int]:
+        """Note what was returned; return the places of results that have a gradient."""
+        carried = [
+            k for k, x in enumerate(results)
+            if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in self._constant
+        ]  # fmt: skip
+        places = {k: n for n, k in enumerate(carried)}
+        self._results = tuple([
+            places[k] if k in places
+            else (x._vtype.materialized, x.shape) if isinstance(x, Tensor) else None
+            for k, x in enumerate(results)
+        ])  # fmt: skip
+        return carried
+
+    def _grads(self, seeds: Sequence[Any]) -> list[Any]:
+        """Return what ``backward`` gets, one for each result, of the gradients of those that have one."""
+        grads: list[Any] = []
+        for result in self._results:
+            if type(result) is int:
+                grads.append(seeds[result])
+            elif result is None or not self._fills:
+                grads.append(None)
+            else:
+                kind, shape = result
+                grads.append(full(shape, 0, dtype=kind.dtype, device=kind.device))
+        return grads
+
 
 class _Node(engine.Node):
     """The history of what a function returned."""
@@ -97,7 +125,7 @@ class _Node(engine.Node):
         ctx._unpacked = tuple([self._saved(x, create) for x in self.values])
         ctx._overwritten = self._overwritten() if self.order <= saved_values.last_write[0] else ""
         try:
-            backs = self.function.backward(ctx, *seeds)
+            backs = self.function.backward(ctx, *ctx._grads(seeds))
         finally:
             ctx._unpacked, ctx._overwritten = None, ""
         grads = list(backs) if isinstance(backs, (tuple, list)) else [backs]
@@ -148,12 +176,12 @@ class _Node(engine.Node):
 class Function:
     """A computation with a derivative of its own: write ``forward`` and ``backward``, call ``apply``.
 
-    ``forward(ctx, *args)`` computes, unrecorded; ``backward(ctx, *grads)`` gets the gradients of the results
-    and returns those of the arguments. In place of the former there may be ``forward(*args)`` and
-    ``setup_context(ctx, inputs, output)``. All transforms take it, nested ones too; ``jvp`` and ``vmap`` may
-    be written where there is better than what they make of ``backward`` and ``forward``. Written in ops,
-    ``backward`` is differentiated again; nested transforms ask that ``forward`` saves arguments and
-    results only, or that there is a ``setup_context``.
+    ``forward(ctx, *args)`` computes, unrecorded; ``backward(ctx, *grads)`` gets a gradient for each result,
+    zeros or None for what has none, and returns those of the arguments. In place of the former there may be
+    ``forward(*args)`` and ``setup_context(ctx, inputs, output)``. All transforms take it, nested ones too;
+    ``jvp`` and ``vmap`` may be written where there is better than what they make of ``backward`` and
+    ``forward``. Written in ops, ``backward`` is differentiated again; nested transforms ask that ``forward``
+    saves arguments and results only, or that there is a ``setup_context``.
     A compiled function that calls ``backward()`` too takes all of it in; one that returns such a result is
     run by Python.
 
@@ -235,10 +263,7 @@ def call(cls: type[Function], args: Sequence[Any], moved: Sequence[bool] = ()) -
     own = {id(x): y for x, y in zip(results, outputs, strict=True)}
     argument_ids = {id(x) for x in args}
     saved = [x if id(x) in argument_ids else own.get(id(x), x) for x in ctx._forward or ctx._explicit]
-    carried = [
-        k for k, x in enumerate(results)
-        if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant
-    ]  # fmt: skip
+    carried = ctx._note_results(results)
     if not any(needs):
         return output, ctx, list(ctx._forward or ctx._explicit)
     if carried:
@@ -343,7 +368,7 @@ def tangents_of_function(
 ) -> list[Tensor | None]:  # fmt: skip
     """Return the tangents of the results, by ``jvp``, or by ``backward`` transposed."""
     results = list(output) if isinstance(output, (tuple, list)) else [output]
-    outs = [x for x in results if isinstance(x, Tensor) and x.dtype.is_inexact and id(x) not in ctx._constant]
+    outs = [results[k] for k in ctx._note_results(results)]
     ctx._unpacked = tuple(saved)
     try:
         if cls.jvp is not Function.jvp:
@@ -363,7 +388,7 @@ def tangents_of_function(
             return checked_gradients(several, results, f"{cls.__name__}.jvp")
 
         def pull(seeds: list[Tensor]) -> list[Tensor | None]:
-            backs = cls.backward(ctx, *seeds)
+            backs = cls.backward(ctx, *ctx._grads(seeds))
             grads = list(backs) if isinstance(backs, (tuple, list)) else [backs]
             return checked_gradients(grads, args, f"{cls.__name__}.backward", tangents)
 
