@@ -264,6 +264,12 @@ def test_through_the_host_where_it_is_allowed(mode: str, monkeypatch: pytest.Mon
             elif r == 2:
                 dist.recv(x, src=1)
             dist.barrier()
+        if kinds[r] != "cpu":  # what is refused is no failure of the group
+            with pytest.raises(
+                dist.DistributedError, match=r"all_reduce: host only connects the host's memory"
+            ):
+                dist.functional.all_reduce(x)
+        assert dist.functional.all_reduce(tb.ones(1, device="cpu")).item() == SIZE
         assert {y.device.type for y in (total, part, x)} == {kinds[r]}
         return total.tolist(), part.tolist(), x.tolist(), dist.records()[0].communicator
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hmac
 import os
 import queue
@@ -9,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import Final
 
@@ -24,6 +26,8 @@ MAIL: Final = 1
 """What ``send`` sent: it waits for ``receive`` whatever collectives come before it."""
 _GONE: Final = 2
 _POLL: Final = 0.5
+_LAST_SECONDS: Final = 10.0
+"""How long the end of a program may wait until what it has queued is sent."""
 
 
 class Peer:
@@ -43,6 +47,7 @@ class Peer:
         ]
         for thread in self._threads:
             thread.start()
+        _open.add(self)
 
     def put(self, data: bytes, kind: int = DATA) -> None:
         """Queue a message."""
@@ -77,6 +82,11 @@ class Peer:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
+    def flush(self, end: float) -> None:
+        """Send what is queued, and nothing later; wait for that until ``end`` of ``time.monotonic``."""
+        self._outbox.put(None)
+        self._threads[0].join(max(end - time.monotonic(), 0))
+
     def _fail(self, reason: str) -> None:
         self.reason = self.reason or reason
         for inbox in self._inboxes.values():
@@ -102,6 +112,17 @@ class Peer:
                 self._inboxes[kind].put(data)
         except (OSError, KeyError, MemoryError) as error:
             self._fail(f"it ended, or the connection broke ({error})")
+
+
+_open: Final[weakref.WeakSet[Peer]] = weakref.WeakSet()
+
+
+@atexit.register
+def _flush() -> None:
+    """Send what a program had queued that ends without a word: others still wait for it."""
+    end = time.monotonic() + _LAST_SECONDS
+    for peer in [*_open]:
+        peer.flush(end)
 
 
 def connect(rendezvous: Rendezvous) -> dict[int, Peer]:

@@ -73,6 +73,30 @@ def test_ranks_meet_and_communicate(tmp_path: Path, store: str | None) -> None:
     assert sorted(out.splitlines()) == [f"[{rank}] 0,1,2" for rank in range(3)]
 
 
+LAST_WORDS = """
+import os, time
+import tensorbus as tb
+from tensorbus import distributed as dist
+from tensorbus_tcp import peers
+
+if os.environ["RANK"] == "1":  # what it has to send goes out late
+    send = peers.Peer._send_all
+    peers.Peer._send_all = lambda self: (time.sleep(0.5), send(self))
+dist.init(timeout=60)
+x = tb.ones(2)
+dist.all_reduce(x)
+print(x.tolist())
+"""
+
+
+def test_what_a_rank_has_to_send_at_its_end_is_sent(tmp_path: Path) -> None:
+    """Its program ends without shutdown, behind a collective that others are still in."""
+    pytest.importorskip("tensorbus_tcp", reason="tensorbus-tcp is not installed")
+    code, out, err = run(LAST_WORDS, 2, tmp_path)
+    assert (code, err) == (0, "")
+    assert sorted(out.splitlines()) == [f"[{rank}] [2.0, 2.0]" for rank in range(2)]
+
+
 FAILS = """
 import os, sys
 from tensorbus import distributed as dist

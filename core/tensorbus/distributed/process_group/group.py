@@ -246,6 +246,9 @@ class ProcessGroup(KnownByIdentity):
             device = self._device() if first is None else first.device
             connection = self.connection(device, record, terms)
             connection.check()
+            staged = self._staged.get(device.type)
+            if staged is not None and first is not None:
+                staged.check(operation, device)
         except BaseException as error:
             record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             raise
@@ -256,7 +259,7 @@ class ProcessGroup(KnownByIdentity):
                 connection.compare()
             recorded = grad_enabled.set(False)
             try:
-                result = call(self._staged.get(device.type) or connection.communicator)
+                result = call(staged or connection.communicator)
             finally:
                 grad_enabled.reset(recorded)
             connection.leave(record, device)

@@ -79,15 +79,17 @@ class HostStaging:
         """Give back what the communicator holds."""
         self._communicator.close()
 
-    def _there(self, operation: str, xs: Sequence[Tensor], where: Device) -> list[Tensor]:
-        """Return the tensors on the host. Raises ``DistributedError`` where that is not allowed here."""
-        mode = fallback_mode()
-        if mode == "error":
+    def check(self, operation: str, where: Device) -> None:
+        """Raise ``DistributedError`` where copies are not allowed here: before anything is communicated."""
+        if fallback_mode() == "error":
             raise DistributedError(
                 f"{operation}: {self._name} connects the host's memory, and tensors on {where} are to be"
                 f" copied there and back. {ALLOW}"
             )
-        if mode == "warn":
+
+    def _there(self, operation: str, xs: Sequence[Tensor], where: Device) -> list[Tensor]:
+        """Return the tensors on the host."""
+        if fallback_mode() == "warn":
             warnings.warn(
                 f"{operation}: no communicator takes tensors on {where}; they were copied to {self._host} for"
                 f" {self._name}, and the results back.",
