@@ -41,6 +41,8 @@ from .runner import (
     single_runner,
 )
 
+_FIT_ALL: Final = 128
+"""Whole numbers below this one fit every dtype of numbers: no call has to look."""
 _call_fused: Final = LateFunction("fused_function")
 
 
@@ -125,6 +127,7 @@ def _of_two(
     op: Op[...], plans: dict[Any, Plan], run: Callable[[Sequence[Any], dict[str, Any]], Any]
 ) -> Callable[..., Any]:
     """Return the short path of two operands; ``run`` is the one for any."""
+    whole = op.check is None
 
     def call(x: Any, y: Any, /) -> Any:
         if (type(x) is not Tensor and not is_plain(x)) or active_modes:
@@ -136,6 +139,8 @@ def _of_two(
             other, node = y._value, y._node
             if y._vtype is not key:
                 key = key, y._vtype
+        elif whole and type(y) is int and 0 <= y < _FIT_ALL:
+            key, other, node = (key, int), y, None
         else:
             return run((x, y), {})
         try:

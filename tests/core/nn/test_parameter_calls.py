@@ -18,6 +18,7 @@ CALLS: dict[str, Callable[[Any, Any], Tensor]] = {
     "two operands": lambda p, x: x * p,
     "two operands, the other way": lambda p, x: p - x,
     "a number": lambda p, x: p * 2.5,
+    "a whole number": lambda p, x: p + 3,
     "a product": lambda p, x: x @ p,
     "attributes": lambda p, x: tb.sum(p, axis=0),
     "a view": lambda p, x: tb.permute_dims(p, (1, 0)),
@@ -67,3 +68,21 @@ def test_classes_of_a_users_own_take_the_whole_path() -> None:
     assert not is_plain(Marked(tb.ones((2,))))
     assert not is_plain(2.0)
     assert type(Marked(tb.ones((2,))) * 2.0) is Tensor
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "float16", "float32", "complex64", "bool"])
+@pytest.mark.parametrize("number", [0, 1, 127, 128, -1, 300])
+def test_whole_numbers_in_the_short_path_are_those_of_any(dtype: str, number: int) -> None:
+    """What does not fit is refused at every call, and what fits gives the same at each."""
+    x = tb.asarray([1, 0, 1]).to(dtype)
+    low, high = {"int8": (-128, 127), "uint8": (0, 255)}.get(dtype, (-(1 << 40), 1 << 40))
+    for _ in range(3):
+        if low <= number <= high:
+            total = x + number
+            assert (
+                total.tolist()
+                == (tb.asarray([1, 0, 1]).to(total.dtype) + tb.full((3,), number, dtype=total.dtype)).tolist()
+            )
+        else:
+            with pytest.raises(tb.errors.DtypeError, match="fit"):
+                x + number
