@@ -343,7 +343,8 @@ def jvp(
     ``primals`` and ``tangents`` are tuples of arguments, each a tensor or a tree of tensors. The tangent
     costs about what the function does, whatever it has of arguments; nothing is kept for it. With ``strict``
     an output that does not depend on the primals is an error rather than zeros. With ``has_aux`` the
-    function returns ``(output, aux)`` and ``jvp`` a third item, ``aux``.
+    function returns ``(output, aux)`` and ``jvp`` a third item, ``aux``. Writes to an argument inside of the
+    function are seen inside only.
 
     Raises ``AutogradError`` for a tangent of another shape or dtype than its primal, and where an op has no
     derivative.

@@ -116,7 +116,8 @@ def vmap(
     arguments (tuples, lists, dicts). Keyword arguments count along axis 0. ``out_dims`` says where the
     results have that axis, in the same way; None for one that is the same for all. ``chunk_size`` limits how
     many examples run at once. ``randomness`` says what numbers drawn inside are for the examples: an
-    ``"error"``, the ``"same"``, or ``"different"``.
+    ``"error"``, the ``"same"``, or ``"different"``. Writes to an argument inside of the function are seen
+    inside only.
 
     Raises ``ShapeError`` where the arguments differ in their number of examples or have none, where
     ``in_dims`` or ``out_dims`` have another structure, and where a result without axis differs, and
