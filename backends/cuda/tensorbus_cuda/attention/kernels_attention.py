@@ -207,14 +207,35 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
     return _runner(call, packs=False)
 
 
+def _plain_operands(index: int, packs: bool) -> Callable[[Sequence[Any]], list[StridedArray] | None]:
+    """Return what gives operands in layouts that cuDNN takes, or None, where one would have to be packed."""
+    compiler = runtime().compiler
+    ways: dict[Any, list[bool]] = {}
+
+    def plain(values: Sequence[Any]) -> list[StridedArray] | None:
+        lying = tuple([(x.strides, x.offset % _STEP, x.buffer.ptr % cudnn.ALIGNED) for x in values])
+        lies = ways.get(lying)
+        if lies is None:
+            if len(ways) >= _MAX_WAYS:
+                ways.clear()
+            lies = ways[lying] = [cudnn.is_plain(x) for x in values]
+        if not packs and not all(lies):
+            return None
+        return [
+            cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)
+        ]
+
+    return plain
+
+
 def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
     """Return what queues a call into blocks; without ``packs`` it refuses operands of other layouts."""
-    unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
+    unit, index = runtime().units[call.index], call.index
     scale, causal, op = call.attrs["scale"], call.attrs["is_causal"], call.op
     strides = [lies for lies, _ in call.layouts]
     begins = [begin * call.out_dtype.itemsize for _, begin in call.layouts]
     known: dict[Any, list[cudnn.Plan]] = {}
-    ways: dict[Any, list[bool]] = {}
+    plain = _plain_operands(index, packs)
     assert call.shapes is not None
     before = 2 if op == GRADIENTS else 0
     masked = len(call.shapes) > 3 + before
@@ -241,17 +262,9 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         mask = None
         if added is not None:
             *values, mask = values
-        lying = tuple([(x.strides, x.offset % _STEP, x.buffer.ptr % cudnn.ALIGNED) for x in values])
-        lies = ways.get(lying)
-        if lies is None:
-            if len(ways) >= _MAX_WAYS:
-                ways.clear()
-            lies = ways[lying] = [cudnn.is_plain(x) for x in values]
-        if not packs and not all(lies):
+        operands = plain(values)
+        if operands is None:
             return False
-        operands = [
-            cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)
-        ]
         key = tuple(x.strides for x in operands)
         places = {n: x.buffer.ptr + x.offset * x.dtype.itemsize for n, x in enumerate(operands, 1)}
         read = [x.buffer for x in operands]

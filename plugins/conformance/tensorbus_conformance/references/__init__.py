@@ -1,4 +1,8 @@
-"""References: for each op its function in NumPy, mpmath or Python, and how far off a device may be."""
+"""References: for each op its function in NumPy, mpmath or Python, and how far off a device may be.
+
+In order: ``reference``, then a module a kind of ops: ``elementwise``, ``special``, ``reductions``,
+``movement``, ``ordering``, ``linalg``, ``models``.
+"""
 
 from __future__ import annotations
 
