@@ -122,9 +122,10 @@ def input_gradient(
             shape[2:], g.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True
         )
     )
-    return conv_transpose(
-        g, weight, stride=stride, padding=padding, output_padding=rest, dilation=dilation, groups=groups
-    )
+    attrs = {
+        "stride": stride, "padding": padding, "output_padding": rest, "dilation": dilation, "groups": groups
+    }  # fmt: skip
+    return table.run(conv_transpose.name, (g, weight), attrs)
 
 
 def _conv_vjp(
@@ -136,7 +137,7 @@ def _conv_vjp(
     attrs: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return (
         input_gradient(g, weight, x.shape, **attrs) if wanted[0] else None,
-        conv_weight(x, g, kernel=weight.shape[2:], **attrs) if wanted[1] else None,
+        table.run(conv_weight.name, (x, g), {"kernel": weight.shape[2:], **attrs}) if wanted[1] else None,
     )
 
 
