@@ -237,6 +237,25 @@ def test_segments_are_compared_each(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [s.replays[0].comparison.eager_wins for s in step.segments if s.replays] == [True, True]
 
 
+@pytest.mark.parametrize(("arguments_vary", "wins"), [(True, True), (False, False)])
+def test_calls_that_differ_are_compared_by_all_pairs(
+    monkeypatch: pytest.MonkeyPatch, arguments_vary: bool, wins: bool
+) -> None:
+    """Three pairs in a row may have favoured one way because the other had more to do."""
+    turns: list[bool] = []
+
+    def seconds(is_eager: bool) -> float:
+        turns.append(is_eager)
+        return (2 if not is_eager else 3 if len(turns) <= 9 else 1) * MS
+
+    clock(monkeypatch, seconds)
+    decisions: list[bool] = []
+    comparison = eager_comparison.EagerComparison([], False, decisions.append, arguments_vary=arguments_vary)
+    for _ in range(3 + 2 * PAIRS):
+        comparison.run(lambda: None, lambda: None)
+    assert decisions == [wins]
+
+
 def test_what_python_runs_on_a_tracer_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     clock(monkeypatch, lambda is_eager: 1 * MS if is_eager else 2 * MS)
     namespace: dict[str, Any] = {}

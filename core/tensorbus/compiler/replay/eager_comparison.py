@@ -231,7 +231,8 @@ class EagerComparison:
         ratios = [(e + DETOUR) / max(c, 1e-9) for c, e in zip(compiled, eager, strict=True)]
         count = PAIRS if min(compiled) > SHORT_CALL_SECONDS else PAIRS_OF_SHORT_CALLS
         is_clear = python > CLEAR * (max if self._arguments_vary else min)(compiled)
-        if is_clear or (len(ratios) >= FEW_PAIRS and min(ratios) > 1.0 and python > min(compiled)):
+        few = count if self._arguments_vary else FEW_PAIRS  # the two calls of a pair may differ in their work
+        if is_clear or (len(ratios) >= few and min(ratios) > 1.0 and python > min(compiled)):
             self._decide(False)
         elif len(ratios) >= count:
             middle = median(ratios) if not self._arguments_vary else median(eager) / median(compiled)
