@@ -49,9 +49,9 @@ from .native.plan_words import PlanWords
 from .native.relocatable_program import RelocatableProgram
 
 LIBRARY: Final = frozenset(
-    """matmul conv conv_transpose conv_weight fold max_pool sort argsort argsort_part searchsorted scatter
-    scatter_along_axis cumulative_prod cumulative_max cumulative_min logcumsumexp
-    inv eigvalsh eigvals svdvals""".split()
+    """matmul conv conv_transpose conv_weight fold max_pool max_pool_gradient sort argsort
+    argsort_part searchsorted scatter scatter_along_axis cumulative_prod cumulative_max cumulative_min
+    logcumsumexp inv eigvalsh eigvals svdvals""".split()
 )
 """The ops whose eager kernels, or BLAS, are better than what is generated."""
 _AMPLE_BYTES: Final = 1 << 26
