@@ -307,7 +307,7 @@ def contrastive_with_queue():
     def step(x):
         q = enc(x)
         q = q / (q.square().sum(axis=1, keepdims=True) + 1e-6).sqrt()
-        logits = q @ queue["keys"].T
+        logits = q @ queue["keys"].clone().T
         loss = tb.logsumexp(logits, axis=1).mean()
         with tb.no_grad():
             p = queue["ptr"]
