@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from types import ModuleType, SimpleNamespace
@@ -51,6 +52,10 @@ class _Library:
 
     queues = True
     ends = False
+    slow = 0.0
+    """Seconds that an abort takes."""
+    log: list[str] = []
+    """Aborts that are over, and calls, in order."""
 
     def __init__(self, inner: Any, rendezvous: Any, cards: list[_Card]) -> None:
         self.meeting, self.inner = rendezvous, inner
@@ -63,6 +68,7 @@ class _Library:
         self.queued.append(done)
         self.events.append(done)
         self.calls += 1
+        self.log.append(f"call {self.meeting.rank}")
         keys = [f"{self.meeting.name}/given/{self.calls}/{other}" for other in range(RANKS)]
         store.set(keys[rank], str(x.size).encode())
 
@@ -79,6 +85,8 @@ class _Library:
         self.all_reduce(tb.ones((1,), device=f"refdev:{self.meeting.rank}"), "sum")
 
     def abort(self, reason: str) -> None:
+        time.sleep(self.slow)
+        self.log.append(f"abort {self.meeting.rank}")
         self.inner.abort(reason)
         for done in self.events if self.ends else ():
             done.set()
@@ -216,3 +224,28 @@ def test_an_interrupt_ends_its_group_and_another_goes_on(
     assert "KeyboardInterrupt came to it on this rank" in message
     assert not none
     assert total == same == [2.0, 2.0]
+
+
+def test_new_work_waits_for_an_abort(cards: list[_Card], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep the abort waiting, and come behind what never ends; a read that is told does not wait."""
+    monkeypatch.setattr(_Library, "ends", True)
+    monkeypatch.setattr(_Library, "slow", 1.5)
+    _Library.log.clear()
+
+    def rank() -> list[float]:
+        here = dist.get_rank()
+        x = tb.ones((2, 500)[here], device=f"refdev:{here}")
+
+        def mismatched() -> None:
+            dist.functional.all_reduce(x).tolist()
+            dist.barrier()
+
+        with pytest.raises(dist.DistributedError, match="the ranks ask for different things"):
+            mismatched()
+        other = dist.new_group([0, 1])
+        return dist.functional.all_reduce(tb.ones(2, device=f"refdev:{here}"), group=other).tolist()
+
+    assert dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0) == [[2.0, 2.0]] * RANKS
+    for here in range(RANKS):
+        done = [what for what in _Library.log if what.endswith(str(here))]
+        assert done[-2:] == [f"abort {here}", f"call {here}"]

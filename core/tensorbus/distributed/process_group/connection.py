@@ -34,6 +34,19 @@ _COMPARED: Final = 64
 """Of how many collectives the texts are compared."""
 
 
+_aborting: Final[set[Connection]] = set()
+"""Those whose abort is under way."""
+
+
+def wait_for_aborts() -> None:
+    """Wait for the ends of what has failed, as long as a program waits for one at most.
+
+    New work on the device, another group's too, could keep an abort waiting, and would wait itself behind it.
+    """
+    for connection in list(_aborting):
+        connection.wait_for_abort()
+
+
 class Connection:
     """The connection of a group's ranks on some device types, called ``name``; ``meeting`` says who meets.
 
@@ -256,6 +269,8 @@ class Connection:
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
         # A library may wait for the device in its abort: for work of other groups too, whose end is looked
         # after by the thread that calls this.
+        if self.queues:
+            _aborting.add(self)
         threading.Thread(target=self._abort, args=(error, reason or str(error)), daemon=True).start()
         self._aborted.wait(_PATIENCE)
         for device in late:  # if the abort does not end the device's work, what waits for that ends here
@@ -276,7 +291,12 @@ class Connection:
         except Exception as problem:  # the error that is told matters more, and tells of this one
             error.add_note(f"{self.name} could not end its work: {type(problem).__name__}: {problem}")
         finally:
+            _aborting.discard(self)
             self._aborted.set()
+
+    def wait_for_abort(self) -> None:
+        """Wait until the communicator has ended its work, no longer than ten seconds from the failure on."""
+        self._aborted.wait(max(self._failed + _ABORT_SECONDS - time.monotonic(), 0.0))
 
     def look(self) -> None:
         """Fail where the communicator tells of a problem, or the watch should long have ended a call.

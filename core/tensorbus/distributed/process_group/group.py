@@ -28,7 +28,7 @@ from ...tracing.active_modes import active_modes
 from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
 from .captured_collectives import CapturedCollectives
-from .connection import Connection
+from .connection import Connection, wait_for_aborts
 from .host_staging import ALLOW, HostStaging
 from .records import Record
 from .watch import watch
@@ -243,6 +243,7 @@ class ProcessGroup(KnownByIdentity):
         )  # fmt: skip
         self.world.records.add(record)
         try:
+            wait_for_aborts()
             device = self._device() if first is None else first.device
             connection = self.connection(device, record, terms)
             connection.check()
