@@ -111,3 +111,20 @@ def test_a_binary_that_the_driver_refuses_is_built_again(compiler: Any) -> None:
     with pytest.raises(RuntimeError, match="another"):
         compiler._function(compiler.unit, "a", "f")
     assert compiler.nvrtc.compiled.count("a") == 2
+
+
+def test_sources_are_built_while_another_thread_loads(compiler: Any) -> None:
+    """Kernels that are loaded meanwhile are in the table that tells what is new."""
+
+    class Index(int):
+        """A unit's number, with whose comparison a kernel is loaded elsewhere."""
+
+        def __eq__(self, other: object) -> bool:
+            compiler._functions[0, f"other {len(compiler._functions)}", "f"] = None
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    compiler._functions.update({(Index(0), source, "f"): None for source in ("a", "b")})
+    compiler.build(["a", "b", "c", "d"], 0)
+    assert sorted(compiler.nvrtc.compiled) == ["c", "d"]

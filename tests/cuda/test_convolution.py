@@ -71,6 +71,12 @@ class _Compiled:
     [
         pytest.param({}, ("public", {1: 16}, 32), id="no compiled part"),
         pytest.param({"compiled": True, "selected_engine": object()}, ("public", {1: 16}, 32), id="Python"),
+        pytest.param({"_lowered_graph": SimpleNamespace(), "selected_engine": None}, ("public", {1: 16}, 32),
+                     id="a compiled part without these functions"),
+        pytest.param(
+            {"compiled": True, "selected_engine": None, "_plan_index": None, "_plans": [SimpleNamespace()]},
+            ("public", {1: 16}, 32), id="no plan is chosen",
+        ),
         pytest.param({"compiled": True, "selected_engine": None, "_plans": []}, ("whole", {1: 16}, 32, 7),
                      id="no plans"),
         pytest.param(

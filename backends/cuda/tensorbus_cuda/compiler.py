@@ -143,7 +143,7 @@ class CudaCompiler:
     def build(self, sources: Sequence[str], index: int) -> None:
         """Make the binaries of new sources side by side: each takes NVRTC a tenth of a second."""
         unit = self.runtime.unit(index)
-        loaded = {source for unit_index, source, _ in self._functions if unit_index == unit.index}
+        loaded = {source for unit_index, source, _ in [*self._functions] if unit_index == unit.index}
         new = [source for source in dict.fromkeys(sources) if source not in loaded]
         if len(new) < 2:
             return

@@ -122,11 +122,13 @@ class Library:
         """
         handle, lowered = self.handle, getattr(graph, "_lowered_graph", None)
         number, at = getattr(handle, "backend_handle", None), getattr(graph, "_plan_index", None)
-        if lowered is None or number is None or getattr(graph, "selected_engine", graph) is not None:
-            return lambda places, space: graph.execute(places, space, handle=handle)
+        execute = getattr(lowered, "_execute", None)
+        execute_at = getattr(lowered, "_execute_plan_at_index", None)
         plans = getattr(graph, "_plans", None)
+        is_python = getattr(graph, "selected_engine", graph) is not None
+        if execute is None or execute_at is None or number is None or is_python or (plans and at is None):
+            return lambda places, space: graph.execute(places, space, handle=handle)
         place = plans[at].cpp_index if plans else None
-        execute, execute_at = lowered._execute, lowered._execute_plan_at_index
         if place is None:
             return lambda places, space: execute(places, space, number)
         return lambda places, space: execute_at(places, space, place, number)
