@@ -7,14 +7,18 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorbus.dtypes import definition as dt
-from tensorbus.lowering.ir.builder import Builder, literal
+from tensorbus.lowering.ir.builder import Builder, Launch, literal
 from tensorbus.lowering.ir.index_expr import ZERO
 from tensorbus_cpu.compiler import NATIVE
+from tensorbus_cpu.native import kernel_batch_compiler
+from tensorbus_cpu.native.compile_queue import CompileTask
 from tensorbus_cpu.native.kernel_batch_compiler import KernelUnits, _runs
 
 from error_bounds import gamma
@@ -191,15 +195,78 @@ def test_a_cache_that_others_may_write_to_is_not_used(bench: Bench) -> None:
     assert bench.starts > first
 
 
+def _a_launch() -> Launch:
+    b = Builder("tb_none")
+    b.store(b.buffer("out", dt.float32, writes=True), ZERO, literal(1, dt.float32))
+    return b.finish([])
+
+
 def test_kernels_are_told_apart_by_what_stands_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = NATIVE.tools()
     assert tools is not None
     dialect = tools.dialect(0)
-    b = Builder("tb_none")
-    b.store(b.buffer("out", dt.float32, writes=True), ZERO, literal(1, dt.float32))
-    launch = b.finish([])
+    launch = _a_launch()
     before = KernelUnits(tools).unit(launch).symbol
     assert KernelUnits(tools).unit(launch).symbol == before
     other = replace(dialect, prologue=f"{dialect.prologue}\n// as another release has it")
     monkeypatch.setattr(type(tools), "dialect", lambda self, level: other)
     assert KernelUnits(tools).unit(launch).symbol != before
+
+
+class _Waits:
+    """Kernels, one of which the parent compiles once ``gate`` is set; nothing lies on disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.gate, self.waits = threading.Event(), threading.Event()
+        self.interrupt = False
+        parent, compiled, result = os.getpid(), KernelUnits._compiled, CompileTask.result
+
+        def compile_late(units: KernelUnits, *arguments: Any) -> Any:
+            assert os.getpid() != parent or self.gate.wait(60)
+            return compiled(units, *arguments)
+
+        def wait(task: CompileTask[Any]) -> Any:
+            self.waits.set()
+            if self.interrupt:
+                raise KeyboardInterrupt
+            return result(task)
+
+        monkeypatch.setattr(kernel_batch_compiler, "private_folder", lambda *_: None)
+        monkeypatch.setattr(KernelUnits, "_compiled", compile_late)
+        monkeypatch.setattr(CompileTask, "result", wait)
+        tools = NATIVE.tools()
+        assert tools is not None
+        self.units = KernelUnits(tools)
+        (self.symbol,), _ = self.units.symbols([_a_launch()], {})
+
+
+def test_a_kernel_whose_first_wait_is_interrupted_is_there_for_the_next(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    kernels = _Waits(monkeypatch)
+    kernels.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        kernels.units.address(kernels.symbol)
+    kernels.interrupt = False
+    kernels.gate.set()
+    assert kernels.units.address(kernels.symbol)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_child_compiles_what_a_thread_of_its_parent_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = _Waits(monkeypatch)
+    waiting = threading.Thread(target=kernels.units.address, args=(kernels.symbol,))
+    waiting.start()
+    assert kernels.waits.wait(60)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if kernels.units.address(kernels.symbol) else 1
+        finally:
+            os._exit(code)
+    kernels.gate.set()
+    waiting.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert kernels.units.address(kernels.symbol)

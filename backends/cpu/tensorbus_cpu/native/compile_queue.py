@@ -30,6 +30,11 @@ class CompileTask(Generic[T]):
         self._result: Any = None
         self._error: Exception | None = None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the function has returned, or raised an error."""
+        return self._is_done
+
     def result(self) -> T:
         """Return what the function returns, or raise what it raises: called here unless it runs already."""
         if self._process != os.getpid() and not self._is_done:  # a thread of the parent may have begun

@@ -72,9 +72,8 @@ class KernelUnits:
         _every.add(self)
 
     def after_fork(self) -> None:
-        """Forget what threads of the parent compile; the lock may be held by one of them."""
+        """Make a new lock, which a thread of the parent may hold. What that compiled is compiled here."""
         self._lock = threading.RLock()
-        self._coming.clear()
 
     def unit(self, launch: Launch) -> KernelUnit:
         """Return the source of a launch's kernel."""
@@ -162,13 +161,18 @@ class KernelUnits:
 
     def _load(self, build: _BatchBuild) -> None:
         """Wait for a library. ``DeviceError`` shows the source that does not compile."""
-        for unit in build.units:
-            del self._coming[unit.symbol]
-        name, library = build.library.result()
-        self._libraries[name] = library
-        for unit in build.units:
-            if not self._take(library, unit.symbol):
-                raise DeviceError(f"cpu: {name} lacks the kernel {unit.symbol} that was compiled into it.")
+        try:
+            name, library = build.library.result()
+            self._libraries[name] = library
+            for unit in build.units:
+                if not self._take(library, unit.symbol):
+                    raise DeviceError(
+                        f"cpu: {name} lacks the kernel {unit.symbol} that was compiled into it."
+                    )
+        finally:
+            if build.library.is_done:  # else whoever waited was interrupted: other programs need it
+                for unit in build.units:
+                    self._coming.pop(unit.symbol, None)
 
     def _source(self, units: Sequence[KernelUnit]) -> str:
         helpers = {name: text for unit in units for name, text in unit.helpers.items()}
