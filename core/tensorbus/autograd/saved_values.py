@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 from weakref import ref
 
@@ -271,8 +272,16 @@ class WriteClock:
         """Stand for changes of tensors and leaves that live as long as this."""
         self.by, self.number = "a compiled function", 0
         for x in written:
-            known = [clock for clock in _clocks.get(id(x), ()) if clock() is not None]
-            _clocks[id(x)] = [*known, ref(self)]
+            _clocks[id(x)] = [*_clocks.get(id(x), ()), ref(self, partial(_forget_clock, id(x)))]
+
+
+def _forget_clock(key: int, clock: ref[WriteClock]) -> None:
+    """Let go what stands for the clock of a call that is gone."""
+    left = [other for other in _clocks.get(key, ()) if other is not clock]
+    if left:
+        _clocks[key] = left
+    else:
+        _clocks.pop(key, None)
 
 
 def _latest(x: Any, write: Write | None) -> Write | None:

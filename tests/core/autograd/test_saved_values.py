@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor
+from tensorbus.autograd import saved_values
 
 
 def leaf(*values: float) -> Tensor:
@@ -99,3 +101,28 @@ def test_a_write_that_fails_is_none() -> None:
     with pytest.raises(tb.TensorbusError):
         x[5] = 1.0
     z.backward()
+
+
+def test_compiled_functions_that_are_gone_leave_nothing() -> None:
+    def halving(b: Tensor) -> Callable[[], Tensor]:
+        @tb.compile
+        def halve() -> Tensor:
+            b.mul_(0.5)
+            return b.sum()
+
+        assert [halve().tolist() for _ in range(2)] == [b.sum().tolist() * 2, b.sum().tolist()]
+        return halve
+
+    gc.collect()
+    known = set(saved_values._clocks)
+    shared = leaf(8.0, 8.0).detach()
+    living, gone = halving(shared), [halving(leaf(1.0, 2.0).detach() * 1.0) for _ in range(3)]
+    gone.append(halving(shared))
+    assert len(set(saved_values._clocks) - known) == 4
+    del gone
+    gc.collect()
+    assert set(saved_values._clocks) - known == {id(shared)}
+    z = (leaf(1.0, 2.0) * shared).sum()
+    living()
+    with pytest.raises(tb.AutogradError, match="a compiled function has overwritten"):
+        z.backward()
