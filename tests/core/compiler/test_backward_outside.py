@@ -179,7 +179,14 @@ def copies_of_what_is_made(x):
     return y, y.clone(), x.to(x.dtype)
 
 
-@pytest.mark.parametrize("fn", [copies, copies_beside_others, copies_of_what_is_made])
+def copies_of_copies_beside_what_is_made(x):
+    return x.clone().clone(), x * 2, x, x.clone()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [copies, copies_beside_others, copies_of_what_is_made, copies_of_copies_beside_what_is_made],
+)
 @pytest.mark.parametrize("before", [lambda x: x, lambda x: x * 3])
 def test_a_copy_of_an_argument_has_its_history(fn, before) -> None:
     def derivative(fn):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...autograd import node_order
+from ...autograd.engine import aliased
 from ...autograd.saved_values import WriteClock, last_tracked_write, last_write, note_write
 from ...autograd.view_changes import assign, separate
 from ...autograd.views import link_side_by_side, relations
@@ -447,7 +448,7 @@ class ReplayCodegen:
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
             "note_write": note_write, "last_write": last_write, "last_tracked_write": last_tracked_write,
             "order": node_order.order, "w": self.clock,
-            "shared_parts": shared_parts,
+            "shared_parts": shared_parts, "aliased": aliased,
             "link_along": link_along, "link_side_by_side": link_side_by_side,
             "lent": lent, "separate": separate,
         }  # fmt: skip

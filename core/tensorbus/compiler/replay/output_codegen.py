@@ -12,10 +12,12 @@ from operator import attrgetter
 from typing import Any
 
 from ...autograd import views
+from ...autograd.saved_values import alias
 from ...nn.module import Module
 from ...ops.indexing import indexing
 from ...random.generator import Generator
-from ...tensor.tensor import Leaf, Tensor
+from ...tensor.tensor import Leaf, Tensor, wrap
+from ...tracing.lazy_value import LazyValue
 from ...tracing.mutation_counter import CountedDict
 from ...tracing.sym_int import SymInt, is_open
 from ...tracing.sym_number import SymNumber
@@ -126,9 +128,23 @@ class OutputCodegen:
                 raise Uncapturable("makes a tensor that has a gradient of its own")
             self._leaf_names[id(x._node)] = f"{name}._node"
             self.lines.append(f"{name}._node = Leaf()")
+        elif (copied := self._copied(x)) is not None:
+            self.lines.append(f"{name}._node = aliased({copied})._node")
         elif x._node is not None:
             self.tracked.append((x, name))
         return name
+
+    def _copied(self, x: Tensor) -> str | None:
+        """Return the tensor from before that ``x`` is a copy of, where no op has made its value."""
+        node = x._node
+        if type(x._value) is LazyValue:
+            return None
+        while (plan := getattr(node, "plan", None)) is not None and plan.op is alias:
+            (node,) = node.parents
+            older = self.shared(wrap(x._value, x._vtype, node))
+            if older is not None:
+                return older.removesuffix("._node")
+        return None
 
     def emit_views(self) -> list[str]:
         """Return the code that makes views of the new tensors that are, once all of them were emitted."""
