@@ -247,10 +247,10 @@ def test_what_a_call_saves_is_not_computed_again(
     sums: list[int] = []
     whole = generated_program.GeneratedProgram.__init__
 
-    def make(self: Any, compiler: Any, op: str, graph: Any, *rest: Any) -> None:
+    def make(self: Any, compiler: Any, op: str, graph: Any, *rest: Any, **named: Any) -> None:
         if op.startswith("derivative"):
             sums.append(sum(node.op == "sum" for node in graph))
-        whole(self, compiler, op, graph, *rest)
+        whole(self, compiler, op, graph, *rest, **named)
 
     monkeypatch.setattr(generated_program.GeneratedProgram, "__init__", make)
     image = np.random.default_rng(7).normal(size=shape).astype("f4")
@@ -295,9 +295,9 @@ def test_a_step_is_a_launch_for_each_parameter(
     lowered: list[str] = []
     whole = generated_program.GeneratedProgram.__init__
 
-    def make(self: Any, compiler: Any, op: str, *rest: Any) -> None:
+    def make(self: Any, compiler: Any, op: str, *rest: Any, **named: Any) -> None:
         lowered.append(op)
-        whole(self, compiler, op, *rest)
+        whole(self, compiler, op, *rest, **named)
 
     monkeypatch.setattr(generated_program.GeneratedProgram, "__init__", make)
     build, dtype = OPTIMIZERS[name]

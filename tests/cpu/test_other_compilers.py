@@ -20,7 +20,8 @@ for given in "$@"; do
   [ "$last" = -o ] && [ -e "$given" ] && {{ echo "$given" >> {overwritten}; exit 1; }}
   last=$given
   case "$given" in
-    -fno-tree-loop-distribution) echo "error: unknown option: $given" >&2; exit 1 ;;
+    -fno-tree-loop-distribution)
+      [ -z "{macro}" ] || {{ echo "error: unknown option: $given" >&2; exit 1; }} ;;
     -fno-sanitize=undefined) unwatched=1 ;;
     -dM) exec {compiler} "$@" {macro} ;;
   esac
