@@ -20,6 +20,7 @@ from tensorbus.backend_api import (
     Reports,
     SourceCall,
     StridedArray,
+    TensorbusError,
     UnsupportedDtypeError,
     pack,
 )
@@ -244,6 +245,18 @@ class CudaRuntime:
         """Wait for all streams' work; raise what a kernel reported."""
         self.units[index].wait()
         self.units[index].check(self.reports)
+
+    def take_read_error(self, index: int) -> Exception | None:
+        """Wait for all work; return, and forget, what a kernel reported."""
+        try:
+            self.synchronize(index)
+        except TensorbusError as error:
+            return error
+        return None
+
+    def put_back_read_error(self, error: Exception, index: int) -> None:
+        """Raise an error that was taken at the next read after all."""
+        self.units[index].late.append(error)
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics of the GPU."""

@@ -18,6 +18,7 @@ from tensorbus.backend_api import (
     Reports,
     SourceCall,
     StridedArray,
+    TensorbusError,
     UnsupportedDtypeError,
     WeakSet,
     from_source,
@@ -81,6 +82,8 @@ class MetalRuntime:
         self.reports = Reports()
         self.compiler = MetalCompiler(self)
         self._reports: list[Block] = []
+        self._late: list[Exception] = []
+        """Errors that were taken and put back."""
         self._lock = threading.Lock()
 
     def device_count(self) -> int:
@@ -161,6 +164,10 @@ class MetalRuntime:
 
     def check(self) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it."""
+        error = next(iter(self._late), None)
+        if error is not None:
+            self._late = [x for x in self._late if x is not error]
+            raise error.with_traceback(None)
         with self._lock:
             reports, self._reports = self._reports, []
         for block in reports:
@@ -180,6 +187,18 @@ class MetalRuntime:
         """Wait for the work in all streams of all threads; raise what a kernel reported."""
         self.wait()
         self.synchronize_stream(None, index)
+
+    def take_read_error(self, index: int) -> Exception | None:
+        """Wait for all work; return, and forget, what a kernel reported."""
+        try:
+            self.synchronize(index)
+        except TensorbusError as error:
+            return error
+        return None
+
+    def put_back_read_error(self, error: Exception, index: int) -> None:
+        """Raise an error that was taken at the next read after all."""
+        self._late.append(error)
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics."""

@@ -17,6 +17,7 @@ from tensorbus.backend_api import (
     SourceCall,
     StridedArray,
     Target,
+    TensorbusError,
     UnsupportedDtypeError,
     from_source,
     pack,
@@ -65,6 +66,8 @@ class Unit:
         self._local = threading.local()
         self._errors: dict[int, Block] = {}
         self._unread: set[int] = set()
+        self.late: list[Exception] = []
+        """Errors that were taken and put back."""
 
     def _target(self) -> Target:
         units = self.device.max_compute_units
@@ -125,6 +128,10 @@ class Unit:
 
     def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it."""
+        error = next(iter(self.late), None)
+        if error is not None:
+            self.late = [x for x in self.late if x is not error]
+            raise error.with_traceback(None)
         while self._unread:
             memory = self._errors[self._unread.pop()].memory
             report = np.zeros(3, np.int64)
@@ -254,6 +261,18 @@ class OpenclRuntime:
         unit = self.units[index]
         unit.wait()
         unit.check(self.reports)
+
+    def take_read_error(self, index: int) -> Exception | None:
+        """Wait for all work; return, and forget, what a kernel reported."""
+        try:
+            self.synchronize(index)
+        except TensorbusError as error:
+            return error
+        return None
+
+    def put_back_read_error(self, error: Exception, index: int) -> None:
+        """Raise an error that was taken at the next read after all."""
+        self.units[index].late.append(error)
 
     def memory_stats(self, index: int) -> MemoryStats:
         """Return the memory statistics of the device."""

@@ -68,11 +68,31 @@ class SupportsLateErrors(Protocol):
 class SupportsImmediateErrors(Protocol):
     """Optional: a device whose work raises when it is asked for; reading a value later raises nothing.
 
-    Where work is queued, reads raise what failed before them, so that each stays where it is written.
+    Where work is queued, reads raise what failed before them: see ``SupportsReadErrors``.
     """
 
     def raises_at_once(self, index: int) -> bool:
         """Return whether a device is such a one."""
+        ...
+
+
+@runtime_checkable
+class SupportsReadErrors(Protocol):
+    """Optional: a device that queues its work, and can be asked what its next read would raise.
+
+    Compiled code then shows numbers behind a program that reads them in its middle, and finds out first
+    whether eager code would have come so far. Without it each read stays where it is written.
+    """
+
+    def take_read_error(self, index: int) -> Exception | None:
+        """Wait as a read does; return, and forget, the error that a read of any value would raise now.
+
+        An error that only reads of what failed raise is none.
+        """
+        ...
+
+    def put_back_read_error(self, error: Exception, index: int) -> None:
+        """Raise an error that was taken at the next read after all."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import traceback
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
+from tensorbus.compiler.replay.late_errors import LateErrors
 
 from error_bounds import assert_alike
 
 Case = tuple[Callable[..., Any], Callable[[], Any]]
 INPUTS = [[1.0, 0.5], [0.25, 0.125], [3.0, 4.0], [-1.0, 5.0], [0.5, 0.25], [0.125, 2.0]] * 2
 ROUNDINGS = 16
+ROUNDINGS_OF_ADAM = 1024
 
 
 class Meter:
@@ -295,6 +298,130 @@ def handled_by_the_function() -> Case:
     return fn, lambda: (losses, step.values())
 
 
+class Model(Step):
+    """A step with all kinds of state: of the generator, of a buffer, of Adam; gradients stay until the next.
+
+    ``bad`` is of the caller, who looks up what is not there.
+    """
+
+    def __init__(self) -> None:
+        tb.manual_seed(0)
+        self.table = tb.asarray([5.0, 6.0, 7.0, 8.0])
+        self.norm, self.dropout = tb.nn.BatchNorm1d(2), tb.nn.Dropout(0.5)
+        self.embedding = tb.nn.Embedding(4, 2)
+        self.model = tb.nn.ModuleList([self.norm, self.embedding])
+        self.optimizer = tb.optim.Adam(self.model.parameters(), lr=0.125)
+
+    def loss_of(self, x: Any) -> Any:
+        rows = self.embedding(tb.astype(tb.stack([x[0], x[0] * 0, x[0] * 0 + 1]), tb.int64))
+        seen = self.dropout(self.norm(tb.stack([x, x * 2, x + 1])))
+        return (seen * x).sum() + (rows * seen).sum()
+
+    def update(self, loss: Any) -> None:
+        self.optimizer.zero_grad()
+        super().update(loss)
+
+    def values(self) -> Any:
+        state = [p.tolist() for p in self.model.state_dict().values()]
+        grads = [None if p.grad is None else p.grad.tolist() for p in self.model.parameters()]
+        states = self.optimizer.state_dict()["state"].values()
+        moments = [[_plain(x) for x in s.values()] for s in states]
+        return state, grads, moments, tb.rand((1,)).tolist()
+
+
+def _plain(x: Any) -> Any:
+    return x.tolist() if isinstance(x, tb.Tensor) else x
+
+
+def fails_before_with_much_state() -> Case:
+    step, losses, sink = Model(), [], io.StringIO()
+
+    def fn(x, k):
+        loss = step.loss_of(x)
+        print(f"loss {loss.item():.1f}", file=sink)
+        losses.append(loss.item())
+        step.update(loss)
+        return loss.detach()
+
+    return fn, lambda: (losses, sink.getvalue(), step.values())
+
+
+def fails_in_the_caller() -> Case:
+    step, losses, kept = Model(), [], []
+
+    def fn(x, k):
+        loss = (step.loss_of(x * 0 + 1) * x).sum()
+        losses.append(loss.item())
+        step.update(loss)
+        return loss.detach()
+
+    def around(f: Any) -> Any:
+        def call(x: Any, k: int) -> Any:
+            if k % 3 == 2:
+                kept.append(tb.take(step.table, tb.astype(x[:1] + 9, tb.int64)))
+            return f(x, k)
+
+        return call
+
+    fn.around = around  # type: ignore[attr-defined]
+    return fn, lambda: (losses, step.values())
+
+
+def shows_now_and_then() -> Case:
+    step, losses = Step(), []
+
+    def fn(x, k):
+        loss = step.loss_of(x)
+        if k % 2 == 0:
+            losses.append(loss.item())
+        step.update(loss)
+        return loss.detach()
+
+    return fn, lambda: (losses, step.values())
+
+
+def moves_a_schedule() -> Case:
+    step, losses = Step(), []
+    schedule = tb.optim.lr_scheduler.StepLR(step.optimizer, 2)
+
+    def fn(x, k):
+        loss = step.loss_of(x)
+        losses.append(loss.item())
+        step.update(loss)
+        schedule.step()
+        return loss.detach()
+
+    return fn, lambda: (losses, schedule.get_last_lr(), step.values())
+
+
+@pytest.mark.parametrize("device", ["opencl", "refdev"])
+@pytest.mark.parametrize(
+    ("case", "segments"),
+    [
+        (shown_on_something_else, 2), (fails_before_or_behind, 1), (fails_before_with_much_state, 1),
+        (fails_in_the_caller, 1), (shows_now_and_then, 2), (moves_a_schedule, 2), (others_show_behind, None),
+        (shown_in_all_ways, None), (raises_in_python_behind, None), (loops_and_arguments, None),
+    ],
+)  # fmt: skip
+def test_errors_that_come_late_are_those_of_eager_code(case: Any, segments: int | None, device: str) -> None:
+    """Of a step that fails before its number is shown nothing is left; one that fails behind it is taken."""
+    with tb.device(device):
+        wanted, got, called = _runs(case, False)
+    assert_alike(got, wanted, ROUNDINGS_OF_ADAM)
+    assert segments is None or len(called.segments) == segments, called.reasons
+
+
+def test_an_error_that_python_does_not_meet_again_is_not_lost() -> None:
+    """It was of another thread, say, whose work was queued meanwhile."""
+    late, x = LateErrors(tb.Device("opencl"), []), tb.ones((2,), device="opencl")
+    late.note(tb.IndexingError("of another thread"))
+    assert late.run_in_python(lambda: "done") == "done"
+    with pytest.raises(tb.IndexingError, match="of another thread"):
+        x.tolist()
+    late.note(MemoryError())
+    assert late.run_in_python(x.tolist) == x.tolist() == [1.0, 1.0]
+
+
 @pytest.mark.parametrize("compare_eager", [True, False])
 @pytest.mark.parametrize(
     ("case", "segments"),
@@ -306,19 +433,20 @@ def handled_by_the_function() -> Case:
     ],
 )  # fmt: skip
 def test_what_is_shown_is_that_of_eager_code(case: Any, segments: int | None, compare_eager: bool) -> None:
-    runs = []
+    wanted, got, called = _runs(case, compare_eager)
+    assert [repr(shown) for _, shown in got] == [repr(shown) for _, shown in wanted]
+    assert_alike([x for x, _ in got], [x for x, _ in wanted], ROUNDINGS)
+    assert segments is None or len(called.segments) == segments, called.reasons
+
+
+def _runs(case: Any, compare_eager: bool) -> Any:
+    runs: list[Any] = []
     for is_compiled in (False, True):
         fn, state = case()
         called = tb.compile(fn, compare_eager=compare_eager) if is_compiled else fn
         call = getattr(fn, "around", lambda f: f)(called)
-        results = []
-        for k, values in enumerate(INPUTS):
-            results.append((_outcome(call, values, k), repr(state())))
-        runs.append(results)
-    wanted, got = runs
-    assert [shown for _, shown in got] == [shown for _, shown in wanted]
-    assert_alike([x for x, _ in got], [x for x, _ in wanted], ROUNDINGS)
-    assert segments is None or len(called.segments) == segments, called.reasons
+        runs.append([(_outcome(call, values, k), copy.deepcopy(state())) for k, values in enumerate(INPUTS)])
+    return *runs, called
 
 
 def _outcome(fn: Callable[..., Any], values: list[float], k: int) -> Any:

@@ -7,7 +7,7 @@ stopped the capture, the others the calls that led there.
 from __future__ import annotations
 
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
@@ -62,6 +62,8 @@ class BreakSites:
         """Whether the break is in a function that is called there."""
         self.ops: dict[int, set[int]] = {}
         self.loops: dict[int, set[Position]] = {}
+        self.late: list[tuple[int, Places]] = []
+        """The reads that were put off on a device with late errors: places of the copies and of the lines."""
         self.asks_cache = self.repeats = False
         self.last_op: Places = ()
         self.reached: Container[int] = ()
@@ -71,12 +73,24 @@ class BreakSites:
 
     def note_break(self, frame: FrameType | None = None) -> None:
         """Note a break at the innermost line of the user's."""
+        self._note_break(_user_places(frame or sys._getframe(1)))
+
+    def _note_break(self, places: Iterable[tuple[CodeType, int]]) -> None:
         leads = False
-        for code, offset in _user_places(frame or sys._getframe(1)):
+        for code, offset in places:
             self.codes[id(code)] = code
             known = self.breaks.setdefault(id(code), {})
             known[offset] = known.get(offset, False) or leads
             leads = True
+
+    def note_late_read(self, place: int) -> None:
+        """Note a read that was put off, of the copy at a place of the trace."""
+        self.late.append((place, tuple(_user_places(sys._getframe(1)))))
+
+    def divide_at_late_reads(self) -> None:
+        """Note breaks where reads were put off."""
+        for _, places in self.late:
+            self._note_break(places)
 
     def note_op(self) -> None:
         """Note that an op is recorded."""

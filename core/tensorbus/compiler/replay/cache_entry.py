@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...devices.device import Device
@@ -115,7 +116,13 @@ class CacheEntry:
         return self._checks(args, kwargs) is not GUARD_MISS
 
     def run_in_python(self, function: Callable[[], T]) -> T:
-        """Return ``function()``, which Python runs; how long it takes counts for sizes without a program."""
+        """Return ``function()``, which Python runs in the place of this entry."""
+        late = self.scope["late"]
+        run = partial(self._run_in_python, function)
+        return run() if late is None else late.run_in_python(run)
+
+    def _run_in_python(self, function: Callable[[], T]) -> T:
+        """Return ``function()``; how long it takes counts for sizes without a program."""
         if self.comparison is not None and self.comparison.is_measuring():
             return self.comparison.run_in_python(function)
         program = self.prepared.program if self.prepared is not None else None

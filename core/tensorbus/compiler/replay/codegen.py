@@ -50,6 +50,7 @@ from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .input_relaxation import relax
+from .late_errors import guarded, late_errors
 from .noted_writes import TICK, UntrackedInputs, clock_of, noted
 from .output_codegen import OutputCodegen, construct, link_along, set_attribute
 from .shared_parts import shared_parts
@@ -137,6 +138,7 @@ class ReplayCodegen:
         effects = [*self.output.emit_views(), *effects]
         self._guard_views(mutations)
         history = self._history(traces) if self.outputs else []  # which may ask for more inputs
+        late = late_errors(self.tracer, self.outputs)
         self.outputs += self._ordered_calls(traces)
         values = [self._input(feed) for trace in traces for feed in trace.sources]
         body = [*self.prologue.lines]
@@ -169,13 +171,9 @@ class ReplayCodegen:
             entries = [e for trace in traces for e in trace.nodes]
             streams = {id(owner): owner for owner in self.prologue.owners}.values()
             once = any(trace.last_ordered is not None for trace in traces)  # Python must not do these again
-            is_repeated = any(may_fail(e.op) for e in entries) and not once
+            is_repeated = (late is not None or any(may_fail(e.op) for e in entries)) and not once
             if is_repeated and all(type(x) is Generator for x in streams):
-                run = [f"    {line}" for line in body[at:]]
-                names = [self.prologue.name(x) for x in streams]
-                back = [f"    {name}.set_state(s{name})" for name in names]  # for Python, which draws again
-                body[at:] = ["try:", *run, "except ValuesError:", *back, "    return FALL_BACK"]
-                body[:0] = [f"s{name} = {name}.get_state()" for name in names]
+                body = guarded(body, at, [self.prologue.name(x) for x in streams], late)
             if isinstance(program, ShapeSpecializations):
                 body[:0] = [
                     f"p = sizes.program_if_worthwhile({_sizes(self.tracer)})",
@@ -188,7 +186,8 @@ class ReplayCodegen:
             body += [*self.prologue.writes, *self.output.lines, *history, *effects]
         else:
             body += [*self.prologue.writes, *self.output.lines, *effects]
-        return self._compile_entry(body, answer, ready, any("attach_node(" in line for line in history))
+        has_history = any("attach_node(" in line for line in history)
+        return self._compile_entry(body, answer, ready, has_history, late)
 
     def _check(self) -> None:
         tracer, observer = self.tracer, self.observer
@@ -363,6 +362,8 @@ class ReplayCodegen:
 
         Their memory serves the new ones then. A run that fails leaves none, as after ``zero_grad``.
         """
+        if self.tracer.sites.late:
+            return []
         replaced = [
             f"{tracked.expr}._node.grad" for tracked in mutations.grads
             if tracked.before.state.grad is not None or id(tracked.obj) in self.overwritten
@@ -405,7 +406,7 @@ class ReplayCodegen:
 
         An input whose old value is returned, or saved for the backward pass, is not reused.
         """
-        if any(not is_freed(x, self.tracer.began) for x, _ in self.output.tracked):
+        if self.tracer.sites.late or any(not is_freed(x, self.tracer.began) for x, _ in self.output.tracked):
             return {}
         place = _input_numbers(trace)
         reused: dict[int, int] = {}
@@ -428,7 +429,7 @@ class ReplayCodegen:
         }
 
     def _compile_entry(
-        self, body: Sequence[str], answer: str, ready: PreparedRun | None, has_history: bool
+        self, body: Sequence[str], answer: str, ready: PreparedRun | None, has_history: bool, late: Any
     ) -> CacheEntry:
         lines = [f"    {line}" for line in body]
         self.guards.define_names("\n".join([*lines, answer]))
@@ -447,7 +448,7 @@ class ReplayCodegen:
             "set_attribute": set_attribute, "attach_node": attach_node, "freed_node": freed_node,
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
             "note_write": note_write, "last_write": last_write, "last_tracked_write": last_tracked_write,
-            "order": node_order.order, "w": self.clock,
+            "late": late, "order": node_order.order, "w": self.clock,
             "shared_parts": shared_parts, "aliased": aliased,
             "link_along": link_along, "link_side_by_side": link_side_by_side,
             "lent": lent, "separate": separate,

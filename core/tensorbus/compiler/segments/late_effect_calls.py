@@ -20,8 +20,9 @@ from typing import Any, Final
 
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
+from ..replay.late_errors import known_values, tells_read_errors
 from ..state.value_identity import exact_isinstance
-from .late_reads import ReadNumber, never_fails, read_number
+from .late_reads import ReadNumber, has_numbers, never_fails, read_number
 
 _SCALARS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 _WRITERS: Final = frozenset({"logging", "tqdm", "rich", "ipykernel", "_pytest"})
@@ -98,8 +99,11 @@ def finish(calls: LateCalls, number: int, values: Any) -> None:
     calls.finish(number, values)
 
 
-def put_off(number: int, *reads: Any) -> Any:
-    """Return copies of what an effect reads, given by ``kind, x, kind, x ...``; run it, if it cannot wait."""
+def put_off(number: int, is_rare: bool, *reads: Any) -> Any:
+    """Return copies of what an effect reads, given by ``kind, x, kind, x ...``; run it, if it cannot wait.
+
+    ``is_rare``: it stands below an ``if``. What queues its work is not to wait for it in each call then.
+    """
     calls, kinds, operands = _current.calls[-1], reads[::2], reads[1::2]
     tracer = active_tracer()
     if tracer is None:
@@ -107,6 +111,10 @@ def put_off(number: int, *reads: Any) -> Any:
         return None
     reads = tuple(zip(kinds, operands, strict=True))
     is_reached = any(id(x) in tracer.sites.reached for x in calls.targets[number])
+    if not (is_reached or is_rare) and all(_may_wait_for_errors(x, kind) for kind, x in reads):
+        known = known_values(tracer, operands)
+        if known is not None:
+            return _put_off_at_late_errors(tracer, calls, number, operands, known)
     if is_reached or not all(_may_wait(x, kind) for kind, x in reads):
         for kind, x in reads:  # at the line, which a capture then notes
             _read(x, kind)
@@ -120,9 +128,33 @@ def put_off(number: int, *reads: Any) -> Any:
     return values
 
 
+def _put_off_at_late_errors(
+    tracer: Any, calls: LateCalls, number: int, operands: Sequence[Any], known: Sequence[Any]
+) -> Any:
+    """Return copies of what an effect reads, where reads raise errors of other work.
+
+    A capture shows the numbers at once: what it computes aside fails where eager code does.
+    """
+    if known:
+        tracer.untraced(lambda: calls.run(number, known))
+    values = tuple([x.detach().clone() for x in operands])
+    for x in values:
+        tracer.sites.note_late_read(x._value.place)
+    return values
+
+
 def _may_wait(x: Any, kind: str) -> bool:
+    return _is_shown(x, kind) and never_fails(x, kind)
+
+
+def _may_wait_for_errors(x: Any, kind: str) -> bool:
+    shown = _is_shown(x, kind) and has_numbers(x, kind) and not never_fails(x, kind)
+    return shown and tells_read_errors(x.device)
+
+
+def _is_shown(x: Any, kind: str) -> bool:
     one = exact_isinstance(x, Tensor) and (kind == "tolist" or x.size == 1)
-    return one and not x.dtype.is_complex and never_fails(x, kind)
+    return one and not x.dtype.is_complex
 
 
 def _read(x: Any, kind: str) -> Any:

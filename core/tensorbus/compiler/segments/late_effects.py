@@ -114,7 +114,8 @@ class LateEffects:
     def _insert(self, effect: LateEffect, out: list[ast.stmt], k: int, place: int, name: str) -> None:
         number = len(self.effects)
         self.effects.append(effect)
-        arguments: list[ast.expr] = [ast.Constant(number)]
+        is_rare = isinstance(effect.statement, ast.If)
+        arguments: list[ast.expr] = [ast.Constant(number), ast.Constant(is_rare)]
         for kind, operand in effect.reads:
             arguments += [ast.Constant(kind), operand]
         taken = ast.Assign(

@@ -70,13 +70,18 @@ def never_fails(x: Tensor, kind: str) -> bool:
     """Return whether a read by ``kind`` raises for no value of ``x``, nor the error of other work."""
     from ...backend_interface.capabilities import SupportsImmediateErrors
 
-    if kind == "int" and not (x.dtype.is_integer or x.dtype is bool_):
-        return False
-    if (kind == "float" and x.dtype.is_complex) or is_value_mode(x.device.type):
+    if not has_numbers(x, kind):
         return False
     runtime = x.device.runtime
     with unobserved():  # code of the device is none of the function
         return isinstance(runtime, SupportsImmediateErrors) and runtime.raises_at_once(x.device.index)
+
+
+def has_numbers(x: Tensor, kind: str) -> bool:
+    """Return whether a read by ``kind`` raises for no value of ``x``."""
+    if kind == "int" and not (x.dtype.is_integer or x.dtype is bool_):
+        return False
+    return not ((kind == "float" and x.dtype.is_complex) or is_value_mode(x.device.type))
 
 
 class LateReads:
