@@ -10,7 +10,8 @@ nobody can tell,
   change; what of it can be evaluated without the numbers is, before all else;
 - its texts cannot fail, whatever the numbers are;
 - nothing that it passes shows anything, breaks, may leave the block, or reads what it adds to;
-- where Python runs the segment, because a program failed say, it runs where it is written.
+- where Python runs the segment, because a program failed say, it runs where it is written;
+- where reads raise what failed before them, the program has changed nothing when it is asked (``late_errors``).
 """
 
 from __future__ import annotations
