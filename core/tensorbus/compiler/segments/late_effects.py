@@ -11,7 +11,7 @@ nobody can tell,
 - its texts cannot fail, whatever the numbers are;
 - nothing that it passes shows anything, breaks, may leave the block, or reads what it adds to;
 - where Python runs the segment, because a program failed say, it runs where it is written;
-- where reads raise what failed before them, the program has changed nothing when it is asked (``late_errors``).
+- where reads raise what failed before them, nothing has changed when the device is asked (``late_errors``).
 """
 
 from __future__ import annotations
