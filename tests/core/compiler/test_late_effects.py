@@ -347,7 +347,7 @@ def fails_before_with_much_state() -> Case:
 
 
 def fails_in_the_caller() -> Case:
-    step, losses, kept = Model(), [], []
+    step, losses, looked_up = Model(), [], []
 
     def fn(x, k):
         loss = (step.loss_of(x * 0 + 1) * x).sum()
@@ -358,7 +358,7 @@ def fails_in_the_caller() -> Case:
     def around(f: Any) -> Any:
         def call(x: Any, k: int) -> Any:
             if k % 3 == 2:
-                kept.append(tb.take(step.table, tb.astype(x[:1] + 9, tb.int64)))
+                looked_up.append(tb.take(step.table, tb.astype(x[:1] + 9, tb.int64)))
             return f(x, k)
 
         return call
