@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,22 @@ def agree(actual: Any, wanted: Any, text: str) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_compiled_as_eager(device: str, seed: int) -> None:
+    """Where it writes over what its gradients need, the error is the same, and all else without gradients."""
     program, arrays = drawn(seed)
     operands = [tb.asarray(x, device=device) for x in arrays]
-    wanted, compiled = program.run(*operands), tb.compile(program.run)
+    refused = ""
+    try:
+        wanted = program.run(*operands)
+    except tb.AutogradError as error:
+        refused = str(error)
+    if refused:
+        assert "has overwritten since" in refused, str(program)
+        for _ in range(2):
+            with pytest.raises(tb.AutogradError, match=re.escape(refused)):
+                tb.compile(program.run)(*operands)
+        program.gradients = False
+        wanted = program.run(*operands)
+    compiled = tb.compile(program.run)
     for _ in range(2):
         agree(compiled(*operands), wanted, str(program))
     assert compiled.replays, compiled.reasons
