@@ -72,7 +72,9 @@ def test_what_another_queue_may_still_read_is_not_written_over() -> None:
     step = decaying(w)
     for _ in range(3):
         step(g)
-    side = tb.Stream(OPENCL)
+    side, behind = tb.Stream(OPENCL), tb.Event(OPENCL)
+    behind.record()
+    side.wait_event(behind)
     with tb.stream(side):
         other = w * 2
     place = memory(w)
