@@ -104,18 +104,18 @@ def test_a_report_is_read_when_all_of_it_is_there(cupy_or_names: None) -> None:
     unit.check(reports)
 
 
-def test_what_a_read_would_raise_is_taken_and_put_back(cupy_or_names: None) -> None:
+def test_what_a_wait_raised_is_put_back_for_a_read(cupy_or_names: None) -> None:
     words = _Words()
     unit = _unit(words, lambda: None)
     runtime = _runtime_of(unit)
-    assert runtime.take_read_error(0) is None
     words[:] = (runtime.reports.code("gather"), 7, 5)
     unit.error_block()
-    error = runtime.take_read_error(0)
-    assert isinstance(error, IndexError)
-    assert runtime.take_read_error(0) is None
-    runtime.put_back_read_error(error, 0)
-    with pytest.raises(IndexError, match="index 7 is out of range for an axis of length 5"):
+    message = "index 7 is out of range for an axis of length 5"
+    with pytest.raises(IndexError, match=message) as caught:
+        runtime.synchronize(0)
+    runtime.synchronize(0)
+    runtime.put_back_read_error(caught.value, 0)
+    with pytest.raises(IndexError, match=message):
         runtime.synchronize(0)
     runtime.synchronize(0)
 

@@ -20,7 +20,6 @@ from tensorbus.backend_api import (
     Reports,
     SourceCall,
     StridedArray,
-    TensorbusError,
     UnsupportedDtypeError,
     pack,
 )
@@ -245,14 +244,6 @@ class CudaRuntime:
         """Wait for all streams' work; raise what a kernel reported."""
         self.units[index].wait()
         self.units[index].check(self.reports)
-
-    def take_read_error(self, index: int) -> Exception | None:
-        """Wait for all work; return, and forget, what a kernel reported."""
-        try:
-            self.synchronize(index)
-        except TensorbusError as error:
-            return error
-        return None
 
     def put_back_read_error(self, error: Exception, index: int) -> None:
         """Raise an error that was taken at the next read after all."""

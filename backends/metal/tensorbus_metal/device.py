@@ -18,7 +18,6 @@ from tensorbus.backend_api import (
     Reports,
     SourceCall,
     StridedArray,
-    TensorbusError,
     UnsupportedDtypeError,
     WeakSet,
     from_source,
@@ -187,14 +186,6 @@ class MetalRuntime:
         """Wait for the work in all streams of all threads; raise what a kernel reported."""
         self.wait()
         self.synchronize_stream(None, index)
-
-    def take_read_error(self, index: int) -> Exception | None:
-        """Wait for all work; return, and forget, what a kernel reported."""
-        try:
-            self.synchronize(index)
-        except TensorbusError as error:
-            return error
-        return None
 
     def put_back_read_error(self, error: Exception, index: int) -> None:
         """Raise an error that was taken at the next read after all."""

@@ -17,7 +17,6 @@ from tensorbus.backend_api import (
     SourceCall,
     StridedArray,
     Target,
-    TensorbusError,
     UnsupportedDtypeError,
     from_source,
     pack,
@@ -261,14 +260,6 @@ class OpenclRuntime:
         unit = self.units[index]
         unit.wait()
         unit.check(self.reports)
-
-    def take_read_error(self, index: int) -> Exception | None:
-        """Wait for all work; return, and forget, what a kernel reported."""
-        try:
-            self.synchronize(index)
-        except TensorbusError as error:
-            return error
-        return None
 
     def put_back_read_error(self, error: Exception, index: int) -> None:
         """Raise an error that was taken at the next read after all."""

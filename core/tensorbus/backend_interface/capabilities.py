@@ -78,21 +78,14 @@ class SupportsImmediateErrors(Protocol):
 
 @runtime_checkable
 class SupportsReadErrors(Protocol):
-    """Optional: a device that queues its work, and can be asked what its next read would raise.
+    """Optional: a device that queues its work, where a read may raise, once, what ``synchronize`` would.
 
-    Compiled code then shows numbers behind a program that reads them in its middle, and finds out first
-    whether eager code would have come so far. Without it each read stays where it is written.
+    Compiled code then shows numbers behind a program that reads them in its middle, and finds out first, by
+    waiting, whether eager code would have come so far. Without it each read stays where it is written.
     """
 
-    def take_read_error(self, index: int) -> Exception | None:
-        """Wait as a read does; return, and forget, the error that a read of any value would raise now.
-
-        An error that only reads of what failed raise is none.
-        """
-        ...
-
     def put_back_read_error(self, error: Exception, index: int) -> None:
-        """Raise an error that was taken at the next read after all."""
+        """Raise an error that ``synchronize`` raised at the next read after all, or the next wait."""
         ...
 
 

@@ -107,10 +107,6 @@ class RefdevRuntime:
         if failure is not None:
             raise failure
 
-    def take_read_error(self, index: int) -> Exception | None:
-        """Return None: only reads of what failed raise."""
-        return None
-
     def put_back_read_error(self, error: Exception, index: int) -> None:
         """Raise an error at the next wait, unless there is one already."""
         UNITS[index].failure = UNITS[index].failure or error

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...devices.device import Device, ValueType
 from ...dtypes.definition import DType
+from ...errors import TensorbusError
 from ...random.generator import Generator
 from ...tensor.tensor import Tensor, wrap_settled
 from ...tracing.lazy_value import LazyValue
@@ -76,9 +77,17 @@ class LateErrors:
         self._runtime: Any = device.runtime
         self._index, self._outputs = device.index, outputs
 
+    def _taken(self) -> Exception | None:
+        """Return, and forget, what a read would raise now."""
+        try:
+            self._runtime.synchronize(self._index)
+        except TensorbusError as error:
+            return error
+        return None
+
     def before(self) -> bool:
         """Return whether a read would raise before anything runs; the first of Python's run does then."""
-        error = self._runtime.take_read_error(self._index)
+        error = self._taken()
         if error is None:
             return False
         self._runtime.put_back_read_error(error, self._index)
@@ -101,7 +110,7 @@ class LateErrors:
         error, _failed.error = _failed.error, None
         result = function()
         if error is not None:
-            own = self._runtime.take_read_error(self._index)
+            own = self._taken()
             self._runtime.put_back_read_error(own or error, self._index)
         return result
 
