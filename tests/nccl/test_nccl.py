@@ -216,6 +216,12 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
         communicator.prepare(types.SimpleNamespace(type="cuda", index=0))
         results[rank] = _collectives(communicator, rank)
         assert communicator.problem() == ""
+        two = tb.ones(2, device="cpu")
+        for call in (communicator.all_gather, communicator.all_gather_flat):
+            with pytest.raises(
+                dist.DistributedError, match=r"this rank's part is float32\[2\], but \[3\] was"
+            ):
+                call(two, [(3,)] * RANKS)
         communicator.abort("it was asked for")
         with pytest.raises(dist.DistributedError, match="the group has ended: it was asked for"):
             communicator.all_reduce(tb.ones(2, device="cpu"), "sum")

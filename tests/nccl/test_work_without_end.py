@@ -249,3 +249,19 @@ def test_new_work_waits_for_an_abort(cards: list[_Card], monkeypatch: pytest.Mon
     for here in range(RANKS):
         done = [what for what in _Library.log if what.endswith(str(here))]
         assert done[-2:] == [f"abort {here}", f"call {here}"]
+
+
+def test_a_rank_does_not_leave_amid_an_abort(cards: list[_Card], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library would go on in a process that gives everything back."""
+    monkeypatch.setattr(_Library, "ends", True)
+    monkeypatch.setattr(_Library, "slow", 1.5)
+    _Library.log.clear()
+
+    def rank() -> None:
+        group = get_group()
+        dist.barrier()
+        for each in group.connections():
+            each.fail(dist.DistributedError("it was asked for."))
+
+    dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0)
+    assert sorted(_Library.log)[:RANKS] == [f"abort {here}" for here in range(RANKS)]

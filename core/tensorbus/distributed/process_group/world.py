@@ -15,6 +15,7 @@ from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ...random.generator import Generator, generator_of_thread
 from ...system.rank_of_thread import rank_of_thread, set_rank_of_thread
+from .connection import wait_for_aborts
 from .records import Record, Records
 from .roll_call import RollCall
 
@@ -68,6 +69,7 @@ class World:
         """
         for group in list(self.groups.values()):
             group.close(reason)
+        wait_for_aborts()
         self.is_watched = False
         if left:  # now that all it had to send is sent
             self.leave(left)
@@ -157,7 +159,11 @@ def shutdown() -> None:
 
 @atexit.register
 def _leave() -> None:
-    """Tell ranks that wait for this process that its program has ended, and by what."""
+    """Tell ranks that wait for this process that its program has ended, and by what.
+
+    A library that still aborts a group then would go on in a process that gives everything back.
+    """
+    wait_for_aborts()
     if _process:
         error = getattr(sys, "last_value", None)
         left = "its program has ended" if error is None else f"it raised {type(error).__name__}: {error}"
