@@ -265,3 +265,29 @@ def test_a_rank_does_not_leave_amid_an_abort(cards: list[_Card], monkeypatch: py
 
     dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0)
     assert sorted(_Library.log)[:RANKS] == [f"abort {here}" for here in range(RANKS)]
+
+
+def test_a_barrier_tells_what_its_communicator_knows(
+    cards: list[_Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of another shape is known once the device has it, which nobody may have looked at before."""
+
+    def problem(self: _Library) -> str:
+        watched = threading.current_thread().name == "tensorbus-watch"
+        return "" if watched or self.meeting.rank == 0 or not self.calls else "recv: it was of another shape"
+
+    monkeypatch.setattr(_Library, "ends", True)
+    monkeypatch.setattr(_Library, "problem", problem, raising=False)
+
+    def rank() -> str:
+        here = dist.get_rank()
+        if not here:
+            dist.barrier()
+            return ""
+        with pytest.raises(dist.DistributedError) as raised:
+            dist.barrier()
+        return str(raised.value)
+
+    none, message = dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0)
+    assert not none
+    assert "without end failed: recv: it was of another shape" in message

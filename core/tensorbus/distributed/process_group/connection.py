@@ -232,11 +232,16 @@ class Connection:
             self._held.clear()
 
     def finish(self) -> None:
-        """Wait on the host for all that is queued. Raises what the connection has failed by."""
+        """Wait on the host for all that is queued. Raises what the connection has failed by.
+
+        The communicator is asked once all is there: what it tells of may be as young.
+        """
         event = self.last_event()
         if event is not None:
             reach(event, self.check)
             self.drain()
+        self.look()
+        self.check()
 
     def check(self) -> None:
         """Raise what the connection has failed by, if it has; then no value that is read raises it again."""
