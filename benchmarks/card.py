@@ -453,9 +453,11 @@ def _line(
 ) -> str:
     own = actual.get("tensorbus")
     share = f"{size / own / copy:.0%}" if own and size and copy else ""
-    peers = [v for k, v in actual.items() if k != "tensorbus"]
+    peers = [v for k, v in actual.items() if k in names and k != "tensorbus"]
+    without_column = ", ".join(f"{k} {v:.3f}" for k, v in actual.items() if k not in names)
     beside = ("met" if own <= min(peers) else f"{own / min(peers):.2f} times") if own and peers else ""
     cells = [f"{actual[k]:.3f}" if k in actual else "" for k in names]
+    name += without_column and f" ({without_column})"
     return f"| {name} | {' | '.join(cells)} | {unit} | {share} | {beside} |"
 
 
