@@ -316,3 +316,29 @@ def test_of_several_results_those_are_saved_that_are_empty_too(shape: tuple[int,
 
 def _result(op, place, x):
     return op(x)[place]
+
+
+def test_a_write_concerns_the_results_whose_derivatives_read_what_it_wrote_over() -> None:
+    """A critic judges and takes its step; the generator's gradient does not pass what it judged before."""
+
+    def fn(x, w):
+        y = tb.sin(x)
+        return y, (y * w).sum(), w.exp()
+
+    def outcomes(f, k):
+        x, w = (tb.asarray([1.0, 2.0]).requires_grad_() for _ in range(2))
+        results = f(x, w)
+        with tb.no_grad():
+            w.mul_(3.0)
+        try:
+            results[k].sum().backward()
+        except tb.AutogradError as error:
+            return str(error).replace("compiled function", "mul_")
+        return [None if t.grad is None else t.grad.tolist() for t in (x, w)]
+
+    compiled = tb.compile(fn)
+    for k in (0, 1, 2, 0):
+        right = outcomes(fn, k)
+        assert [isinstance(outcomes(f, k), str) for f in (fn, compiled)] == [k == 1] * 2
+        assert_alike(outcomes(compiled, k), right, ROUNDINGS)
+    assert compiled.replays, compiled.reasons

@@ -83,13 +83,13 @@ class CompiledFunctionNode(engine.Node):
         if self.values is engine.FREED:
             raise AutogradError(_FREED_MESSAGE)
         d = self.backward_program
-        if self.order <= saved_values.last_write[0]:
-            for x in d.saved:
-                write = x.write_since(self)
-                if write is not None and x.is_read(self.sizes):
-                    raise x.error(write, self.sizes)
         result_grads = g if len(d.kinds) > 1 else [g]
         self.with_grad = with_grad = {k for k, x in enumerate(result_grads) if x is not None}
+        if self.order <= saved_values.last_write[0]:
+            for x in d.saved:
+                write = None if x.behind.isdisjoint(with_grad) else x.write_since(self)
+                if write is not None and x.is_read(self.sizes):
+                    raise x.error(write, self.sizes)
         if not with_grad.isdisjoint(self.freed):
             raise AutogradError(_FREED_MESSAGE)
         seeds = [

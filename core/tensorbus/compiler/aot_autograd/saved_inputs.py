@@ -27,18 +27,22 @@ class SavedInput:
 
     ``parent`` is its number among the parents of the function's node, or ``tensor`` that among the inputs
     without a history, or ``result`` that among the results; the others are -1. ``which`` is the operand's
-    number, or ``out``.
+    number, or ``out``. ``behind`` are the numbers of the results whose derivatives pass the op.
     """
 
-    __slots__ = ("_reads", "parent", "plan", "result", "scalars", "shapes", "tensor", "wanted", "which")
+    __slots__ = (
+        "_reads", "behind", "parent", "plan", "result", "scalars", "shapes", "tensor", "wanted", "which",
+    )  # fmt: skip
 
-    def __init__(self, node: Any, which: int | str, parent: int, tensor: int, result: int) -> None:
+    def __init__(
+        self, node: Any, which: int | str, parent: int, tensor: int, result: int, behind: frozenset[int]
+    ) -> None:
         self.plan: Plan = node.plan
         self.shapes, self.which = node.shapes, which
         pairs = zip(node.values, node.plan.operands, strict=True)
         self.scalars = [None if isinstance(kind, ValueType) else value for value, kind in pairs]
         self.wanted = [x is not None for x in node.parents]
-        self.parent, self.tensor, self.result = parent, tensor, result
+        self.parent, self.tensor, self.result, self.behind = parent, tensor, result, behind
         self._reads: bool | None = None
 
     def write_since(self, node: Any) -> saved_values.Write | None:
@@ -95,10 +99,12 @@ def saved_inputs(
     -1 where it is none.
     """
     outs = {id(x._node): k for k, x in enumerate(results)}
+    reached = [{id(node) for node in node_order.reached_from([x._node], inner)} for x in results]
     saved: list[SavedInput] = []
     for node in node_order.reached_from([x._node for x in results], inner):
         if id(node) in inner or type(node) is not engine.Node:
             continue
+        behind = frozenset(k for k, ids in enumerate(reached) if id(node) in ids)
         untracked = saved_values.saved_tensors(node)
         triples = zip(node.values, node.plan.operands, node.parents, strict=True)
         for place, (value, kind, parent) in enumerate(triples):
@@ -113,8 +119,8 @@ def saved_inputs(
                 owner = saved_values.owner(parent, inner)
                 spot = (inner.get(id(owner), -1), -1, outs.get(id(owner), -1))
             if spot != (-1, -1, -1):
-                saved.append(SavedInput(node, place, *spot))
+                saved.append(SavedInput(node, place, *spot, behind))
         if node.plan.keeps_out and not saved_values.may_overwrite(node, "out"):
             parts = [part() for part in node.parts if part is not None] if node.plan.outs else [node]
-            saved += [SavedInput(node, "out", -1, -1, outs[id(x)]) for x in parts if id(x) in outs]
+            saved += [SavedInput(node, "out", -1, -1, outs[id(x)], behind) for x in parts if id(x) in outs]
     return tuple(saved)
