@@ -29,6 +29,7 @@ from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing import host_prologue
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import active_tracer
+from ..tracing.sym_int import SymInt
 from .lent_memory import adopt, lend
 from .nested_sequence import arranged, numbers
 from .transfer import by_device, check_dtype, device_of, from_bytes, runtime, to, to_bytes
@@ -108,7 +109,7 @@ def asarray(
 def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
     """Return a tensor of numbers that are others at each run of a program; None: ``obj`` holds none."""
     active = active_tracer()
-    if active is None or not active.prologue.varying:
+    if active is None or not (active.prologue.varying or active.prologue.shape_env):
         return None
     flat, known = host_prologue.flat_numbers(obj)
     if not flat:
@@ -126,6 +127,8 @@ def _moving(obj: Any, want: DType | None, where: Device) -> Tensor | None:
 
 def as_assigned_value(value: Any, x: Tensor) -> Tensor:
     """Return what an assignment puts into ``x``. Raises ``DtypeError`` for numbers that do not fit."""
+    if active_modes and type(value) is SymInt and (x.dtype.is_floating or x.dtype is dt.int64):
+        value = value.number()
     if isinstance(value, _PYTHONS) and not hasattr(value, "__array_interface__"):
         out = _from_sequence(value, x.dtype, base_device(x.device), fit=True)
         return lift_to(out, x.device)

@@ -348,17 +348,15 @@ class SymbolicSlot:
 def flat_numbers(obj: Any) -> tuple[list[Any], Any]:
     """Return the items of nested lists in order, and the lists with plain numbers in the place of ours.
 
-    There are no items where no number is ours, or something is no number.
+    Lengths become numbers. There are no items where no number is ours, or something is no number.
     """
-    if type(obj) is SymNumber:
-        return [obj], obj.plain
-    if type(obj) not in (list, tuple):
-        return [], obj
     flat: list[Any] = []
 
     def plain(x: Any) -> Any:
         if type(x) in (list, tuple):
             return [plain(each) for each in x]
+        if type(x) is SymInt:
+            x = x.number()
         flat.append(x)
         return x.plain if type(x) is SymNumber else x
 

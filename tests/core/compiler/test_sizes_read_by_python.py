@@ -50,3 +50,47 @@ def test_ops_on_one_size_keep_it_symbolic() -> None:
         x = tb.arange(float(n))
         assert compiled(x, x + 1).tolist() == fn(x, x + 1).tolist()
     assert len(compiled.replays) == 1, compiled.recompiles
+
+
+def assigned(x, n):
+    y = x * 1.0
+    y[0] = n
+    return y
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, n: x[tb.asarray([n - 1])],
+        lambda x, n: x.sum() / tb.asarray(n),
+        lambda x, n: x[:2] + tb.asarray([n, 2.5]) * tb.asarray([[n], [1]]) + tb.zeros(()),
+        lambda x, n: x.sum() + tb.tensor([[n, n // 2]], dtype=tb.float16),
+        lambda x, n: x.sum() + x.new_tensor([n, n + 1]),
+        lambda x, n: x.sum() + tb.full((2,), n),
+        lambda x, n: tb.asarray((n, 3)),
+        assigned,
+    ],
+)
+@pytest.mark.parametrize("opened", ["an axis", "an integer"])
+def test_a_size_becomes_an_element(fn, opened) -> None:
+    """A position of a decoder, say, which is the length of a cache as well."""
+    x = tb.arange(16.0)
+    compiled, whole = (
+        tb.compile(lambda x, n: (x[:n] * 2, fn(x, n))),
+        tb.compile(lambda x: fn(x, x.shape[0]), dynamic=True),
+    )
+    for n in range(3, 13):
+        want = fn(x, n) if opened == "an integer" else fn(x[:n], n)
+        out = compiled(x, n)[1] if opened == "an integer" else whole(x[:n])
+        assert (out.tolist(), out.dtype) == (want.tolist(), want.dtype)
+    used = compiled if opened == "an integer" else whole
+    assert len(used.replays) == 1, used.recompiles
+
+
+def test_a_size_that_an_element_cannot_hold_is_an_error_each_time() -> None:
+    compiled = tb.compile(lambda x: tb.asarray([x.shape[0]], dtype=tb.int8) + x.sum(), dynamic=True)
+    for n in (3, 4, 5, 127):
+        assert compiled(tb.ones(n)).tolist() == [2.0 * n]
+    for n in (128, 300):
+        with pytest.raises(tb.DtypeError, match=str(n)):
+            compiled(tb.ones(n))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import _lru_cache_wrapper, partial
-from typing import Any
+from typing import Any, Final
 
 from ...control_flow.unbacked_size import attrs_text
 from ...tracing.sym_int import at
@@ -23,6 +23,9 @@ from ..replay.codegen import ReplayCodegen
 from ..state.reachable import ReachableState
 from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
 from .mark_dynamic import Axes, relocated
+
+_NOWHERE: Final = -1
+"""The place in the first program of what only the second computes."""
 
 
 def retrace_with_shapes(
@@ -62,7 +65,8 @@ def retrace_with_shapes(
 def _is_same_trace(first: Sequence[TraceNode], active: Tracer) -> bool:
     """Return whether the trace is the first one, for the sizes that it had.
 
-    Values that were equal by chance, such as two sizes, are one node there.
+    Values that were equal by chance, such as two sizes, are one node there. What ops compute only because a
+    length is a number of each run stands for what the first run had instead.
     """
     second = next(iter(active.traces.values()), None)
     if second is None or len(active.traces) > 1:
@@ -71,15 +75,21 @@ def _is_same_trace(first: Sequence[TraceNode], active: Tracer) -> bool:
         place: feed.source.plain
         for place, feed in zip(second.inputs, second.sources, strict=True) if type(feed.source) is SymNumber
     }  # fmt: skip
+    unread = {k for k in second.shadows.values() if second.nodes[k].op == "input"}
     places: list[int] = []  # of what was found, in the first program: what is one there may be several here
     matched = 0
     for k, b in enumerate(second.nodes):
+        if k in second.shadow_only:
+            places.append(places[second.shadows[k]] if k in second.shadows else _NOWHERE)
+            continue
         operands = tuple(places[place] for place in b.operands)
         alike = partial(
             _is_same_node, b=b, operands=operands, plain=plain.get(k), sizes=active.shape_env.hints
         )
         at_last = matched < len(first) and alike(first[matched])
         place = matched if at_last else next((j for j in range(matched) if alike(first[j])), None)
+        if place is None and k in unread:
+            place = _NOWHERE
         if place is None:
             return False
         places.append(place)
