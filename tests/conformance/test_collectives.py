@@ -295,6 +295,27 @@ def test_through_the_host_where_it_is_allowed(mode: str, monkeypatch: pytest.Mon
     }
 
 
+@pytest.mark.parametrize("first", [dist.barrier, lambda: dist.all_gather_object([0] * SIZE, 1)])
+def test_through_the_host_over_what_connects_it_already(
+    first: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank with tensors on the host asks nobody any more: others must not wait for its answer."""
+    host_only = {"host only": _HostOnly(plugins.communicators()["threads"])}
+    monkeypatch.setattr(plugins, "communicators", lambda: host_only)
+
+    def rank(r: int) -> list[float]:
+        first()
+        x = tb.ones(2, device=("cpu", "refdev")[r % 2])
+        if x.device.type == "refdev":
+            with pytest.raises(dist.DistributedError, match="host only connects the host's memory"):
+                dist.all_reduce(x)
+        with tb.fallback("allow"):
+            dist.all_reduce(x)
+        return x.tolist()
+
+    assert on_ranks(rank) == [[SIZE, SIZE]] * SIZE
+
+
 def test_results_are_each_ranks_own(device: str) -> None:
     def rank(r: int) -> Any:
         x = tb.zeros(2, device=device)

@@ -360,16 +360,22 @@ class ProcessGroup(KnownByIdentity):
     def _connected(self, device: Device) -> Connection | None:
         """Return a connection that is there, and would be chosen for this device type as well; None for none.
 
-        Other ranks may use it already, on tensors of their devices: they would come to no agreement.
+        Other ranks may use it already, on tensors of their devices: they would come to no agreement. What
+        nothing takes as it is goes through the host, over what connects that.
         """
         if not self._connections:
             return None
         world = self.world
         meeting = Rendezvous(self.label, self.ranks, self.rank, world.store, world.timeout, world.threads)
+        staged = None
         best = next(_by_preference(world.prefer, device.type, meeting), "")
+        if not best and (staged := host_type()) is not None:
+            best = next(_by_preference(world.prefer, staged, meeting), "")
         connection = self._connections.get(best)
         if connection is not None:
             self._chosen[device.type] = connection
+            if staged is not None:
+                self._staged[device.type] = HostStaging(connection.communicator, best, Device(staged, 0))
         return connection
 
     def _first_word(self, rank: int, key: str, end: float, first: Connection) -> str:
