@@ -110,6 +110,27 @@ def test_several_results(device: str) -> None:
     assert [g.reshape(-1).tolist() for g in backs] == [[8.0, 10.0], [4.0, 6.0]] * 2
 
 
+class Shifted(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, bias)
+        return x * x if bias is None else x * x + bias
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor | None]:
+        x, bias = ctx.saved_tensors
+        return g * 2 * x, None if bias is None else g
+
+
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_an_argument_that_may_be_left_out_is_saved(device: str, has_bias: bool) -> None:
+    x = tb.asarray([1.0, -3.0], device=device).requires_grad_()
+    bias = tb.ones((2,), device=device).requires_grad_() if has_bias else None
+    Shifted.apply(x, bias).sum().backward()
+    assert x.grad.tolist() == [2.0, -6.0]
+    assert bias is None or bias.grad.tolist() == [1.0, 1.0]
+
+
 def test_what_is_saved_must_not_be_changed_later(device: str) -> None:
     x = tb.asarray([2.0], device=device).requires_grad_()
     y = Cube.apply(x)

@@ -7,14 +7,13 @@ from typing import Any, Final
 
 from ..dispatch.levels import Level, levels
 from ..dispatch.modes import depth, has_history, value_modes
-from ..dispatch.plan import Plan
 from ..errors import AutogradError
 from ..ops.creation.creation import full
-from ..ops.definition import Op
 from ..tensor.grad_mode import GradMode, grad_enabled
 from ..tensor.tensor import Tensor, wrap, wrap_settled
 from ..tracing.active_modes import active_modes
 from . import engine, node_order, saved_values
+from .block_node import attach, block_plan
 from .forward_rules import transpose
 from .gradient_shape import checked_gradient, checked_gradients
 
@@ -276,22 +275,17 @@ def _attach(
     outs: Sequence[Tensor], carried: Sequence[int],
 ) -> None:  # fmt: skip
     node = _Node()
-    kinds = tuple([x._vtype.materialized for x in outs])
-    op: Any = Op(
-        name=cls.__name__, family="custom", operands=(), arguments=lambda: ((), {}), infer=tuple,
-        results=tuple([f"result_{k}" for k in range(len(outs))]) if len(outs) > 1 else (), dtypes=(),
-    )  # fmt: skip
-    node.plan = Plan(
-        op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds,
-        shapes=tuple([x.shape for x in outs]),
-    )  # fmt: skip
+    kinds = [x._vtype.materialized for x in outs]
+    node.plan = block_plan(cls.__name__, "custom", kinds, [x.shape for x in outs])
     node.order, node.parents, node.function, node.context = next(node_order.order), nodes, cls, ctx
     node.shapes = tuple([x.shape if isinstance(x, Tensor) else () for x in args])
     node.kinds = tuple([x._vtype.materialized if isinstance(x, Tensor) else None for x in args])
     node.out, node.hooks = None, {_CUSTOM: _as_it_is}
     place = {id(results[k]): n for n, k in enumerate(carried)}
     argument_ids = {id(x) for x in args}
-    histories = [place.get(id(x)) if id(x) not in argument_ids else x._node for x in ctx._explicit]  # type: ignore[union-attr]
+    histories = [
+        None if x is None else x._node if id(x) in argument_ids else place.get(id(x)) for x in ctx._explicit
+    ]
     node.values = tuple(
         [
             None if x is None else (x._value, x._vtype.materialized, history, x if history is None else None)
@@ -299,12 +293,7 @@ def _attach(
         ]
     )
     ctx._explicit = ctx._forward = ()
-    if len(outs) == 1:
-        outs[0]._node = node
-        return
-    node.parts = [None] * len(outs)
-    for k, x in enumerate(outs):
-        x._node = engine.part_of(node, k)
+    attach(node, outs)
 
 
 def _as_it_is(g: Any) -> None:
