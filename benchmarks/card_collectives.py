@@ -15,7 +15,7 @@ from typing import Any, Final
 import tensorbus as tb
 from tensorbus import distributed as dist
 
-from benchmarks.card_distributed import join_torch_ranks
+from benchmarks.card_distributed import join_torch_ranks, parser_of_ranks
 
 SIZES: Final = (8 << 10, 1 << 20, 12 << 20, 64 << 20, 1 << 30)
 """Bytes of an operand: of what all ranks have together, in all_gather and reduce_scatter."""
@@ -79,9 +79,7 @@ def timed(call: Call, wait: Call) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--device", default="cuda:{rank}", metavar="NAME", help="{rank}: that of the machine")
-    parser.add_argument("--peer", action="store_true", help="PyTorch, too")
+    parser = parser_of_ranks(__doc__)
     parser.add_argument("--dtype", default="float32", metavar="NAME")
     parser.add_argument("--sizes", default="", metavar="BYTES", help="by commas")
     chosen = parser.parse_args()

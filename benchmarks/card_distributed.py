@@ -211,6 +211,14 @@ def their_ways() -> Iterator[Way]:
     yield Way("PyTorch, tensor parallel", partial(theirs, spread=split, split=True))
 
 
+def parser_of_ranks(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser with what each benchmark of ranks takes."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0] if doc else "")
+    parser.add_argument("--device", default="cuda:{rank}", metavar="NAME", help="{rank}: that of the machine")
+    parser.add_argument("--peer", action="store_true", help="PyTorch, too")
+    return parser
+
+
 def join_torch_ranks(chosen: argparse.Namespace) -> None:
     """Make the ranks those of PyTorch, too."""
     import torch
@@ -285,9 +293,7 @@ def timeline(step: Step) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--device", default="cuda:{rank}", metavar="NAME", help="{rank}: that of the machine")
-    parser.add_argument("--peer", action="store_true", help="PyTorch, too")
+    parser = parser_of_ranks(__doc__)
     parser.add_argument("--timeline", action="store_true", help="what the cards did, by PyTorch's profiler")
     parser.add_argument("--only", default="", metavar="WAYS", help="names of ways to train, by semicolons")
     parser.add_argument("--dtype", default="bfloat16", metavar="NAME")

@@ -9,36 +9,13 @@ from typing import Any
 
 import numpy as np
 from tensorbus import plugins
-from tensorbus.backend_api import DeviceProperties, MemoryStats, dtypes, from_namespace, hookimpl
+from tensorbus.backend_api import from_namespace, hookimpl
 from tensorbus_conformance.examination import Options, examine
 from tensorbus_conformance.outcome import Case, Outcome
 
+from numpy_runtime import NATIVE, NumpyRuntime
+
 NAME = "faulty"
-OWN = (dtypes.bool_, dtypes.int64, dtypes.uint32, dtypes.uint64, dtypes.float32)
-NATIVE = {d: np.dtype(d.name.rstrip("_")) for d in OWN}
-
-
-class Runtime:
-    def device_count(self) -> int:
-        return 1
-
-    def properties(self, index: int) -> DeviceProperties:
-        return DeviceProperties(name="a device of a test", dtypes=frozenset(OWN))
-
-    def from_host(self, data: memoryview, shape: Any, dtype: Any, index: int) -> Any:
-        return np.frombuffer(bytearray(data), NATIVE[dtype]).reshape(shape).copy()
-
-    def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
-        return memoryview(np.array(value, order="C").tobytes())
-
-    def synchronize(self, index: int) -> None:
-        pass
-
-    def memory_stats(self, index: int) -> MemoryStats:
-        return MemoryStats(allocated=0, peak=0)
-
-    def reset_peak_memory_stats(self, index: int) -> None:
-        pass
 
 
 def quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,12 +36,12 @@ def device(
     Without a ``lowering`` its programs run kernel by kernel.
     """
     right = {k: v for k, v in from_namespace(np, NATIVE, quiet).items() if k not in without}
-    names = ", ".join(f'"{d.name}"' for d in OWN)
+    names = ", ".join(f'"{d.name}"' for d in NATIVE)
     text = f'[plugin]\nname = "faulty"\napi = ">=0.1,<1"\n[device]\ntype = "{NAME}"\n'
     if "dtypes =" not in manifest:
         text += f"dtypes = [{names}]\n"
     hooks = SimpleNamespace(
-        tensorbus_device=hookimpl(lambda device_type: runtime or Runtime()),
+        tensorbus_device=hookimpl(lambda device_type: runtime or NumpyRuntime()),
         tensorbus_kernels=hookimpl(lambda device_type: {**right, **(kernels or {})}),
         tensorbus_lowering=hookimpl(lambda device_type: lowering),
     )

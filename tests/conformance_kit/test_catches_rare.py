@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from tensorbus.backend_api import Call, Kernel, from_namespace
 
-from faulty import NATIVE, Runtime, device, outcome, problems, quiet
+from faulty import device, outcome, problems, quiet
+from numpy_runtime import NATIVE, NumpyRuntime
 
 pytestmark = pytest.mark.full
 
@@ -167,8 +168,6 @@ def test_a_kernel_that_keeps_memory() -> None:
 def test_a_device_whose_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorbus.backend_api import MemoryStats
 
-    import faulty
-
     calls = count(1)
     held = [0]
 
@@ -177,7 +176,7 @@ def test_a_device_whose_memory_grows(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(x)
 
     monkeypatch.setattr(
-        faulty.Runtime, "memory_stats", lambda self, index: MemoryStats(allocated=held[0], peak=0)
+        NumpyRuntime, "memory_stats", lambda self, index: MemoryStats(allocated=held[0], peak=0)
     )
     with device(twisted("exp", growing)):
         findings = outcome("exp", checks=("repeated",)).findings
@@ -252,7 +251,7 @@ def test_dtypes_are_compared_with_what_from_host_gives_whatever_they_are_called(
             self.array, self.shape = np.asarray(array), np.shape(array)
             self.dtype = Native(dtype or self.array.dtype)
 
-    class Owner(Runtime):
+    class Owner(NumpyRuntime):
         def from_host(self, *args: Any) -> Any:
             return Value(super().from_host(*args))
 

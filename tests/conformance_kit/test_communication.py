@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from tensorbus import distributed as dist
 from tensorbus_conformance.communication.command import FAULTS, VALUES, examine, settings
 from tensorbus_conformance.communication.setting import Setting
 
-from thread_communicators import ThreadCommunicators
+from thread_communicators import thread_communicators
 
 
 def setting(
@@ -50,18 +50,13 @@ def test_everything(name: str, device: str, program: str) -> None:
     assert ended_by_launcher or calls >= 2
 
 
-@contextmanager
-def communicator(**methods: Callable[..., Any]) -> Iterator[str]:
+def communicator(**methods: Callable[..., Any]) -> AbstractContextManager[str]:
     def change(right: Any, meeting: Any) -> Any:
         for name, method in methods.items():
             setattr(right, name, partial(method, getattr(right, name)))
         return right
 
-    dist.register_communicator("defective", ThreadCommunicators(change))
-    try:
-        yield "defective"
-    finally:
-        dist.unregister_communicator("defective")
+    return thread_communicators("defective", change)
 
 
 def _in_place(all_reduce: Any, x: tb.Tensor, reduction: str) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import random
 import re
 import warnings
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from differences import DIFFERENCES
+from drawn_operators import drawn_operators
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pytorch.md"
 
@@ -23,15 +22,9 @@ def test_each_difference_is_a_row_of_the_document() -> None:
 @pytest.mark.full
 def test_drawn_operators_agree(request: pytest.FixtureRequest) -> None:
     """Forty operators, others for each seed: every sample agrees, or its operator differs by intention."""
-    for name in ("torch", "expecttest"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed, which PyTorch's own samples need")
-    from torch.testing._internal.common_methods_invocations import op_db
-
+    names = drawn_operators(request, lambda op: True)
     import opinfo
 
-    draw = random.Random(request.config.getoption("--hypothesis-seed", None))
-    names = draw.sample(sorted({op.name for op in op_db}), 40)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         counts, failures, _ = opinfo.run(names, most=4)

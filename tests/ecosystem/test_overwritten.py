@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import random
 import re
 import warnings
 from pathlib import Path
 
 import pytest
+
+from drawn_operators import drawn_operators
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "views.md"
 
@@ -30,15 +30,9 @@ def test_each_operator_has_one_reason() -> None:
 @pytest.mark.full
 def test_drawn_operators_raise_where_pytorch_does(request: pytest.FixtureRequest) -> None:
     """Forty operators, others for each seed: each operand and result is written over after the call."""
-    for name in ("torch", "expecttest"):
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed, which PyTorch's own samples need")
-    from torch.testing._internal.common_methods_invocations import op_db
-
+    names = drawn_operators(request, lambda op: op.supports_autograd)
     import overwritten
 
-    draw = random.Random(request.config.getoption("--hypothesis-seed", None))
-    names = draw.sample(sorted({op.name for op in op_db if op.supports_autograd}), 40)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         outcomes = overwritten.run(names, most=3)

@@ -11,41 +11,15 @@ from typing import Any
 import numpy as np
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_api import DeviceProperties, MemoryStats, dtypes, from_namespace, hookimpl
+from tensorbus.backend_api import from_namespace, hookimpl
 
+from numpy_runtime import NATIVE, NumpyRuntime
 from registry import fault
 
 NAME = "brokenunit"
-_DTYPES = (dtypes.bool_, dtypes.int64, dtypes.uint32, dtypes.uint64, dtypes.float32)
-_OWN = {d: np.dtype(d.name) for d in _DTYPES}
 _OPENS = ("device_count", "properties", "tensorbus_device", "tensorbus_kernels")
 """What is called as a device is opened, where even exceptions that are no errors end nothing else."""
 _WORKS = ("from_host", "to_host", "synchronize", "memory_stats", "add", "sum", "lowering")
-
-
-class Runtime:
-    """A right runtime over NumPy's arrays."""
-
-    def device_count(self) -> Any:
-        return 1
-
-    def properties(self, index: int) -> Any:
-        return DeviceProperties(name="a unit", dtypes=frozenset(_OWN))
-
-    def from_host(self, data: memoryview, shape: Any, dtype: Any, index: int) -> Any:
-        return np.frombuffer(bytearray(data), _OWN[dtype]).reshape(shape).copy()
-
-    def to_host(self, value: Any, dtype: Any, index: int) -> Any:
-        return memoryview(np.array(value, order="C").tobytes())
-
-    def synchronize(self, index: int) -> None:
-        pass
-
-    def memory_stats(self, index: int) -> Any:
-        return MemoryStats(allocated=0, peak=0)
-
-    def reset_peak_memory_stats(self, index: int) -> None:
-        pass
 
 
 def _raising(draw: random.Random, place: str) -> Callable[..., Any]:
@@ -70,8 +44,8 @@ def broken(draw: random.Random) -> None:
     """One function of a device, or a hook, raises or returns something else; what uses it is told."""
     place = draw.choice([*_OPENS, *_WORKS])
     wrong = draw.choice([_raising, _giving])(draw, place)
-    runtime: Any = Runtime()
-    kernels: Any = dict(from_namespace(np, _OWN))
+    runtime: Any = NumpyRuntime()
+    kernels: Any = dict(from_namespace(np, NATIVE))
     hooks: dict[str, Any] = {
         "tensorbus_device": lambda device_type: runtime,
         "tensorbus_kernels": lambda device_type: kernels,
@@ -90,7 +64,7 @@ def broken(draw: random.Random) -> None:
     if any(function is wrong for function in hooks.values()):
         hook = next(name for name, function in hooks.items() if function is wrong)
         named[hook] = hookimpl(lambda device_type: wrong())
-    names = ", ".join(f'"{d.name}"' for d in _OWN)
+    names = ", ".join(f'"{d.name}"' for d in NATIVE)
     manifest = f'[plugin]\nname = "{NAME}"\napi = ">=0.1,<1"\n[device]\ntype = "{NAME}"\ndtypes = [{names}]\n'
 
     def use() -> None:

@@ -22,7 +22,7 @@ from tensorbus.backend_api import Reports
 from tensorbus.distributed.process_group import connection
 from tensorbus.distributed.process_group.group import get_group
 
-from thread_communicators import ThreadCommunicators
+from thread_communicators import thread_communicators
 
 pytest.importorskip("tensorbus_nccl", reason="tensorbus-nccl is not installed")
 cuda = pytest.importorskip("tensorbus_cuda.device", reason="tensorbus-cuda is not installed")
@@ -143,9 +143,8 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
 
     monkeypatch.setattr(runtime, "__class__", _Runtime)
     change = lambda inner, meeting: _Library(inner, meeting, cards)  # noqa: E731
-    dist.register_communicator("without end", ThreadCommunicators(change))
-    yield cards
-    dist.unregister_communicator("without end")
+    with thread_communicators("without end", change):
+        yield cards
     for card in cards:
         for done in card.queued:
             done.set()

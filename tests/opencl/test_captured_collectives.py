@@ -17,7 +17,7 @@ from tensorbus.backend_api import StreamCapture, capturing
 from tensorbus.devices.stream_capture import active_capture
 from tensorbus.distributed.process_group.group import get_group
 
-from thread_communicators import ThreadCommunicators
+from thread_communicators import thread_communicators
 
 OPENCL, RANKS = "opencl", 2
 reduce, gather, scatter = (
@@ -118,9 +118,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Any:
         return graphs[-1]
 
     monkeypatch.setattr("tensorbus_opencl.compiler.OpenclCompiler.player", player)
-    dist.register_communicator("capturable", ThreadCommunicators(_Capturable))
-    yield graphs
-    dist.unregister_communicator("capturable")
+    with thread_communicators("capturable", _Capturable):
+        yield graphs
 
 
 def _each(x: tb.Tensor) -> tuple[tb.Tensor, ...]:

@@ -21,36 +21,28 @@ def table() -> Any:
 
 def before_the_read(log: Log) -> tuple[Step, Step]:
     rows = table()
-    p = tb.nn.Parameter(tb.ones((2,), device=OPENCL))
-    optimizer = tb.optim.SGD([p], lr=0.125)
-
-    def fn(x, indices):
-        optimizer.zero_grad()
-        value = tb.take(rows, indices).sum().item()
-        loss = (p * x).sum()
-        loss.backward()
-        optimizer.step()
-        log.append("stepped")
-        return value, p.detach()
-
-    return fn, lambda x, indices: None
+    return _shown_step(log, lambda loss, at: tb.take(rows, at).sum().item()), lambda x, indices: None
 
 
 def before_the_call(log: Log) -> tuple[Step, Step]:
     rows = table()
+    return _shown_step(log, lambda loss, at: float(loss)), lambda x, indices: tb.take(rows, indices)
+
+
+def _shown_step(log: Log, read: Step) -> Step:
     p = tb.nn.Parameter(tb.ones((2,), device=OPENCL))
     optimizer = tb.optim.SGD([p], lr=0.125)
 
     def fn(x, indices):
         optimizer.zero_grad()
         loss = (p * x).sum()
-        value = float(loss)
+        value = read(loss, indices)
         loss.backward()
         optimizer.step()
         log.append("stepped")
         return value, p.detach()
 
-    return fn, lambda x, indices: tb.take(rows, indices)
+    return fn
 
 
 def behind_the_read(log: Log) -> tuple[Step, Step]:

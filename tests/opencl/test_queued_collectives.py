@@ -10,7 +10,7 @@ import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus_conformance.communication.command import VALUES, examine, settings
 
-from thread_communicators import ThreadCommunicators
+from thread_communicators import thread_communicators
 
 OPENCL, RANKS = "opencl", 2
 
@@ -23,9 +23,8 @@ def _queued(communicator: Any, meeting: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def queued() -> Iterator[None]:
-    dist.register_communicator("queued", ThreadCommunicators(_queued))
-    yield
-    dist.unregister_communicator("queued")
+    with thread_communicators("queued", _queued):
+        yield
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from tensorbus import distributed as dist
 from tensorbus.backend_api import hookimpl
 from tensorbus_threads.communicator import Factory
 
+Change = Callable[[Any, Any], Any]
 
-class ThreadCommunicators:
-    """A plugin that connects threads, and gives what ``change`` makes of a rank's end and who meets."""
+
+@contextmanager
+def thread_communicators(name: str, change: Change) -> Iterator[str]:
+    """Connect threads by what ``change`` makes of a rank's end and who meets, under ``name``."""
+    dist.register_communicator(name, _ThreadCommunicators(change))
+    try:
+        yield name
+    finally:
+        dist.unregister_communicator(name)
+
+
+class _ThreadCommunicators:
+    """The plugin of ``thread_communicators``."""
 
     priority = 0
 
-    def __init__(self, change: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, change: Change) -> None:
         self.change = change
 
     @hookimpl

@@ -2,8 +2,8 @@
 
 Recorded ops and the gradient of a result come in, gradients of leaves leave; a change of a view comes in, the
 changes of all that show the same leave. In order: ``node_order``, ``saved_values``, ``hooks``,
-``gradient_shape``, ``gradient_sums``, ``backward_arguments``, ``engine``, ``function``, ``views``,
-``view_changes``, ``forward_rules``, ``forward_mode``, ``forward_ad``, ``gradient_check``.
+``gradient_shape``, ``gradient_sums``, ``backward_arguments``, ``engine``, ``block_node``, ``function``,
+``views``, ``view_changes``, ``forward_rules``, ``forward_mode``, ``forward_ad``, ``gradient_check``.
 """
 
 from __future__ import annotations

@@ -89,9 +89,9 @@ _PLAIN: Final = frozenset({*_KEYS, bool, type(None)})
 _KNOWN_PACKAGES: Final = frozenset({"builtins", "tensorbus", "numpy", "ml_dtypes"})
 
 
-def new_cache() -> dict[Any, Plan]:
-    """Return a cache of plans that is emptied whenever plugins come or go."""
-    cache: dict[Any, Plan] = {}
+def new_cache() -> dict[Any, Any]:
+    """Return a cache of plans, or what follows from them, that is emptied whenever plugins come or go."""
+    cache: dict[Any, Any] = {}
     _caches.append(cache)
     return cache
 

@@ -11,9 +11,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from ..autograd import engine, node_order
-from ..dispatch.plan import Plan
+from ..autograd.block_node import attach, block_plan
 from ..errors import ArgumentError, AutogradError
-from ..ops.definition import Op
 from ..random.generator import Tape
 from ..tensor.grad_mode import GradMode, is_grad_enabled
 from ..tensor.tensor import Leaf, Tensor
@@ -136,20 +135,8 @@ def _outer(nodes: Sequence[Any], start: int) -> list[Any]:
 
 def _attach(results: Sequence[Tensor], outer: Sequence[Any], again: Callable[[], Any]) -> None:
     node = _Block()
-    kinds = tuple(x._vtype.materialized for x in results)
-    op: Any = Op(
-        name="checkpoint", family="checkpoint", operands=(), arguments=lambda: ((), {}), infer=tuple,
-        results=tuple(f"result_{k}" for k in range(len(results))) if len(results) > 1 else (), dtypes=(),
-    )  # fmt: skip
-    shapes = tuple(x.shape for x in results)
-    node.plan = Plan(
-        op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=kinds, shapes=shapes
-    )
+    kinds = [x._vtype.materialized for x in results]
+    node.plan = block_plan("checkpoint", "checkpoint", kinds, [x.shape for x in results])
     node.order, node.parents, node.run = next(node_order.order), tuple(outer), again
     node.values, node.shapes, node.out = (), (), None
-    if len(results) == 1:
-        results[0]._node = node
-        return
-    node.parts = [None] * len(results)
-    for place, x in enumerate(results):
-        x._node = engine.part_of(node, place)
+    attach(node, results)

@@ -35,12 +35,12 @@ def numbers(obj: Any) -> tuple[Shape, list[Scalar], DType]:
     return shape, flat, _common(kinds, known, flat)
 
 
-def _common(kinds: set[type], known: set[DType], flat: list[Scalar]) -> DType:
+def _common(kinds: set[type], known: set[DType], flat: list[Any]) -> DType:
     if known:
         return common_dtype([*sorted(known, key=lambda d: d.name), *kinds])
     top: type = next((k for k in (complex, float, int, bool) if k in kinds), float)
     common = scalar_dtype(top(0))
-    wide = common is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]  # type: ignore[type-var, operator]
+    wide = common is dt.int64 and flat and max(flat) > dt.integer_range(dt.int64)[1]
     return dt.uint64 if wide else common
 
 

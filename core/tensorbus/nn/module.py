@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from ..compat import torch_names
 from ..dtypes import definition as dt
 from ..ops.argument_kinds import shown
-from ..ops.call_errors import ArgumentTypeError, with_form_of_class
+from ..ops.call_errors import ArgumentTypeError, tell_form_of, with_form_of_class
 from ..ops.creation.creation import empty, zeros_like
 from ..system.late_binding import LateFunction
 from ..tensor.tensor import Leaf, Tensor
@@ -57,8 +57,7 @@ class Module:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__.startswith("tensorbus.") and "__init__" in vars(cls):
-            cls.__init__ = with_form_of_class(cls.__init__)  # type: ignore[method-assign]
+        tell_form_of(cls)
 
     @with_form_of_class
     def __init__(self) -> None:

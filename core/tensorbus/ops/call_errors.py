@@ -216,6 +216,13 @@ def with_form_of_class(init: Callable[..., None]) -> Callable[..., None]:
     return update_wrapper(construct, init)
 
 
+def tell_form_of(cls: type) -> None:
+    """Let errors of the constructor tell what a class is called with, if it is one of tensorbus's own."""
+    init = vars(cls).get("__init__")
+    if init is not None and cls.__module__.startswith("tensorbus."):
+        type.__setattr__(cls, "__init__", with_form_of_class(init))
+
+
 def _error_of_class(
     kind: type, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> Exception:
@@ -297,7 +304,8 @@ def with_form(function: Callable[P, R]) -> Callable[P, R]:
                 if misuse is error:
                     raise
                 raise misuse from misuse.__cause__
-        return form(*args, **renamed)  # type: ignore[no-any-return]
+        result: R = form(*args, **renamed)
+        return result
 
     home: Any = unwrap(function)  # doctest runs the examples of functions with a module's own globals
     form = FunctionType(call.__code__, home.__globals__, closure=call.__closure__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ..tracing.active_modes import active_modes
 
@@ -80,4 +80,4 @@ def fuse_in_eager(function: Function) -> Function:
             run = None if kind is None else RUNNERS.setdefault(kind, _find_runner[0](kind))
         return function(*args, **kwargs) if run is None else run(function, known, args, kwargs)
 
-    return call  # type: ignore[return-value]
+    return cast("Function", call)

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from ..autograd.engine import enable_grad, no_grad
 from ..errors import ArgumentError, StateError
 from ..ops.argument_kinds import shown
-from ..ops.call_errors import with_form_of_class
+from ..ops.call_errors import tell_form_of
 from ..ops.creation.creation import zeros_like
 from ..ops.elementwise.complex import view_as_complex, view_as_real
 from ..tensor.leaf import HookHandle
@@ -93,8 +93,7 @@ class Optimizer:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__.startswith("tensorbus.") and "__init__" in vars(cls):
-            cls.__init__ = with_form_of_class(cls.__init__)  # type: ignore[method-assign]
+        tell_form_of(cls)
 
     def __init__(
         self, params: Parameters, defaults: dict[str, Any], *, foreach: bool | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 SECONDS_BETWEEN_LOOKS: Final = 0.1
@@ -27,7 +27,7 @@ class Probe(Generic[T]):
         self._done = False
         self._gate = threading.Lock()
         """Held until the work is done. An event could be left locked by an interrupt of who waits for it."""
-        self._result: T | None = None
+        self._result: Any = None
         self._error: BaseException | None = None
         self.thread: threading.Thread | None = None
         if inline:
@@ -70,4 +70,5 @@ class Probe(Generic[T]):
                 self._gate.release()
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]
+        result: T = self._result
+        return result

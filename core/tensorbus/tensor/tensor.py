@@ -232,10 +232,12 @@ class Tensor:
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())  # type: ignore[arg-type]
+        number: Any = self.item()
+        return int(number)
 
     def __float__(self) -> float:
-        return float(self.item())  # type: ignore[arg-type]
+        number: Any = self.item()
+        return float(number)
 
     def __complex__(self) -> complex:
         return complex(self.item())
@@ -243,7 +245,8 @@ class Tensor:
     def __index__(self) -> int:
         if not self.dtype.is_integer:
             raise TypeError(f"only an integer tensor is an index, this one is {self.dtype}.")
-        return int(self.item())  # type: ignore[arg-type]
+        number: Any = self.item()
+        return int(number)
 
     def __copy__(self) -> Tensor:
         return self._alias()

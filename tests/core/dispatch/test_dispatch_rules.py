@@ -11,36 +11,17 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import plugins
-from tensorbus.backend_api import DeviceProperties, Kernel, MemoryStats, dtypes, hookimpl
+from tensorbus.backend_api import Kernel, dtypes, hookimpl
 from tensorbus.dispatch import kernel_tables, plan
 from tensorbus.ops.definition import table
 from tensorbus.ops.movement import movement
 from tensorbus.plugins.extension import check_table
 
+from numpy_runtime import NumpyRuntime
 
-class HostRuntime:
-    """The smallest device: one unit whose values are NumPy arrays, with float32, int64 and bool."""
 
-    def device_count(self) -> int:
-        return 1
-
-    def properties(self, index: int) -> DeviceProperties:
-        return DeviceProperties(name="toy", dtypes=frozenset({dtypes.float32, dtypes.int64, dtypes.bool_}))
-
-    def from_host(self, data: memoryview, shape: Any, dtype: Any, index: int) -> Any:
-        return np.frombuffer(bytes(data), dtype.name).reshape(shape)
-
-    def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
-        return memoryview(np.ascontiguousarray(value).tobytes())
-
-    def synchronize(self, index: int) -> None:
-        pass
-
-    def memory_stats(self, index: int) -> MemoryStats:
-        return MemoryStats(allocated=0, peak=0)
-
-    def reset_peak_memory_stats(self, index: int) -> None:
-        pass
+class SmallRuntime(NumpyRuntime):
+    dtypes = (dtypes.float32, dtypes.int64, dtypes.bool_)
 
 
 def _kernels(**more: Any) -> dict[str, Any]:
@@ -62,7 +43,7 @@ def toy() -> Iterator[dict[str, Any]]:
     kernels = _kernels()
     extension = SimpleNamespace(
         __name__="toy-package",
-        tensorbus_device=hookimpl(_named("tensorbus_device", lambda device_type: HostRuntime())),
+        tensorbus_device=hookimpl(_named("tensorbus_device", lambda device_type: SmallRuntime())),
         tensorbus_kernels=hookimpl(
             _named("tensorbus_kernels", lambda device_type: kernels if device_type == "toy" else None)
         ),
@@ -188,7 +169,7 @@ def test_plans_are_forgotten_when_devices_go(toy: dict[str, Any]) -> None:
     plugins.unregister("toy")
     toy["add"] = lambda x, y: np.subtract(x, y)
     extension = SimpleNamespace(
-        tensorbus_device=hookimpl(_named("tensorbus_device", lambda device_type: HostRuntime())),
+        tensorbus_device=hookimpl(_named("tensorbus_device", lambda device_type: SmallRuntime())),
         tensorbus_kernels=hookimpl(_named("tensorbus_kernels", lambda device_type: toy)),
     )
     plugins.register("toy", extension)

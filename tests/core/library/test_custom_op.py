@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,6 @@ from error_bounds import assert_alike
 
 DEVICES = ["cpu", "refdev"]
 NAMES: list[str] = []
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    """Unregister the custom ops of each test."""
-    yield
-    for name in list(library.custom_op_names()):
-        if name.startswith("t::"):
-            library.unregister(name)
 
 
 def scaled() -> Any:

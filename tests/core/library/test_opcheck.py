@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import tensorbus as tb
 from tensorbus import Tensor, library
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    """Unregister the op of each test."""
-    yield
-    for name in list(library.custom_op_names()):
-        if name.startswith("t::"):
-            library.unregister(name)
 
 
 def undeclared(x: Tensor) -> Tensor:

@@ -11,45 +11,18 @@ import pytest
 import tensorbus as tb
 from tensorbus import plugins
 from tensorbus.backend_api import (
-    DeviceProperties,
     Executable,
     Interpreting,
     Kernel,
-    MemoryStats,
     from_namespace,
     hookimpl,
     linalg_from_namespace,
 )
-from tensorbus.dtypes.definition import bool_, float32, int64, uint32, uint64
 from tensorbus.plugins.manifest import Manifest
 
-DTYPES = {d: np.dtype(d.name) for d in (bool_, float32, int64, uint32, uint64)}
+from numpy_runtime import NATIVE, NumpyRuntime
+
 Register = Callable[..., None]
-
-
-class Runtime:
-    """A device of NumPy arrays."""
-
-    def device_count(self) -> int:
-        return 1
-
-    def properties(self, index: int) -> DeviceProperties:
-        return DeviceProperties(name="faulty", dtypes=frozenset(DTYPES))
-
-    def from_host(self, data: memoryview, shape: tuple[int, ...], dtype: Any, index: int) -> Any:
-        return np.frombuffer(data, DTYPES[dtype]).reshape(shape).copy()
-
-    def to_host(self, value: Any, dtype: Any, index: int) -> memoryview:
-        return memoryview(value.tobytes())
-
-    def synchronize(self, index: int) -> None:
-        pass
-
-    def memory_stats(self, index: int) -> MemoryStats:
-        return MemoryStats(allocated=0, peak=0)
-
-    def reset_peak_memory_stats(self, index: int) -> None:
-        pass
 
 
 def kaput(*_: Any, **__: Any) -> Any:
@@ -81,12 +54,12 @@ def spoiled(spoil: Callable[[Sequence[Any]], Any]) -> Any:
 @pytest.fixture
 def register() -> Iterator[Register]:
     """Return what registers the device with the faults given; it is taken out afterwards."""
-    table = {**from_namespace(np, DTYPES), **linalg_from_namespace(np)}
+    table = {**from_namespace(np, NATIVE), **linalg_from_namespace(np)}
 
     def install(
         runtime: Any = None, kernels: Any = None, compiles: Any = None, manifest: Manifest | None = None
     ) -> None:
-        result = runtime or Runtime()
+        result = runtime or NumpyRuntime()
         hooks: dict[str, Any] = {"tensorbus_device": lambda device_type: result}
         hooks["tensorbus_kernels"] = lambda device_type: {**table, **(kernels or {})}
         if compiles is not None:
@@ -209,7 +182,7 @@ def run_and_wait() -> None:
 
 RUNTIMES: dict[str, tuple[str, Any, type[Exception], str]] = {
     "from_host shape": (
-        "from_host", lambda data, shape, dtype, index: np.frombuffer(data, DTYPES[dtype]),
+        "from_host", lambda data, shape, dtype, index: np.frombuffer(data, NATIVE[dtype]),
         tb.PluginError, r"runtime.from_host\(...\) returned a value of shape \(6,\); it must return a value",
     ),
     "from_host nothing": ("from_host", lambda *args: None, tb.PluginError, "returned None; it must return"),
@@ -228,7 +201,7 @@ RUNTIMES: dict[str, tuple[str, Any, type[Exception], str]] = {
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_a_function_of_the_runtime_is_named(register: Register, name: str) -> None:
     function, fault, kind, words = RUNTIMES[name]
-    runtime = Runtime()
+    runtime = NumpyRuntime()
     setattr(runtime, function, fault)
     register(runtime)
     with pytest.raises(kind, match=words):

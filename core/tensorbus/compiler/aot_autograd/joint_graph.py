@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from ...autograd import engine, node_order, saved_values
+from ...autograd.block_node import attach, block_plan
 from ...backend_interface.graph import Graph
 from ...devices.device import ValueType
-from ...dispatch.plan import Plan
 from ...dtypes.definition import DType
 from ...errors import AutogradError
 from ...graph.evaluate import run_ops
 from ...ops.creation.creation import full
-from ...ops.definition import Op, Spec
+from ...ops.definition import Spec
 from ...tensor.grad_mode import GradMode
 from ...tensor.tensor import Leaf, Tensor, lent, materialize, unlent, wrap, wrap_settled
 from ...tracing.active_tracer import active_tracer
@@ -199,14 +199,16 @@ def trace_backward(
     back = compile_program(trace, places, active.mode, inputs=back_inputs)
     through, shared = _dependencies(results, parents, parent_grads)
     kinds = tuple(x._vtype.materialized for x in results)
+    shapes = tuple(x.shape for x in results)
     count = len(outputs)
     outs = tuple(outputs.index(x._value.place) for x in results)
     outputs.extend(saved)
     return BackwardProgram(
         graph=partial(trace.detached().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
-        kinds=kinds, shapes=tuple(x.shape for x in results), outs=outs, tracked=tuple(k for k, _ in parents),
+        kinds=kinds, shapes=shapes, outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(trace.nodes[inputs[k]].spec.dtype for k, _ in parents),
-        through=through, shared=shared, saved=saved_eagerly, plan=_plan(kinds, results),
+        through=through, shared=shared, saved=saved_eagerly,
+        plan=block_plan("compiled function", "compiled", kinds, shapes),
     )  # fmt: skip
 
 
@@ -238,18 +240,6 @@ def _dependencies(
     ), tuple(frozenset(k for k, nodes in enumerate(behind) if nodes & own - ends) for own in behind)
 
 
-def _plan(kinds: Sequence[ValueType], results: Sequence[Tensor]) -> Any:
-    """Return a plan with what the autograd engine reads of it."""
-    op: Any = Op(
-        name="compiled function", family="compiled", operands=(), arguments=lambda: ((), {}), infer=tuple,
-        results=tuple(f"result_{k}" for k in range(len(kinds))) if len(kinds) > 1 else (), dtypes=(),
-    )  # fmt: skip
-    return Plan(
-        op=op, operands=(), run=None, out=kinds[0], casts=(), attrs={}, outs=tuple(kinds),
-        shapes=tuple(x.shape for x in results),
-    )  # fmt: skip
-
-
 def attach_node(
     d: BackwardProgram,
     values: Sequence[Any],
@@ -268,12 +258,7 @@ def attach_node(
     node.values = tuple(map(unlent, values) if lent else values)
     node.out = tuple(map(unlent, outs[d.count :]) if lent else outs[d.count :])
     node.shapes = ()
-    if len(results) == 1:
-        results[0]._node = node
-        return
-    node.parts = [None] * len(results)
-    for place, x in enumerate(results):
-        x._node = engine.part_of(node, place)
+    attach(node, results)
 
 
 def is_freed(x: Tensor, began: int) -> bool:

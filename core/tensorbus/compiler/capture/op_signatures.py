@@ -27,7 +27,7 @@ class OpSignature:
     key: Key
 
 
-_signatures: dict[Any, OpSignature] = new_cache()  # type: ignore[assignment]
+_signatures: dict[Any, OpSignature] = new_cache()
 _MAX_SIGNATURES: Final = 1 << 14
 
 

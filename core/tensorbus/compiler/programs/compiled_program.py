@@ -73,12 +73,7 @@ class CompiledProgram:
         with self.lock:
             if not self._examined:
                 return self._run_checked(values)
-            try:
-                results = self.executable(values)
-            except EXPECTED_ERRORS:
-                raise
-            except Exception as error:
-                raise self.failed(error) from error
+            results = self._run(values)
             if self._is_foreign:
                 self._verify(results)
             return results
@@ -98,13 +93,16 @@ class CompiledProgram:
             owner = plugins.backend(self.device.type).extension.owner
             raise PluginError(f"device type {self.device.type!r} of {owner}: its executable {text}.")
 
-    def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
+    def _run(self, values: Sequence[Any]) -> Sequence[Any]:
         try:
-            results = self.executable(values)
+            return self.executable(values)
         except EXPECTED_ERRORS:
             raise
         except Exception as error:
             raise self.failed(error) from error
+
+    def _run_checked(self, values: Sequence[Any]) -> Sequence[Any]:
+        results = self._run(values)
         self._verify(results)
         self._examined = True
         return results

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from ... import plugins
 from ...backend_interface.launching import LaunchRequest, Show
@@ -158,14 +158,14 @@ def _served_store(secret: str) -> Iterator[str]:
         before = os.environ.get("TENSORBUS_STORE_SECRET")
         os.environ["TENSORBUS_STORE_SECRET"] = secret
         try:
-            served = open_store("tcp://127.0.0.1:0", serve=True)
+            served: Any = open_store("tcp://127.0.0.1:0", serve=True)
         finally:
             if before is None:
                 del os.environ["TENSORBUS_STORE_SECRET"]
             else:
                 os.environ["TENSORBUS_STORE_SECRET"] = before
-        with contextlib.closing(served):  # type: ignore[type-var]
-            yield served.url  # type: ignore[attr-defined]
+        with contextlib.closing(served):
+            yield served.url
     else:
         with tempfile.TemporaryDirectory(prefix="tensorbus-run-") as folder:
             yield (Path(folder) / "store").absolute().as_uri()

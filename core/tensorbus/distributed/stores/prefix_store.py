@@ -31,7 +31,8 @@ class PrefixStore:
             self._store.set(self._one(key), value)
         else:
             self._beyond("queue_push")  # what has queues has times
-            self._store.set(self._one(key), value, ttl=ttl)  # type: ignore[call-arg]
+            store: Any = self._store
+            store.set(self._one(key), value, ttl=ttl)
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""

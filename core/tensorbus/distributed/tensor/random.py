@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ...dtypes.definition import DType, default_float
 from ...errors import ArgumentError
@@ -38,7 +38,7 @@ def rand(
     [True, True]
     """
     like = _blank("rand", shape, device_mesh, placements, dtype)
-    return sampling.rand_like(like, generator=generator, requires_grad=requires_grad)  # type: ignore[return-value]
+    return cast("DTensor", sampling.rand_like(like, generator=generator, requires_grad=requires_grad))
 
 
 def randn(
@@ -47,7 +47,7 @@ def randn(
 ) -> DTensor:  # fmt: skip
     """Return normally distributed numbers, those of ``tb.randn``: see ``rand``."""
     like = _blank("randn", shape, device_mesh, placements, dtype)
-    return sampling.randn_like(like, generator=generator, requires_grad=requires_grad)  # type: ignore[return-value]
+    return cast("DTensor", sampling.randn_like(like, generator=generator, requires_grad=requires_grad))
 
 
 def _blank(

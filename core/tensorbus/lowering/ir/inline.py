@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Final
 
@@ -312,7 +313,7 @@ class Inliner:
             inside = ix.less(index[axis], self._size(node, f"from{k + 1}", ends[k]))
             if k:
                 inside = ix.both([Apply("less_equal", (start, index[axis]), bool_), inside])
-            result = self.predicated(node, result, inside, lambda x=operands[k], at=at: self.value(x, at))  # type: ignore[misc]
+            result = self.predicated(node, result, inside, partial(self.value, operands[k], at))
             if k % _MAX_NESTED == 0 and not isinstance(result, Var | Const):
                 result = self.builder.let(result)
         return result

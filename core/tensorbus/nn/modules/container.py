@@ -112,7 +112,7 @@ class Sequential(_Numbered):
             for name, module in modules[0].items():
                 self.register_module(name, module)
         else:
-            self.extend(modules)  # type: ignore[arg-type]
+            self.extend(cast("tuple[Module, ...]", modules))
 
     def _more(self, modules: Iterable[Module]) -> list[Module]:
         if not isinstance(modules, Sequential):

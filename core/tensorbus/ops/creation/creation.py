@@ -176,10 +176,10 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor like ``x`` filled with ``fill_value``."""
-    cell = x._vtype.cell if device is None else None
+    cell: Any = x._vtype.cell if device is None else None
     if cell is not None:
         kind = x.dtype if dtype is None else dt.dtype(dtype)
-        return asked(cell._filled_like(x, fill_value, kind), requires_grad)  # type: ignore[attr-defined]
+        return asked(cell._filled_like(x, fill_value, kind), requires_grad)
     out = full(
         x.shape,
         fill_value,

@@ -50,12 +50,13 @@ class Key:
     front: bool
 
 
-def _integer(item: Any) -> int | None:
+def _integer(item: Any) -> Any:
+    """Return an index as an integer, which may be symbolic; None for what is none."""
     if isinstance(item, bool) or not hasattr(type(item), "__index__") or getattr(item, "shape", ()) != ():
         return None
     if hasattr(item, "dtype") and not isinstance(item, int):
         return None
-    return item if type(item) is SymInt else int(item.__index__())  # type: ignore[return-value]
+    return item if type(item) is SymInt else int(item.__index__())
 
 
 def parse(x: Tensor, key: Any) -> Key:

@@ -196,19 +196,23 @@ def _convolution(
     dilation: Lengths, groups: int,
 ) -> Tensor:  # fmt: skip
     name = f"conv{rank}d"
+    x, alone = in_batch(name, rank, x, weight)
+    if isinstance(padding, str):
+        x, padding = _padded(name, rank, x, weight, stride, padding, dilation)
+    out = _of_any_dtype(x, weight, stride, padding, dilation, groups)
+    out = biased(name, out, bias)
+    return reshape(out, out.shape[1:]) if alone else out
+
+
+def in_batch(name: str, rank: int, x: Tensor, weight: Tensor) -> tuple[Tensor, bool]:
+    """Return an input with a batch, and whether it had none. Raises ``ShapeError`` for other ranks."""
     if len(weight.shape) != rank + 2 or len(x.shape) not in (rank + 1, rank + 2):
         raise ShapeError(
             f"{name}: an input of {rank + 2} dimensions (or {rank + 1}, without the batch) and a weight of"
             f" {rank + 2} are needed, got shapes {x.shape} and {weight.shape}."
         )
-    if len(x.shape) == rank + 1:
-        whole = reshape(x, (1, *x.shape))
-        alone = _convolution(rank, whole, weight, bias, stride, padding, dilation, groups)
-        return reshape(alone, alone.shape[1:])
-    if isinstance(padding, str):
-        x, padding = _padded(name, rank, x, weight, stride, padding, dilation)
-    out = _of_any_dtype(x, weight, stride, padding, dilation, groups)
-    return biased(name, out, bias)
+    alone = len(x.shape) == rank + 1
+    return reshape(x, (1, *x.shape)) if alone else x, alone
 
 
 def biased(name: str, out: Tensor, bias: Tensor | None) -> Tensor:

@@ -20,7 +20,7 @@ from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import pad, permute_dims, reshape, slice
 from ..movement.windows import fold
 from . import sharding
-from .convolution import Lengths, biased, by_parts, conv, spread
+from .convolution import Lengths, biased, by_parts, conv, in_batch, spread
 from .convolution_weight import conv_weight
 
 if TYPE_CHECKING:
@@ -143,13 +143,7 @@ def _transposed(
     output_padding: Lengths, groups: int, dilation: Lengths,
 ) -> Tensor:  # fmt: skip
     name = f"conv_transpose{rank}d"
-    if len(weight.shape) != rank + 2 or len(x.shape) not in (rank + 1, rank + 2):
-        raise ShapeError(
-            f"{name}: an input of {rank + 2} dimensions (or {rank + 1}, without the batch) and a weight of"
-            f" {rank + 2} are needed, got shapes {x.shape} and {weight.shape}."
-        )
-    alone = len(x.shape) == rank + 1
-    x = reshape(x, (1, *x.shape)) if alone else x
+    x, alone = in_batch(name, rank, x, weight)
     settings: dict[str, Any] = {
         "stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation,
         "groups": groups,

@@ -232,8 +232,10 @@ def histogram(
 def _edges(flat: Any, bins: int, range: tuple[Scalar, Scalar] | None) -> Any:
     if bins < 1:
         raise ArgumentError(f"histogram: at least 1 bin is needed, got {bins}.")
+    low: Any
+    high: Any
     low, high = range or ((float(min(flat)), float(max(flat))) if flat.size else (0.0, 1.0))
-    if not float("-inf") < low <= high < float("inf"):  # type: ignore[operator]
+    if not float("-inf") < low <= high < float("inf"):
         raise ArgumentError(f"histogram: the range must be finite and increasing, got ({low}, {high}).")
     if low == high:
         low, high = low - 0.5, high + 0.5

@@ -20,15 +20,21 @@ GRADIENT_ULPS = 2000.0
 Values = Sequence[Array]
 
 
+def differentiable(trial: Trial) -> list[int]:
+    """Return the numbers of the operands that a derivative is taken by; none where a trial has none."""
+    places = [k for k, a in enumerate(trial.arrays) if is_inexact(a)]
+    if not places or not any(a.size for a in trial.arrays):
+        return []
+    return places if any(d.is_inexact for d in trial.bind(trial.tensors()).outs) else []
+
+
 def derivative(trial: Trial, wide_device: str) -> Iterator[str]:
     """Check the gradient in float64 by differences, on ``wide_device``; and the gradient's gradient.
 
     Where the dtype under test has fewer digits, its gradient is compared with the one in float64 as well.
     """
-    places = [k for k, a in enumerate(trial.arrays) if is_inexact(a)]
-    if not places or not any(a.size for a in trial.arrays):
-        return
-    if not any(d.is_inexact for d in trial.bind(trial.tensors()).outs):
+    places = differentiable(trial)
+    if not places:
         return
     wide_values = [wide(a) if is_inexact(a) else a for a in trial.arrays]
     outs = values_of(trial, wide_values, wide_device)

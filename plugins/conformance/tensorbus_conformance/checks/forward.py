@@ -17,6 +17,7 @@ from .derivative import (
     GRADIENT_ULPS,
     STEP,
     Values,
+    differentiable,
     direction,
     dot,
     gradients_of,
@@ -36,10 +37,8 @@ def forward_derivative(trial: Trial, wide_device: str) -> Iterator[str]:
     ``v``. Where the dtype under test has fewer digits, its tangent is compared with the one in float64 as
     well.
     """
-    places = [k for k, a in enumerate(trial.arrays) if is_inexact(a)]
-    if not places or not any(a.size for a in trial.arrays):
-        return
-    if not any(d.is_inexact for d in trial.bind(trial.tensors()).outs):
+    places = differentiable(trial)
+    if not places:
         return
     wide_values = [wide(a) if is_inexact(a) else a for a in trial.arrays]
     rng = np.random.default_rng(crc32(f"{trial.op.name} {trial.place} jvp".encode()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from ....errors import ArgumentError
 from ....ops.nn.loss import Reduction
@@ -20,7 +20,7 @@ class Loss(Module):
         super().__init__()
         if reduction not in ("mean", "sum", "none", *self.also):
             raise ArgumentError(f"reduction must be 'mean', 'sum' or 'none', got {reduction!r}.")
-        self.reduction: Reduction = reduction  # type: ignore[assignment]
+        self.reduction = cast("Reduction", reduction)
 
 
 class WeightedLoss(Loss):
