@@ -3,7 +3,8 @@
 A Python function and its arguments come in; a replay leaves, which checks guards, runs the program and
 applies mutations. Stages in order: ``state``, ``capture``, ``guards``, ``programs``, ``aot_autograd``,
 ``replay``; ``dynamic`` retraces with symbols, ``segments`` divides what breaks, ``debug`` shows. In order:
-``api``, ``compiled_function``, ``eager_choice``, ``recompile_warning``, ``compiled_module``, ``explain``.
+``api``, ``compiled_function``, ``eager_choice``, ``divided_comparison``, ``recompile_warning``,
+``compiled_module``, ``explain``.
 """
 
 from __future__ import annotations

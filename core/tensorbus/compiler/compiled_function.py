@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, update_wrapper
 from operator import attrgetter
 from threading import get_ident
@@ -42,12 +42,12 @@ from .dynamic.mark_dynamic import Axes, DynamicAxes, contradicted_marks
 from .dynamic.retrace_shapes import retrace_with_shapes
 from .dynamic.retrace_state import FirstTrace, retrace_with_state
 from .dynamic.varying_inputs import VaryingInputs
-from .eager_choice import TOLD_FROM, code_of, costliest_line, is_compared, may_be_compared, warn_of_loss
-from .programs.op_trace import OpTrace
+from .eager_choice import EagerChoice, code_of, is_compared
+from .programs import one_time_work
 from .recompile_warning import warn_of_captures, warn_of_mark
 from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
 from .replay.codegen import ReplayCodegen
-from .replay.eager_comparison import EagerComparison, eager_threads
+from .replay.eager_comparison import eager_threads
 from .segments.long_loops import LongLoopFinder
 from .segments.segmentation import Segmentation, asks_cache
 from .state.inspection import WRAPPED_FUNCTIONS
@@ -76,9 +76,9 @@ class CompiledFunction(Generic[P, R]):
     """
 
     __slots__ = (
-        "__dict__", "__weakref__", "_all_attributes", "_axes", "_divided_code", "_extra_code",
-        "_failed_captures", "_function", "_lock", "_losses", "_note_sites", "_python_only", "_ranks",
-        "_refilled", "_root", "_segmentation", "_tracing", "_unrolls", "_unsettled_captures", "_varying",
+        "__dict__", "__weakref__", "_all_attributes", "_axes", "_choice", "_divided_code", "_extra_code",
+        "_failed_captures", "_function", "_lock", "_note_sites", "_python_only", "_ranks",
+        "_refilled", "_root", "_segmentation", "_unrolls", "_unsettled_captures", "_varying",
         "breaks", "compare_eager", "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons",
         "recompiles", "replays",
     )  # fmt: skip
@@ -111,10 +111,8 @@ class CompiledFunction(Generic[P, R]):
         self._segmentation: Segmentation | None = None
         self._note_sites: Callable[[BreakSites], bool] | None = None
         """Of a segment: takes the places where its capture broke, by which the function is divided anew."""
-        self._losses: list[str] = []
-        """What was said of calls that Python runs faster; one list for a function and its segments."""
-        self._tracing: EagerComparison | None = None
-        """The comparison of the tracer with Python, where Python runs the function at each call."""
+        self._choice = EagerChoice(self.name)
+        """The comparisons with Python; a function and its segments share them."""
         self._divided_code: CodeType | None = None
         """Of a segment: the code of the function that was divided."""
         _all.add(self)
@@ -129,10 +127,14 @@ class CompiledFunction(Generic[P, R]):
                 return entry.run_in_python(lambda: self._function(*args, **kwargs))
             if out is not GUARD_MISS:
                 return out  # type: ignore[no-any-return]
-        if self._tracing is not None and self._tracing.eager_wins:
+        choice = self._choice
+        if choice.tracing is not None and choice.tracing.eager_wins:
             return self._function(*args, **kwargs)
         if self._segmentation is not None and not self._segmentation.withdrawn:
-            return self._segmentation.callee(self._function)(*args, **kwargs)  # type: ignore[no-any-return]
+            callee = self._segmentation.callee
+            if choice.divided is not None:
+                return choice.divided.run(callee, args, kwargs)  # type: ignore[no-any-return]
+            return callee(self._function)(*args, **kwargs)  # type: ignore[no-any-return]
         return self._miss(args, kwargs)
 
     @property
@@ -147,9 +149,9 @@ class CompiledFunction(Generic[P, R]):
         return self if rank is None else self._of_rank(rank)
 
     @property
-    def losses(self) -> tuple[str, ...]:
-        """The parts of it and its segments that are left to Python because it is faster there."""
-        return tuple(self._losses)
+    def choice(self) -> EagerChoice:
+        """What was compared with Python, and what came of it."""
+        return self._choice
 
     @property
     def segments(self) -> list[CompiledFunction[..., Any]]:
@@ -247,41 +249,17 @@ class CompiledFunction(Generic[P, R]):
         """
         if self._note_sites is not None or self._unrolls:
             return self._function(*args, **kwargs)
-        if self._tracing is None and self._is_compared():
-            devices = [
-                *{device(), *(x.device for x in (*args, *kwargs.values()) if exact_isinstance(x, Tensor))}
-            ]
-            self._tracing = EagerComparison(devices, True, self._note_tracing_loss, arguments_vary=True)
-        if self._tracing is None:
+        choice = self._choice
+        if choice.tracing is None and self._is_compared():
+            tensors = [x for x in (*args, *kwargs.values()) if exact_isinstance(x, Tensor)]
+            devices = {device(), *(x.device for x in tensors)}
+            choice.compare_tracing([*devices], lambda: self.breaks, code_of(self._function))
+        if choice.tracing is None:
             return self._run(args, kwargs)
-        return self._tracing.run(lambda: self._run(args, kwargs), lambda: self._function(*args, **kwargs))
+        return choice.tracing.run(lambda: self._run(args, kwargs), lambda: self._function(*args, **kwargs))
 
     def _is_compared(self) -> bool:
         return is_compared(self.compare_eager) and not self.fullgraph and rank_of_thread() is None
-
-    def _note_tracing_loss(self, eager_wins: bool) -> None:
-        if eager_wins and self._tracing is not None:
-            line = costliest_line((), BreakSites(), code_of(self._function))
-            self._note_loss(self._tracing, str(self.breaks[0]) if self.breaks else line)
-
-    def _note_loss(self, comparison: EagerComparison, line: str) -> None:
-        """Say once that Python is faster, where that matters."""
-        if not self._losses and comparison.seconds[0] >= TOLD_FROM:
-            warn_of_loss(self.name, comparison, line)
-        self._losses.append(f"{comparison}: Python runs it, mostly at {line}")
-
-    def _compare(self, entry: CacheEntry, traces: Sequence[OpTrace], sites: BreakSites) -> None:
-        """Let the next calls of a new entry be compared with Python, where that is possible."""
-        is_open = entry.shape_env is not None and bool(entry.shape_env.symbols)
-        if not self._is_compared() or is_open or entry.prepared is None or not may_be_compared(traces):
-            return
-        nodes = [trace.detached() for trace in traces]
-
-        def decided(eager_wins: bool) -> None:
-            if eager_wins and entry.comparison is not None:
-                self._note_loss(entry.comparison, costliest_line(nodes, sites, code_of(self._function)))
-
-        entry.compare([trace.device for trace in traces], decided)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         """Run the Python code on a tracer, which compiles what lies between graph breaks."""
@@ -304,6 +282,7 @@ class CompiledFunction(Generic[P, R]):
             return self._capture_observed(args, kwargs)
 
     def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        one_time_work.note()
         try:
             reach = self._reachable(self._extra_code, args, kwargs)
         except Uncapturable as error:
@@ -370,7 +349,9 @@ class CompiledFunction(Generic[P, R]):
                 entry = general or entry
             for what in contradicted_marks(axes, entry.shape_env, reach):
                 warn_of_mark(self.name, what)
-            self._compare(entry, traces, active.sites)
+            self._choice.note_segment(traces)
+            if self._is_compared():
+                self._choice.compare_entry(entry, traces, active.sites, code_of(self._function))
             self.replays = [entry, *self.replays]
             self._captures += 1
             self.reasons = []
@@ -440,6 +421,8 @@ class CompiledFunction(Generic[P, R]):
         if segmentation.callee(self._function) == self._function:
             return False
         self._segmentation, self.replays = segmentation, []
+        if self._is_compared():
+            self._choice.compare_divided(self._function, self.breaks)
         return True
 
     def _compile_segment(
@@ -447,7 +430,7 @@ class CompiledFunction(Generic[P, R]):
     ) -> CompiledFunction[..., Any]:
         segment = CompiledFunction(function, **self.options)
         segment._note_sites, segment._divided_code = note_sites, divided
-        segment._losses = self._losses
+        segment._choice = self._choice
         return segment
 
     def _reachable(

@@ -22,9 +22,10 @@ class CompileExplanation:
     ``graphs`` are the programs that ran, ``breaks`` where and why one ended early, ``guards`` what a later
     call must meet to run the same program without Python; ``reason`` says why there is no such program.
     Of a function that is divided where it breaks, ``segments`` says into how many parts with a program each;
-    graphs and guards are theirs, and Python runs the lines between them.
+    graphs and guards are theirs, and Python runs the lines between them. It is 0 where Python runs such calls
+    as wholes.
     ``recompiles`` are the guards that failed so far, ``notes`` what the mode of ``compile`` came to,
-    and which calls Python runs because it is faster, with the times of both.
+    and which calls Python runs because it is faster, or were kept in segments, with the times of both.
     ``result`` is what the call returned, or ``error`` what it raised.
     """
 
@@ -88,16 +89,20 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
             lost = entry.comparison is not None and entry.comparison.eager_wins
             return explanation(
                 graphs=tuple(p.shown_graph for p in programs), breaks=(), guards=_shown(entry.guards),
-                notes=(*notes, *compiled.losses), reason="is slower as a program" if lost else None,
+                notes=(*notes, *compiled.choice.losses), reason="is slower as a program" if lost else None,
             )  # fmt: skip
         divided = [s for s in compiled.segments if s.replays or s.reasons]
         if divided:
+            account = compiled.choice.account(args, kwargs)
+            whole = account is not None and account[0]  # a loss, which is among those
+            kept = [account[1]] if account is not None and not whole else []
             return explanation(
                 graphs=tuple(graph for s in divided for graph in s.graphs),
                 breaks=(*compiled.breaks, *(each for s in divided for each in s.breaks)),
                 guards=tuple(guard for s in divided for r in s.replays[:1] for guard in _shown(r.guards)),
-                notes=(*dict.fromkeys(note for s in divided for note in s.notes), *compiled.losses),
-                reason=compiled.reasons[0], segments=len(divided),
+                notes=(*dict.fromkeys(n for s in divided for n in s.notes), *kept, *compiled.choice.losses),
+                reason=f"is slower in {len(divided)} segment(s)" if whole else compiled.reasons[0],
+                segments=0 if whole else len(divided),
             )  # fmt: skip
         captured = compiled.replays and not compiled.reasons and error is None
         used = compiled.replays[0] if captured else None
@@ -105,7 +110,7 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
             graphs=tuple(compiled.graphs),
             breaks=tuple(compiled.breaks),
             guards=_shown(used.guards) if used is not None else (),
-            notes=(*compiled.notes, *compiled.losses),
+            notes=(*compiled.notes, *compiled.choice.losses),
             reason=compiled.reasons[0] if compiled.reasons else None,
         )
 

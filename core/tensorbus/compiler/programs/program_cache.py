@@ -20,6 +20,7 @@ from ...graph.verify import verify
 from ...system import env, fork_safe_locks
 from ...system.garbage_collection import without_collections
 from ...tracing.plan_env import PlanEnv
+from . import one_time_work
 from .compiled_program import CompiledProgram, SizedProgram
 from .device_compile import (
     compile_request,
@@ -161,6 +162,7 @@ class ShapeSpecializations:
 
     def run(self, function: Callable[[], T]) -> T:
         """Return ``function()``, Python's run for the sizes asked for last, and count its seconds."""
+        one_time_work.note()  # until there is a program
         key, start = self._last_request, perf_counter()
         try:
             return function()
@@ -203,6 +205,7 @@ def symbolic_plan(
     make = getattr(plugins.backend(device.type).lowering(), "compile_symbolic", None)
     if make is None or has_user_kernels(trace.nodes):
         return None
+    one_time_work.note()
     plan_env = PlanEnv()
     symbols: Any = {name: plan_env.symbol(name, n, least=min(n, 2)) for name, n in sizes.items()}
     with without_collections():
@@ -339,6 +342,7 @@ def _free_memory(device: Device) -> float:
 
 
 def _compile(device: Device, graph: Graph, reused_inputs: Mapping[int, int], mode: str) -> CompiledProgram:
+    one_time_work.note()
     if env.verifying():
         verify(graph)
     request = CompileRequest(

@@ -22,6 +22,7 @@ from ...autograd import engine
 from ...devices.device import Device
 from ...errors import DeviceError
 from ...system import fork_safe_locks
+from ..programs import one_time_work
 
 T = TypeVar("T")
 
@@ -29,8 +30,6 @@ clock: Callable[[], float] = time.perf_counter
 """Seconds; tests put their own here."""
 WARM_UP: Final = (False, False, True)
 """Which of the first turns, whose times do not count, Python takes: caches fill, kernels are compiled."""
-TURNS: Final = (False, True, True, False)
-"""Which of four turns Python takes: in this order, so that a drift hits both ways alike."""
 FEW_PAIRS: Final = 3
 """The number of pairs of turns after which a clear advantage of the program decides."""
 PAIRS, PAIRS_OF_SHORT_CALLS = 7, 15
@@ -58,26 +57,28 @@ class EagerComparison:
 
     ``devices`` are waited for around the measured calls. ``has_history``: results may be differentiated.
     ``decided`` is called with the decision. ``arguments_vary``: no guards say what calls have in common, so a
-    few may have less to do than others.
+    few may have less to do than others. ``steady_only``: a call of ``run`` within which something was
+    captured, compiled or measured does not count; ``is_steady`` says of the last one that nothing was.
     """
 
     __slots__ = (
         "__weakref__", "_arguments_vary", "_calls", "_decided", "_devices", "_is_eager", "_lock", "_passes",
-        "_seconds", "_spent", "_started", "_thread", "_turn", "_watch", "_with_backward", "eager_wins",
+        "_seconds", "_spent", "_started", "_thread", "_turn", "_watch", "_with_backward", "_work_before",
+        "eager_wins", "is_steady", "steady_only",
     )  # fmt: skip
 
     def __init__(
         self, devices: Sequence[Device], has_history: bool, decided: Callable[[bool], object],
-        arguments_vary: bool = False,
+        arguments_vary: bool = False, steady_only: bool = False,
     ) -> None:  # fmt: skip
-        self._arguments_vary = arguments_vary
+        self._arguments_vary, self.steady_only = arguments_vary, steady_only
         self._devices, self._with_backward, self._decided = tuple(devices), has_history, decided
         self.eager_wins: bool | None = None
         self._seconds: tuple[list[float], list[float]] = ([], [])
         """Of a call by the program, and by Python: the warm-up's first."""
-        self._turn = self._calls = self._passes = 0
+        self._turn = self._calls = self._passes = self._work_before = 0
         self._spent = self._started = 0.0
-        self._is_eager = False
+        self._is_eager, self.is_steady = False, True
         self._thread: int | None = None
         """The thread whose call is being measured."""
         self._watch: Any = None
@@ -100,6 +101,7 @@ class EagerComparison:
 
     def start(self) -> None:
         """Start the clock."""
+        self._work_before = one_time_work.count()
         self._wait()
         self._started = clock()
 
@@ -125,6 +127,11 @@ class EagerComparison:
 
     def finish(self) -> None:
         """Stop the clock and count the call."""
+        if self.steady_only:
+            self.is_steady = one_time_work.count() == self._work_before
+            if not self.is_steady:
+                self.abandon()
+                return
         try:
             self._wait()
             self._spent += clock() - self._started
@@ -137,6 +144,7 @@ class EagerComparison:
                 self._watch = weakref.WeakMethod(self._watch_pass, engine.pass_watchers.remove)
                 engine.pass_watchers.append(self._watch)
         finally:
+            one_time_work.note()
             self.abandon()
 
     def abandon(self) -> None:
@@ -177,8 +185,12 @@ class EagerComparison:
         return f"a call{passes} takes {compiled * 1e6:.0f} us compiled and {eager * 1e6:.0f} us in Python"
 
     def _is_eager_turn(self) -> bool:
+        """Return whether Python takes this turn: behind the warm-up one of each two (Thue-Morse).
+
+        A drift hits both ways alike, and so does what comes again with every second or fourth call.
+        """
         late = self._turn - len(WARM_UP)
-        return WARM_UP[self._turn] if late < 0 else TURNS[late % len(TURNS)]
+        return WARM_UP[self._turn] if late < 0 else late.bit_count() % 2 == 1
 
     def _counted(self) -> tuple[list[float], list[float]]:
         compiled, eager = self._seconds
