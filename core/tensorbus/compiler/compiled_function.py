@@ -150,7 +150,7 @@ class CompiledFunction(Generic[P, R]):
 
     @property
     def choice(self) -> EagerChoice:
-        """What was compared with Python, and what came of it."""
+        """Comparisons with Python, and what came of them."""
         return self._choice
 
     @property

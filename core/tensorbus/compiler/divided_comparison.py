@@ -157,6 +157,8 @@ def _likeness(x: Any, coarse: bool, depth: int = 0) -> Any:
     if kind in _CONTAINERS:
         if len(x) > MAX_ITEMS or depth == MAX_DEPTH:
             return kind, len(x).bit_length()
+        if kind is list and coarse:  # it may grow from call to call
+            return kind, len(x).bit_length(), *[_likeness(item, coarse, depth + 1) for item in x[:1]]
         items = x.values() if kind is dict else x
         return kind, *[_likeness(item, coarse, depth + 1) for item in items]
     return kind

@@ -1,4 +1,4 @@
-"""What of a compiled function is compared with Python, and the warning where Python is the faster way."""
+"""Comparisons of a compiled function with Python, and the warning where Python is the faster way."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class EagerChoice:
         comparison = self.divided.comparison(args, kwargs) if self.divided is not None else None
         if comparison is None or comparison.eager_wins is None:
             return None
-        kept = "Python runs it" if comparison.eager_wins else "its segments are kept"
-        return comparison.eager_wins, f"{comparison}: {kept}"
+        outcome = "Python runs it" if comparison.eager_wins else "its segments are kept"
+        return comparison.eager_wins, f"{comparison}: {outcome}"
 
     def _note_loss(self, comparison: EagerComparison, line: str, divided: bool = False) -> None:
         """Say once that Python is faster, where that matters."""
@@ -160,10 +160,10 @@ def costliest_line(traces: Sequence[OpTrace], sites: BreakSites, function: CodeT
 def warn_of_loss(name: str, comparison: EagerComparison, line: str, divided: bool) -> None:
     """Say that Python runs a function from now on; ``line`` is where a program is costly, or ``divided``."""
     _, level = user_frame()
-    where, kept = ("It is divided", "its segments") if divided else ("Most of its work is", "the program")
+    where, other = ("It is divided", "its segments") if divided else ("Most of its work is", "the program")
     warnings.warn(
         f"compile: of {name}, {comparison}, so Python runs it from now on where arguments are like these."
-        f" {where} at\n  {line}\ncompare_eager=False keeps {kept}.",
+        f" {where} at\n  {line}\ncompare_eager=False keeps {other}.",
         SlowerThanEagerWarning,
         stacklevel=level + 1,
     )

@@ -95,12 +95,14 @@ def explain(fn: Callable[..., Any]) -> Callable[..., CompileExplanation]:
         if divided:
             account = compiled.choice.account(args, kwargs)
             whole = account is not None and account[0]  # a loss, which is among those
-            kept = [account[1]] if account is not None and not whole else []
+            notes = dict.fromkeys(note for s in divided for note in s.notes)
+            if account is not None and not whole:
+                notes[account[1]] = None
             return explanation(
                 graphs=tuple(graph for s in divided for graph in s.graphs),
                 breaks=(*compiled.breaks, *(each for s in divided for each in s.breaks)),
                 guards=tuple(guard for s in divided for r in s.replays[:1] for guard in _shown(r.guards)),
-                notes=(*dict.fromkeys(n for s in divided for n in s.notes), *kept, *compiled.choice.losses),
+                notes=(*notes, *compiled.choice.losses),
                 reason=f"is slower in {len(divided)} segment(s)" if whole else compiled.reasons[0],
                 segments=0 if whole else len(divided),
             )  # fmt: skip
