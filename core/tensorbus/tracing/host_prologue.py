@@ -321,14 +321,16 @@ class SymbolicSlot:
     """A location whose number is symbolic: ``access`` is its code, ``plain`` what it was to begin with.
 
     ``now`` is the number that the prologue knows to be there, ``assigned(text)`` the code that changes it.
+    ``lasts``: the object that holds it is known by its id from call to call.
     """
 
-    __slots__ = ("access", "assigned", "changed", "get", "now", "plain", "put")
+    __slots__ = ("access", "assigned", "changed", "get", "lasts", "now", "plain", "put")
 
     def __init__(
-        self, access: str, get: Callable[[], Any], put: Callable[[Any], None], assigned: Callable[[str], str]
-    ) -> None:
-        self.access, self.get, self.put, self.assigned = access, get, put, assigned
+        self, access: str, get: Callable[[], Any], put: Callable[[Any], None], assigned: Callable[[str], str],
+        lasts: bool = True,
+    ) -> None:  # fmt: skip
+        self.access, self.get, self.put, self.assigned, self.lasts = access, get, put, assigned, lasts
         self.plain = self.now = get()
         self.changed = False
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 import tensorbus as tb
 
@@ -89,3 +91,56 @@ def test_derivatives_with_varying_numbers(name) -> None:
     for compiled in (outside, inside):
         assert len(compiled.recompiles) <= 2
         assert not compiled.reasons
+
+
+X = tb.arange(24.0)
+
+
+class Walk(NamedTuple):
+    """A state that a call takes, and returns another one of."""
+
+    place: tb.Tensor
+    time: float
+
+
+def _replaced(walks):
+    walks[0] = (walks[0][0] + 1, walks[0][1] + 1)
+    return walks[0][1]
+
+
+@pytest.mark.parametrize(
+    ("fn", "arguments", "captures"),
+    [
+        (lambda s: Walk(s.place * s.time, s.time + 0.5), lambda n: (Walk(X, n + 2.0),), 2),
+        (lambda s: (s, s.place + s.time), lambda n: (Walk(X, n),), 2),
+        (lambda s: s._replace(time=s.time * 2), lambda n: (Walk(X, n + 0.5),), 2),
+        (lambda s: ((s[1][0] + 1, s[0]), s), lambda n: ((X, (n + 0.5, "a")),), 2),
+        (lambda s, t: s[0] * t[1], lambda n: [(n + 2.0, X)] * 2, 2),
+        (lambda states: (states.append(states[0]), states[0][0] * states[0][1]), lambda n: ([(X, n)],), 2),
+        (_replaced, lambda n: ([(X, n + 1.5)],), 2),
+        (lambda x, size: tb.zeros(size) + x.sum(), lambda n: (X, (n + 2, 3)), 2),
+        (lambda x, size: x[: size[0] * 2].reshape(size) * 2, lambda n: (X, (n % 4 + 2, 2)), 2),
+        (lambda s: X * 2 if s == (4, 1) else X, lambda n: ((n, 1),), 3),
+        (lambda s: X * s[0] if s[0] > 6 else X - s[0], lambda n: ((n + 2.0, 3),), 3),
+    ],
+)
+def test_numbers_in_tuples_are_inputs(fn, arguments, captures) -> None:
+    def plain(x):
+        if isinstance(x, tb.Tensor):
+            return x.tolist()
+        return (type(x), [*map(plain, x)]) if isinstance(x, (tuple, list)) else x
+
+    compiled = tb.compile(fn, compare_eager=False)
+    for n in range(12):
+        passed, same = arguments(n), arguments(n)
+        out = compiled(*passed)
+        assert plain((out, [*passed])) == plain((fn(*same), [*same]))
+        if isinstance(out, tuple) and type(out[-1]) is type(passed[0]) is tuple:
+            assert out[-1] is passed[0]
+    assert compiled._captures == captures, compiled.recompiles
+
+
+def test_a_tuple_whose_number_is_a_key_is_captured_by_value() -> None:
+    compiled = tb.compile(lambda s, table: X * table.get(s, 3), compare_eager=False)
+    for n in (3, 4, 5, 3, 5):
+        assert compiled((n, 2), {(3, 2): 7, (5, 2): 8})[1].item() == {3: 7, 5: 8}.get(n, 3)

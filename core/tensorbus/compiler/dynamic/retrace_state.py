@@ -31,10 +31,19 @@ from ..replay.cache_entry import CacheEntry
 from ..replay.codegen import ReplayCodegen
 from ..state.mutations import Mutations
 from ..state.object_view import ChildRef, KeyAccess, Uncapturable
-from ..state.reachable import NUMBER_TYPES, GlobalRef, ReachableState, TrackedObject, is_number, location_of
+from ..state.reachable import (
+    NUMBER_TYPES,
+    GlobalRef,
+    ReachableState,
+    TrackedObject,
+    is_number,
+    is_rebuildable,
+    location_of,
+)
 from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
 from .mark_dynamic import Axes
 from .mark_dynamic import relocated as named_axes
+from .rebuilt_tuples import RebuiltTuples
 from .varying_inputs import VaryingInputs
 
 
@@ -133,6 +142,7 @@ class _DryRun:
         self._known = varying_inputs.locations()
         self._first, self._mutations, self._varying_arguments = first_run, mutations, varying_inputs.arguments
         self._lists: list[tuple[Callable[[Any], None], Any]] = []
+        self._tuples: RebuiltTuples | None = None
         self._finished = False
 
     def prepare(self, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -147,6 +157,7 @@ class _DryRun:
         if self.rates:
             symbolic_keys |= _prologue_locations(self._first.prologue)
             self.prologue.free = True
+        tuples = self._tuples = RebuiltTuples(reach)
         lists = {id(tracked.obj) for tracked in self._mutations.appended}
         tracked_objects = list(reach.objects.values())
         for tracked in tracked_objects:
@@ -156,7 +167,11 @@ class _DryRun:
                 elif is_number(ref.value) and not symbolic_keys.isdisjoint(
                     (location_of(tracked, ref), (id(tracked.obj), ref.key))
                 ):
-                    self._hold((id(tracked.obj), ref.key), _slot(tracked, ref, reach.access(tracked, ref)))
+                    access = reach.access(tracked, ref)
+                    is_tuple = is_rebuildable(tracked)
+                    slot = tuples.slot(tracked, ref, access) if is_tuple else _slot(tracked, ref, access)
+                    self._hold((id(tracked.obj), ref.key), slot)
+        self._place_tuples(tuples, reach, args, kwargs)
         names = {*self._known, *((id(g.scope), g.name) for g in self._mutations.global_numbers)}
         for g in reach.globals:
             access = f"{reach.name(g.scope)}[{g.name!r}]"
@@ -170,6 +185,19 @@ class _DryRun:
                 self._hold((id(g.scope), g.name), _global_slot(g, access))
         if any(id(ref.value) in lists for ref, _ in reach.argument_objects):
             raise Uncapturable("is given a list that it adds to")
+
+    def _place_tuples(
+        self, tuples: RebuiltTuples, reach: ReachableState, args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Put tuples with symbolic numbers where the function finds them."""
+        for ref, tracked in reach.argument_objects:
+            if tracked is not None:
+                home: Any = args if isinstance(ref.key, int) else kwargs
+                home[ref.key] = tuples.stand_in(ref.value)
+        for tracked in reach.objects.values():
+            for ref, child in () if isinstance(tracked.obj, tuple) else tracked.children:
+                if child is not None and tuples.stand_in(ref.value) is not ref.value:
+                    tuples.place(_slot(tracked, ref, reach.access(tracked, ref)))
 
     def _hold(self, key: tuple[int, Any], slot: SymbolicSlot) -> None:
         """Make a number symbolic: as a number of the prologue, or as a size."""
@@ -205,6 +233,8 @@ class _DryRun:
             self.prologue.release()
             for setter, value in self._lists:
                 setter(value)
+            if self._tuples is not None:
+                self._tuples.put_back()
             self._finished = True
 
     def agrees(self, after: Snapshot) -> bool:

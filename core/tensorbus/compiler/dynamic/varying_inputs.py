@@ -106,7 +106,7 @@ class VaryingInputs:
         """Add the symbolic slots of a prologue; return whether any of them is new."""
         before = len(self.known), self.rates
         # a slot's setter keeps its owner alive
-        self.known.update({key: slot.put for key, slot in prologue.slots.items()})
+        self.known.update({key: slot.put for key, slot in prologue.slots.items() if slot.lasts})
         self.known.update({key: None for key in self.outside if type(key[0]) is str})
         self.outside = set()
         self.rates = self.rates or rates

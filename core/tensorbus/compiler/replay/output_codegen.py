@@ -60,7 +60,7 @@ class OutputCodegen:
         name = self._names.get(id(x))
         if name is not None:
             return name
-        tracked = self.reached.get(id(x))
+        tracked = self.reached.get(self.reach.stand_ins.get(id(x), id(x)))
         if tracked is not None:
             return (
                 self._assign_name(x, tracked.expr)

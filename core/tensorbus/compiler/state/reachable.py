@@ -75,9 +75,16 @@ def number_locations(
     tracked: TrackedObject, children: Iterable[ChildRef]
 ) -> tuple[tuple[int | str, Any], ...]:
     """Return the locations of those children that are numbers and can be replaced."""
-    if isinstance(tracked.obj, tuple):
+    if isinstance(tracked.obj, tuple) and not is_rebuildable(tracked):
         return ()
     return tuple([location_of(tracked, ref) for ref in children if is_number(ref.value)])
+
+
+def is_rebuildable(tracked: TrackedObject) -> bool:
+    """Return whether an object is a tuple, with names or without, that another may stand for: no constant."""
+    kind = type(tracked.obj)
+    plain = kind is tuple or (kind.__base__ is tuple and hasattr(kind, "_fields") and not kind.__dictoffset__)
+    return plain and not tracked.fixed
 
 
 def is_number(x: Any) -> bool:
@@ -173,6 +180,8 @@ class ReachableState:
         self._constant_names: dict[int, str] = {}
         self.local_names: dict[str, str] = {}
         """Names of objects far inside of others, with their expressions, in which earlier names may stand."""
+        self.stand_ins: dict[int, int] = {}
+        """The ids of tuples that stand for others in a dry run, with those of the others."""
         self.aliases: list[tuple[str, str]] = []
         self._untracked: list[TrackedObject] = []
         for code, scope in list(self.codes.items()):
