@@ -16,6 +16,7 @@ from tensorbus.executors.kernel_interpreter import Interpreting
 
 import faulty
 from error_bounds import gamma
+from numpy_runtime import NumpyRuntime
 from registry import fault
 
 ROUNDED = gamma(4, "float32")
@@ -209,17 +210,14 @@ def shape_type(draw: random.Random) -> None:
     def shaped(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *values, **attrs: np.asarray(function(*values, **attrs)).view(_Shaped)
 
-    from_host = faulty.Runtime.from_host
-    faulty.Runtime.from_host = shaped(from_host)
-    try:
-        with faulty.device({"add": shaped(np.add), "exp": shaped(np.exp)}) as device:
-            compiled = tb.compile(lambda x: tb.exp(x + x))
-            for _ in range(4):
-                data = [[draw.random()] * draw.randint(1, 3)] * draw.randint(1, 2)
-                x = tb.asarray(data, device=device)
-                assert type(x._value.shape) is _Size
-                for _ in range(2):
-                    np.testing.assert_allclose(compiled(x).numpy(), np.exp(2 * x.numpy()), ROUNDED)
-            assert compiled.replays, compiled.reasons
-    finally:
-        faulty.Runtime.from_host = from_host
+    runtime = NumpyRuntime()
+    runtime.from_host = shaped(runtime.from_host)
+    with faulty.device({"add": shaped(np.add), "exp": shaped(np.exp)}, runtime=runtime) as device:
+        compiled = tb.compile(lambda x: tb.exp(x + x))
+        for _ in range(4):
+            data = [[draw.random()] * draw.randint(1, 3)] * draw.randint(1, 2)
+            x = tb.asarray(data, device=device)
+            assert type(x._value.shape) is _Size
+            for _ in range(2):
+                np.testing.assert_allclose(compiled(x).numpy(), np.exp(2 * x.numpy()), ROUNDED)
+        assert compiled.replays, compiled.reasons
