@@ -177,8 +177,8 @@ def test_values_that_overlap_or_begin_oddly_are_copied(
     shape: tuple[int, ...], strides: tuple[int, ...], offset: int, lies: bool, as_weight: bool
 ) -> None:
     x = StridedArray(_Place(), shape, strides, offset, tb.float32)
-    assert convolution._lies(x) is lies
-    assert convolution._lies(x, weight=True) is as_weight
+    assert convolution._is_served_layout(x) is lies
+    assert convolution._is_served_layout(x, weight=True) is as_weight
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit.name, unit.failures = "cuda:0", Failures("cuda:0")
     unit._device = SimpleNamespace(synchronize=when_waiting)
     unit._context = Watch(unit.failures, nullcontext())
-    unit.pinned = SimpleNamespace(let_go=lambda: None)
+    unit.pinned = SimpleNamespace(release=lambda: None)
     unit._reported, unit._errors = words, SimpleNamespace()
     unit._running = unit._unread = False
     unit._local = threading.local()
@@ -144,7 +144,7 @@ def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
     done, queued = SimpleNamespace(done=True), SimpleNamespace(done=False)
     pinned._hold(done, "one")
     pinned._hold(queued, "other")
-    pinned.let_go()
+    pinned.release()
     assert pinned._copies == [(queued, "other")]
 
 

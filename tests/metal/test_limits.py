@@ -15,7 +15,7 @@ from tensorbus.errors import DeviceError
 from tensorbus.kernels.user_source import launch_of, source_head
 from tensorbus.lowering.ir.loop_ir import INDEX, Array
 from tensorbus.lowering.program.program import Program, steps_of
-from tensorbus_metal.dialect import MOST_BUFFERS
+from tensorbus_metal.dialect import MAX_BUFFERS
 from tensorbus_metal.host_shim import shim, within_language
 
 from metal_host import needs_compiler, needs_host, printed
@@ -126,7 +126,7 @@ OF_MANY_OPERANDS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("count", [27, 28, 40, 100])
 def test_kernels_have_no_more_buffers_than_metal_lets_them(name: str, count: int) -> None:
     program = program_of(OF_MANY_OPERANDS[name], *[fused.spec(6)] * count)
-    assert max(len(k.buffers) for k in program.kernels()) + 2 <= MOST_BUFFERS
+    assert max(len(k.buffers) for k in program.kernels()) + 2 <= MAX_BUFFERS
 
 
 def test_a_kernel_with_more_is_refused() -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .unit import Unit
 
 KINDS: Final = {dt.float16: "HALF", dt.bfloat16: "BFLOAT16", dt.float32: "FLOAT"}
-MOST_ROOM: Final = 1 << 30
+MAX_WORKSPACE: Final = 1 << 30
 """Bytes that a graph may work in beside its operands, where there is a choice."""
 INSTALL: Final = "pip install tensorbus-cuda[cudnn12] (or [cudnn13])"
 ALIGNED: Final = 16
@@ -63,7 +63,7 @@ _plans: Final[weakref.WeakSet[Plan]] = weakref.WeakSet()
 
 
 @atexit.register
-def _let_go() -> None:
+def _release() -> None:
     for plan in _plans:
         plan.graph = plan.queue = None
     library.cache_clear()
@@ -143,7 +143,7 @@ class Library:
         graph.create_execution_plans([self.cudnn.heur_mode.A, self.cudnn.heur_mode.FALLBACK])
         if avoided:
             graph.deselect_numeric_notes([*avoided])
-            graph.deselect_workspace_greater_than(MOST_ROOM)
+            graph.deselect_workspace_greater_than(MAX_WORKSPACE)
         graph.check_support()
 
     def run(self, plan: Plan, places: dict[int, int], space: int, stream: Any) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _Report = ctypes.c_int64 * 3
 """What a kernel reports: the number of an op, a value, and its limit."""
-_MOST_SHARED: Final = 97
+_MAX_SHARED_MEMORY: Final = 97
 """CUDA's number for how many bytes of shared memory a block may have that asks for them."""
 STAGING_BYTES: Final = 4096
 """Up to how large a value is read through pinned memory, so that the copy waits for nothing by itself."""
@@ -48,7 +48,7 @@ class Unit:
         self.total = int(about["totalGlobalMem"])
         self.processors = int(about["multiProcessorCount"])
         self.architecture = f"{about['major']}{about['minor']}"
-        shared = int(cupy.cuda.runtime.deviceGetAttribute(_MOST_SHARED, index))
+        shared = int(cupy.cuda.runtime.deviceGetAttribute(_MAX_SHARED_MEMORY, index))
         self.dialect = dialect(self.processors, int(self.architecture), shared)
         self.alone = alone
         self.failures = Failures(self.name)
@@ -158,7 +158,7 @@ class Unit:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise self.failed("waiting for it", error) from error
         self.failures.done()
-        self.pinned.let_go()
+        self.pinned.release()
 
     def failed(self, what: str, problem: Exception | int) -> DeviceError:
         """Return the error of ``what``, which CUDA refused: that of earlier work, if it was that.

@@ -141,7 +141,7 @@ static inline void tb_report(device long *errors, long code, long value, long li
   errors[2] = limit;
 }
 """
-MOST_BUFFERS: Final = 31
+MAX_BUFFERS: Final = 31
 """The arguments in memory that a function may have, with parameters, errors and a sign of the end."""
 _GROUP: Final = 256
 _SIDE: Final = 16
@@ -190,7 +190,7 @@ def dialect(cores: int = 16) -> Dialect:
             lanes=4,
             row_per_task=False,
             tile_rows=4,
-            max_buffers=MOST_BUFFERS - 3,
+            max_buffers=MAX_BUFFERS - 3,
         ),
     )
 

@@ -28,7 +28,7 @@ from tensorbus.backend_api import (
     with_line_numbers,
 )
 
-from .dialect import MOST_BUFFERS
+from .dialect import MAX_BUFFERS
 from .mlx_kernel_wrapper import SLOT, storage
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ class Shim:
 def within_limits(kernel: LoopKernel) -> None:
     """Raise ``DeviceError`` where a kernel has more arguments than Metal takes."""
     buffers = len(kernel.buffers) + 2  # parameters, and a sign of the end
-    if buffers > MOST_BUFFERS:
+    if buffers > MAX_BUFFERS:
         raise DeviceError(
-            f"metal: {kernel.name} has {buffers} arguments in memory; Metal has {MOST_BUFFERS} at most."
+            f"metal: {kernel.name} has {buffers} arguments in memory; Metal has {MAX_BUFFERS} at most."
         )
 
 

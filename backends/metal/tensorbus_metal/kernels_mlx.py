@@ -106,7 +106,7 @@ def _conv(call: Call) -> Function:
     )  # fmt: skip
 
     def run(x: Any, weight: Any, stream: Any) -> Any:
-        return _turned(function, x, mx.moveaxis(weight, 1, -1, stream=stream), stream)
+        return _channels_last(function, x, mx.moveaxis(weight, 1, -1, stream=stream), stream)
 
     return run
 
@@ -126,12 +126,12 @@ def _conv_transpose(call: Call) -> Function:
         apart = mx.reshape(weight, (groups, inputs // groups, outputs, *kernel), stream=stream)
         last = mx.moveaxis(apart, 1, -1, stream=stream)
         whole = mx.reshape(last, (groups * outputs, *kernel, inputs // groups), stream=stream)
-        return _turned(function, x, whole, stream)
+        return _channels_last(function, x, whole, stream)
 
     return run
 
 
-def _turned(function: Function, x: Any, weight: Any, stream: Any) -> Any:
+def _channels_last(function: Function, x: Any, weight: Any, stream: Any) -> Any:
     """Return a convolution by MLX, which has channels last."""
     out = function(mx.moveaxis(x, 1, -1, stream=stream), weight, stream=stream)
     return mx.moveaxis(out, -1, 1, stream=stream)

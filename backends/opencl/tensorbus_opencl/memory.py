@@ -48,7 +48,7 @@ class Pool:
         self.total = min(
             int(device.global_mem_size), _process_limit() if device.host_unified_memory else 1 << 62
         )
-        self._most_kept = self.total // 4
+        self._max_kept = self.total // 4
         self._queues = queues
         self._free: dict[tuple[int, int], list[cl.Buffer]] = {}
         self._busy: list[tuple[list[cl.Event], cl.Buffer, int]] = []
@@ -64,17 +64,17 @@ class Pool:
         size = rounded(nbytes)
         with self.lock:
             self.used.collect()
-            free = self._free.get((bit, size)) or self._settled(bit, size)
+            free = self._free.get((bit, size)) or self._finished(bit, size)
             if free:
                 memory = free.pop()
                 self.reserved -= size
             else:
                 memory = self._create(nbytes, size)
             block = Block(memory, size, self, bit)
-            block.life = self.used.add(block, size, memory if size <= self._most_kept else None, bit)
+            block.life = self.used.add(block, size, memory if size <= self._max_kept else None, bit)
         return block
 
-    def _settled(self, bit: int, size: int) -> list[cl.Buffer]:
+    def _finished(self, bit: int, size: int) -> list[cl.Buffer]:
         """Hand over what no queue is at work on any more; return what that gives ``bit`` of ``size``."""
         self._queues.retire()
         done = cl.command_execution_status.COMPLETE
@@ -115,7 +115,7 @@ class Pool:
         A large one that is not worth keeping went to the driver with its block.
         """
         memory, size, users = life.memory, life.nbytes, life.users
-        if memory is None or self.reserved + size > self._most_kept:
+        if memory is None or self.reserved + size > self._max_kept:
             return
         if users & (users - 1):
             at_work = self._queues.of(users)

@@ -71,12 +71,12 @@ _listener: ContextVar[list[Decision] | None] = ContextVar("tensorbus_decisions",
 def _report(
     op: Op[...], call: Call, device: Device, candidates: Sequence[Candidate], taken: Candidate | None
 ) -> None:
-    heard, logged = _listener.get(), "dispatch" in env.logged()
-    if heard is None and not logged:
+    decisions, logged = _listener.get(), "dispatch" in env.logged()
+    if decisions is None and not logged:
         return
     decision = Decision(op=op, call=call, device=device, candidates=candidates, taken=taken)
-    if heard is not None:
-        heard.append(decision)
+    if decisions is not None:
+        decisions.append(decision)
     else:
         passed = [f"{v.name} of {v.owner}: {v.reason}" for v in decision.verdicts if v.reason]
         rest = f" (passed over: {'; '.join(passed)})" if passed else ""
@@ -89,9 +89,9 @@ observe(_report)
 @contextmanager
 def listening() -> Iterator[list[Decision]]:
     """Collect the decisions that are made in this thread or task meanwhile."""
-    heard: list[Decision] = []
-    token = _listener.set(heard)
+    decisions: list[Decision] = []
+    token = _listener.set(decisions)
     try:
-        yield heard
+        yield decisions
     finally:
         _listener.reset(token)

@@ -1,7 +1,7 @@
 """The kernel that the user prefers for an op: ``with tb.prefer_kernel(softmax="generated"):``.
 
 Plans depend on it. While nobody prefers anything dispatch does not look; while somebody does, in any thread,
-plans are known by the preference as well, and the short ways to them are off.
+plans are known by the preference as well, and the fast paths to them are off.
 """
 
 from __future__ import annotations

@@ -12,23 +12,23 @@ _remarks: Final[ContextVar[list[str] | None]] = ContextVar("tensorbus_remarks", 
 
 def remark(text: Callable[[], str]) -> None:
     """Tell ``text()`` to whoever listens in this thread or task; it is not called where nobody does."""
-    heard = _remarks.get()
-    if heard is not None:
-        heard.append(text())
+    noted = _remarks.get()
+    if noted is not None:
+        noted.append(text())
 
 
 @contextmanager
 def remarks() -> Iterator[list[str]]:
     """Collect what is remarked in this thread or task meanwhile.
 
-    >>> with remarks() as heard:
+    >>> with remarks() as noted:
     ...     remark(lambda: "all_gather")
-    >>> heard
+    >>> noted
     ['all_gather']
     """
-    heard: list[str] = []
-    token = _remarks.set(heard)
+    noted: list[str] = []
+    token = _remarks.set(noted)
     try:
-        yield heard
+        yield noted
     finally:
         _remarks.reset(token)

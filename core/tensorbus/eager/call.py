@@ -2,7 +2,7 @@
 
 This is the hot path. Two plain tensors and a known signature cost two attribute reads, one dictionary
 look-up, the kernel and one new cell; everything else is behind the first miss, in ``runner``, which has
-``dispatch.plan`` make the plan. A keyword that a function of the short path does not have meets Python's own
+``dispatch.plan`` make the plan. A keyword that a function of the fast path does not have meets Python's own
 error, which names both: Python raises that before any line of the function runs, and to take all keywords so
 as to refuse them costs each call 30 ns.
 """
@@ -114,7 +114,7 @@ def _binary(op: Op[...]) -> Callable[..., Any]:
 
 
 def _checked(check: Callable[..., None], run: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``run``, which looks at its operands first: the short path has none that are whole numbers."""
+    """Return ``run``, which looks at its operands first: the fast path has none that are whole numbers."""
 
     def check_and_run(operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
         check(*operands)
@@ -126,7 +126,7 @@ def _checked(check: Callable[..., None], run: Callable[..., Any]) -> Callable[..
 def _of_two(
     op: Op[...], plans: dict[Any, Plan], run: Callable[[Sequence[Any], dict[str, Any]], Any]
 ) -> Callable[..., Any]:
-    """Return the short path of two operands; ``run`` is the one for any."""
+    """Return the fast path of two operands; ``run`` is the one for any."""
     whole = op.check is None
 
     def call(x: Any, y: Any, /) -> Any:
@@ -162,7 +162,7 @@ def _of_two(
 
 
 def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
-    """Two tensors whose shapes matter, and no attributes."""
+    """Return the fast path of two tensors whose shapes matter, and no attributes."""
     plans = new_cache()
     run = single_runner(op, plans)
 
@@ -187,7 +187,7 @@ def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
 
 
 def _with_attributes(op: Op[...]) -> Callable[..., Any]:
-    """One tensor and attributes: a call that was seen before is known by its arguments as they are."""
+    """Return the fast path of one tensor and attributes: a call seen before is known by its arguments."""
     seen = new_cache()
     view = op.view is not None
     general = _with_copy_checked(op) if view else _general(op)

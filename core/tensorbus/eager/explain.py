@@ -90,10 +90,10 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
             raise ArgumentError(
                 f"explain: 'op' must be an op, its name or a function, got {type(op).__name__}."
             )
-        with listening() as heard, remarks() as remarked:
+        with listening() as decisions, remarks() as noted:
             invalidate()
             op(*args, **kwargs)
-        explanation = Explanation(decisions=tuple(heard), remarks=tuple(remarked))
+        explanation = Explanation(decisions=tuple(decisions), remarks=tuple(noted))
     print(explanation)
     return explanation
 
@@ -111,13 +111,13 @@ def _explain_op(op: Op[...], args: Sequence[Any], kwargs: dict[str, Any]) -> Exp
     if op.broadcasts and operands and not any(isinstance(k, ValueType) for k in kinds):
         raise UnsupportedOpError(f"explain: {op.name} runs on the device of its operands; pass a tensor.")
     shapes = None if op.broadcasts else [x.shape for x in operands]
-    with listening() as heard:
+    with listening() as decisions:
         try:
             plan(op, kinds, shapes, attrs)
         except UnsupportedOpError:
-            if not heard:
+            if not decisions:
                 raise
-    own = [d for d in heard if d.op is op]
+    own = [d for d in decisions if d.op is op]
     into: tuple[str, ...] = ()
     if own and own[-1].chosen is None and op.decompose is not None:
         call = own[-1].call

@@ -37,7 +37,7 @@ _SCALARS: Final = frozenset({bool, int, float, complex})
 _cuts: Final[dict[Any, Any]] = new_cache()
 _placed_cuts: Final[dict[Any, Any]] = new_cache()
 """Plans of boxes at a place, which histories have: by the key of the plan for all places, and where it is."""
-_ways: Final[dict[Any, Any]] = new_cache()
+_plans: Final[dict[Any, Any]] = new_cache()
 
 
 def _references(x: Tensor) -> int:
@@ -132,12 +132,12 @@ def run_in_place(what: InPlaceCall) -> bool:
     late = op.late
     fixed = tuple([repr(v) if type(v) is float else v for k, v in attrs.items() if k not in late])
     key = (name, place, fixed, *kinds, *shapes)
-    entry = _ways.get(key)
+    entry = _plans.get(key)
     if entry is None:
         entry = _plan_in_place(what, kinds, shapes)
-        if len(_ways) >= _MAX_KNOWN:
-            _ways.clear()
-        _ways[key] = entry
+        if len(_plans) >= _MAX_KNOWN:
+            _plans.clear()
+        _plans[key] = entry
     planned, over = entry
     if planned is None or over is None or (tracked and planned.keeps[place]) or _references(x) != _UNSHARED:
         return False

@@ -1,6 +1,6 @@
 """The path of a call for any operands: scalars, parameters, modes, attributes, decompositions, and errors.
 
-The short paths of ``call`` come here at their first miss. A plan is looked up by all that it depends on, and
+The fast paths of ``call`` come here at their first miss. A plan is looked up by all that it depends on, and
 made where there is none.
 """
 
@@ -78,7 +78,7 @@ def planner(
 ) -> Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], Plan]:
     """Return the look-up of a plan by what it depends on; made and kept at the first time.
 
-    ``plans`` are those that have a kernel, which is all that the short ways look for.
+    ``plans`` are those that have a kernel, which is all that the fast paths look for.
     """
     decomposing = new_cache()
     shape_free = op.broadcasts

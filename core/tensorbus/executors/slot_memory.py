@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-MOST_KEPT: Final = 1 << 26
+MAX_KEPT_BYTES: Final = 1 << 26
 """Bytes that one program keeps at most."""
 SPARE: Final = 4
 """What is kept has room for sizes that are larger by one part in so many."""
@@ -70,7 +70,7 @@ class KeptMemory:
         whole = nbytes + nbytes // SPARE
         self._total -= self._sizes[room]
         self._sizes[room], self._buffers[room] = 0, None
-        if self._total + whole > MOST_KEPT:
+        if self._total + whole > MAX_KEPT_BYTES:
             return self._allocate(nbytes)
         block = self._allocate(whole)
         self._buffers[room], self._sizes[room] = block, whole

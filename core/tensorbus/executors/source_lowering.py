@@ -124,11 +124,11 @@ class DialectExecutable:
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue the program. A bad index is reported when somebody waits for it, as eagerly."""
         # Weights lie where they lay: the same tuples are equal at once, and a key of all takes long to make.
-        lies = [values[k].strides for k in self._arrays], [values[k].offset for k in self._arrays]
+        layout = [values[k].strides for k in self._arrays], [values[k].offset for k in self._arrays]
         known, bound = self._last
-        if lies != known:
+        if layout != known:
             bound = self._for_layouts(values)
-            self._last = lies, bound
+            self._last = layout, bound
         return bound.run(values)
 
     def _for_layouts(self, values: Sequence[Any]) -> BoundProgram:

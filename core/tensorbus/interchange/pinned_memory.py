@@ -67,11 +67,11 @@ def copied_from_pinned(x: Tensor, there: Device) -> Tensor | None:
         return wrap(uploaded, ValueType.of(x.dtype, there))
     if isinstance(home, SupportsPinnedMemory) and isinstance(far, SupportsHostMemory) and x.size:
         data, wait = home.download(materialize(x), x.dtype, x.device.index)
-        return _under_way(data, wait, far, x.shape, ValueType.of(x.dtype, there))
+        return _pending(data, wait, far, x.shape, ValueType.of(x.dtype, there))
     return None
 
 
-def _under_way(data: memoryview, wait: Any, far: SupportsHostMemory, shape: Shape, kind: ValueType) -> Tensor:
+def _pending(data: memoryview, wait: Any, far: SupportsHostMemory, shape: Shape, kind: ValueType) -> Tensor:
     def arrival() -> Any:
         wait()
         return far.from_memory(data, shape, kind.dtype, kind.device.index)

@@ -93,7 +93,7 @@ class _Preparer:
         known: dict[Any, GeneratedProgram] = {}
 
         def kernel_of(values: Sequence[Any]) -> GeneratedProgram:
-            key = _lies(values)
+            key = _layouts(values)
             kernel = known.get(key)
             if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
@@ -125,7 +125,7 @@ class _Preparer:
                 or not is_own(x.buffer, index)
             ):
                 return False
-            kernel = known.get(key := _lies(values))
+            kernel = known.get(key := _layouts(values))
             if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
                     known.clear()
@@ -149,7 +149,7 @@ class _Preparer:
         return run
 
 
-def _lies(values: Sequence[Any]) -> tuple[Any, ...]:
+def _layouts(values: Sequence[Any]) -> tuple[Any, ...]:
     """Return what the launches for operands depend on: how they lie; None for a Python number."""
     return tuple([(v.shape, v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values])
 
@@ -181,7 +181,7 @@ class GeneratedPrograms:
         known: dict[Any, GeneratedProgram] = {}
 
         def run(values: Sequence[Any]) -> list[Any]:
-            key = _lies(values)
+            key = _layouts(values)
             kernel = known.get(key)
             if kernel is None:
                 if len(known) >= MAX_PROGRAMS:

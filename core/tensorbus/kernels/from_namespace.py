@@ -19,7 +19,7 @@ from ..backend_interface.protocols import Call, Kernel
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import IndexingError
-from .namespace_sort_scan import MOST_AXES, ordering
+from .namespace_sort_scan import MAX_AXES, ordering
 from .namespace_special import erf
 
 SAME_NAME: Final = (
@@ -421,7 +421,7 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
 
     def gather(x: Any, *indices: Any) -> Any:
         check("gather", x, indices)
-        x, indices = (x, indices) if len(indices) <= MOST_AXES else merged(x, indices)
+        x, indices = (x, indices) if len(indices) <= MAX_AXES else merged(x, indices)
         return xp.asarray(x[indices])
 
     def scatter(x: Any, value: Any, *indices: Any, mode: str) -> Any:
@@ -429,7 +429,7 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
         out = x.copy()
         if mode != "set":
             return combine_at(out, value, mode, *indices)
-        rows, indices = (out, indices) if len(indices) <= MOST_AXES else merged(out, indices)
+        rows, indices = (out, indices) if len(indices) <= MAX_AXES else merged(out, indices)
         # In memory order, or the library may store the values of one place in another order.
         rows[tuple(map(xp.ascontiguousarray, indices))] = xp.ascontiguousarray(value)
         return rows.reshape(x.shape)
@@ -437,7 +437,7 @@ def _indexing(xp: Any, wrap: Wrap) -> dict[str, Callable[..., Any] | Kernel]:
     @wrap
     def combine_at(out: Any, value: Any, mode: str, *indices: Any) -> Any:
         combine = getattr(xp, COMBINE[mode]).at
-        if max(out.ndim, value.ndim) <= MOST_AXES:
+        if max(out.ndim, value.ndim) <= MAX_AXES:
             combine(out, indices, value)
             return out
         rows, (place,) = merged(out, indices)

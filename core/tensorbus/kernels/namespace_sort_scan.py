@@ -18,7 +18,7 @@ _ACCUMULATED: Final = {
     "cumulative_max": "maximum", "cumulative_min": "minimum", "logcumsumexp": "logaddexp",
 }  # fmt: skip
 """Composites that a library with ``accumulate`` runs in one pass."""
-MOST_AXES: Final = 32
+MAX_AXES: Final = 32
 """The axes up to which every function of NumPy's takes an array: some of older make refuse more, or crash."""
 
 
@@ -57,7 +57,7 @@ def _along(axis: int, function: Callable[[Any, int], Any]) -> Callable[[Any], An
     """Return what has a function of an array and an axis work along this one, in arrays of any rank."""
 
     def call(x: Any) -> Any:
-        if x.ndim <= MOST_AXES:
+        if x.ndim <= MAX_AXES:
             return function(x, axis)
         return function(_in_three(x, axis), 1).reshape(x.shape)
 
@@ -152,7 +152,7 @@ def _take(xp: Any, x: Any, indices: Any, axis: int) -> Any:
         raise IndexingError(
             f"take_along_axis: index {wrong} is out of range for axis {axis} of length {length}."
         )
-    if x.ndim <= MOST_AXES:
+    if x.ndim <= MAX_AXES:
         return xp.take_along_axis(x, indices, axis=axis)
     lines, places = _in_three(x, axis), _in_three(indices, axis)
     return xp.take_along_axis(lines, places, axis=1).reshape(indices.shape)

@@ -1,6 +1,6 @@
-"""The Python function of a custom op: its parameters, and a short way for calls that were seen before.
+"""The Python function of a custom op: its parameters, and a fast path for calls that were seen before.
 
-The short way is for ops of single tensors and Python scalars that give one result: one dictionary look-up by
+The fast path is for ops of single tensors and Python scalars that give one result: one dictionary look-up by
 dtypes, shapes and scalars, then the kernel. All else goes through ``slow``, which also fills the dictionary.
 """
 
@@ -16,7 +16,7 @@ from .schema import Parameter, Schema
 _TYPES = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
 
 
-def has_short_way(schema: Schema) -> bool:
+def has_fast_path(schema: Schema) -> bool:
     """Return whether calls can be known by dtypes, shapes and scalars as they stand."""
     return (
         schema.returns == "tensor" and not schema.mutated
@@ -25,13 +25,13 @@ def has_short_way(schema: Schema) -> bool:
 
 
 def call_function(schema: Schema, names: dict[str, Any]) -> FunctionType:
-    """Return the function; ``names`` are what its code refers to: ``_slow``, and for the short way more."""
+    """Return the function; ``names`` are what its code refers to: ``_slow``, and for the fast path more."""
     scope = {"__builtins__": __builtins__, "__name__": "tensorbus", **names}
     head = f"def call({_parameters(schema, scope)}):"
     values = ", ".join(p.name for p in schema.parameters)
     lines = [head]
-    if has_short_way(schema):
-        lines += _short_way(schema)
+    if has_fast_path(schema):
+        lines += _fast_path(schema)
     lines.append(f"    return _slow(({values},))")
     # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
     exec(compile("\n".join(lines), __file__, "exec"), scope)
@@ -64,7 +64,7 @@ def _parameters(schema: Schema, scope: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _short_way(schema: Schema) -> list[str]:
+def _fast_path(schema: Schema) -> list[str]:
     conditions, key, tensors = ["not _modes"], [], []
     for parameter in schema.parameters:
         conditions += _conditions(parameter)
@@ -100,8 +100,8 @@ def _conditions(parameter: Parameter) -> list[str]:
     return [own, parameter.name] if parameter.kind == "float" else [own]  # 0.0 and -0.0 are equal keys
 
 
-def short_key(schema: Schema, values: Any) -> Any:
-    """Return the key of a call on the short way."""
+def fast_key(schema: Schema, values: Any) -> Any:
+    """Return the key of a call on the fast path."""
     key: list[Any] = []
     for parameter, value in zip(schema.parameters, values, strict=True):
         key += [value._vtype, value._value.shape] if parameter.is_tensor else [value]
@@ -109,10 +109,10 @@ def short_key(schema: Schema, values: Any) -> Any:
 
 
 def kernel_function(schema: Schema, attrs: Mapping[str, Any], names: dict[str, Any]) -> FunctionType:
-    """Return a kernel for the short way: it takes values, calls ``_function`` on tensors, returns the value.
+    """Return a kernel for the fast path: it takes values, calls ``_function`` on tensors, returns the value.
 
     ``names`` has ``_function``, ``_kinds`` of the operands, the ``_kind`` and ``_shape`` of the result, what
-    else the code refers to, and ``_settle(result, values)`` for results that need a closer look.
+    else the code refers to, and ``_check(result, values)`` for results that need a closer look.
     """
     scope: dict[str, Any] = {"__builtins__": __builtins__, **names}
     values = [f"v{k}" for k in range(len(schema.tensors))]
@@ -142,7 +142,7 @@ def kernel_function(schema: Schema, attrs: Mapping[str, Any], names: dict[str, A
         "        value = x._value",
         f"        if value.shape == _shape and {own} and not _may_be_view(value):",
         "            return value",
-        f"    return _settle(x, ({', '.join(values)},))",
+        f"    return _check(x, ({', '.join(values)},))",
     ]
     exec(compile("\n".join(lines), __file__, "exec"), scope)
     function: FunctionType = scope["run"]

@@ -29,7 +29,7 @@ from ..system import env, fork_safe_locks
 from ..tensor.tensor import Tensor
 from ..tracing.active_modes import active_modes
 from ..tracing.active_tracer import DEFERRED_CODE
-from .call_codegen import arguments_function, call_function, has_short_way, short_key
+from .call_codegen import arguments_function, call_function, fast_key, has_fast_path
 from .call_layout import layout_of, mutated_places, split
 from .kernel_source import KernelSource, check_takes_source, preparing_source
 from .rules import Definition, VmapInfo, batch_of, infer, jvp_of, learn_shapes, preparing, vjp_of, writing
@@ -327,7 +327,7 @@ def _function(definition: Definition) -> Any:
     """Return the function that calls the op, with the methods of ``CustomOp``."""
     schema = definition.schema
     plans: dict[Any, Any] = new_cache()
-    short = has_short_way(schema)
+    short = has_fast_path(schema)
 
     def slow(values: tuple[Any, ...]) -> Any:
         operands, attrs = split(schema, values)
@@ -389,8 +389,8 @@ def _check_apart(schema: Schema, changed: list[Tensor]) -> None:
 def _learn(
     schema: Schema, plans: dict[Any, Any], values: tuple[Any, ...], operands: Any, attrs: dict[str, Any]
 ) -> None:
-    """Keep the plan of a call for the short way, where the call is one that it serves."""
-    for parameter, value in zip(schema.parameters, values, strict=True):  # which the short way leaves out
+    """Keep the plan of a call for the fast path, where the call is one that it serves."""
+    for parameter, value in zip(schema.parameters, values, strict=True):  # which the fast path leaves out
         other_type = not parameter.is_tensor and type(value).__name__ != parameter.kind
         if other_type or (type(value) is float and (not value or value != value)):
             return
@@ -399,7 +399,7 @@ def _learn(
         k.materialized is not k or is_value_mode(k.device.type) for k in kinds
     ):
         return
-    key = short_key(schema, values)
+    key = fast_key(schema, values)
     if key in plans or env.debugging():
         return
     plan_of_call = plan(table[schema.name], kinds, [x._value.shape for x in operands], attrs)

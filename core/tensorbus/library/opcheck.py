@@ -286,7 +286,7 @@ def _second_differences(
     """Compare the derivative of the gradient with differences, where the gradient has one."""
 
     def first(*at: Tensor) -> list[Tensor]:
-        sums = [(x * _way(x)).sum() for x in function(*at)]
+        sums = [(x * _direction(x)).sum() for x in function(*at)]
         slopes = grad(sums, at, create_graph=True, allow_unused=True)
         nothing = sum(x.sum() * 0 for x in at)  # what has lost its history has a derivative of 0
         return [slope + nothing for slope in slopes if slope is not None]
@@ -302,7 +302,7 @@ def _second_differences(
         yield f"differentiated twice, with the gradients as results: {error}"
 
 
-def _way(x: Tensor) -> Tensor:
+def _direction(x: Tensor) -> Tensor:
     """Return a direction of the shape of ``x``."""
     return cast(reshape(iota(x.size, device=x.device) % 3 + 1, x.shape), x.dtype)
 
@@ -310,18 +310,18 @@ def _way(x: Tensor) -> Tensor:
 def _forward_differences(function: Callable[..., Any], at: Sequence[Tensor]) -> Iterator[str]:
     """Compare the forward derivative along one direction with a difference, as ``gradcheck`` does."""
     step, absolute, relative = 1e-6, 1e-5, 1e-3
-    ways = [_way(x) for x in at]
-    _, tangents = jvp(function, tuple(at), tuple(ways))
+    directions = [_direction(x) for x in at]
+    _, tangents = jvp(function, tuple(at), tuple(directions))
     with no_grad():
         ahead, behind = (
-            function(*[x + sign * step * way for x, way in zip(at, ways, strict=True)]) for sign in (1, -1)
+            function(*[x + sign * step * d for x, d in zip(at, directions, strict=True)]) for sign in (1, -1)
         )
     for n, (tangent, after, before) in enumerate(zip(tangents, ahead, behind, strict=True)):
         slope = (after - before) / (2 * step)
         if not bool(allclose(tangent, slope, rtol=relative, atol=absolute)):
             yield (
                 f"the forward derivative of result {n} is {tangent.tolist()} along"
-                f" {[way.tolist() for way in ways]}, where differences give {slope.tolist()}"
+                f" {[x.tolist() for x in directions]}, where differences give {slope.tolist()}"
             )
 
 

@@ -33,14 +33,14 @@ from ..ops.movement.movement import moveaxis
 from ..tensor.grad_mode import grad_enabled
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.active_modes import active_modes
-from .call_codegen import has_short_way, kernel_function, named
+from .call_codegen import has_fast_path, kernel_function, named
 from .call_layout import arguments_of, attribute, call, flattened, layout_of, mutated_places
 from .kernel_source import KernelSource
 from .schema import Schema
 from .shared_memory import may_be_view, shares_memory
 
 _OWN_ERRORS: Final = (ShapeError, DtypeError, ArgumentError)
-_MOST_SEEN: Final = 1024
+_MAX_SEEN: Final = 1024
 """Calls of a function without a fake whose shapes are remembered."""
 
 
@@ -147,7 +147,7 @@ def learn_shapes(definition: Definition, operands: Sequence[Tensor], attrs: Mapp
         if function is None or isinstance(function, KernelSource):
             raise
         answer = _specs_by_running(definition, function, operands, attrs)
-    if len(definition.seen) >= _MOST_SEEN:
+    if len(definition.seen) >= _MAX_SEEN:
         definition.seen.clear()
     definition.seen[key] = answer
 
@@ -268,14 +268,14 @@ def preparing(
 
         if not schema.single:
             return run
-        if not has_short_way(schema):
+        if not has_fast_path(schema):
             return lambda *values: run(*values)[0]
         ((kind, shape),) = outs
         names = {
             "_function": function, "_kinds": kinds, "_kind": kind, "_shape": shape, "_Tensor": Tensor,
             "_grad_enabled": grad_enabled, "_modes": active_modes, "_below_modes": below_modes,
             "_may_be_view": may_be_view,
-            "_settle": lambda x, values: own(_value(schema, x, kind, shape, 0), kind, values),
+            "_check": lambda x, values: own(_value(schema, x, kind, shape, 0), kind, values),
         }  # fmt: skip
         return kernel_function(schema, attrs, names)
 

@@ -75,8 +75,8 @@ class _SpectralNorm(Module):
             self._iterate(self._matrix(weight), 15)
 
     def _matrix(self, weight: Tensor) -> Tensor:
-        turned: Tensor = moveaxis(weight, self.dim, 0)
-        return reshape(turned, (turned.shape[0], -1))
+        rows: Tensor = moveaxis(weight, self.dim, 0)
+        return reshape(rows, (rows.shape[0], -1))
 
     def _iterate(self, matrix: Tensor, count: int) -> None:
         with no_grad():

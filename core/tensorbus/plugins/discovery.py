@@ -29,7 +29,7 @@ _GROUPS: Final = (DEVICES, PLUGINS, COMMUNICATORS, STORES, LAUNCHERS)
 _UNSTABLE_SECONDS: Final = 2.0
 _LONGEST_FILE: Final = 1 << 22
 """How many bytes of a file of metadata are read."""
-_MOST_ENTRIES: Final = 200
+_MAX_ENTRIES: Final = 200
 """How many entry points of one distribution count, the first ones: each is compared with all others."""
 
 
@@ -174,7 +174,7 @@ def _entry_points(folders: Sequence[str]) -> Iterator[EntryPoint]:
         text = _read(os.path.join(folder, name, "entry_points.txt"))
         if not any(group in text for group in _GROUPS):
             continue
-        for group, entry, value in islice(_lines(text), _MOST_ENTRIES):
+        for group, entry, value in islice(_lines(text), _MAX_ENTRIES):
             yield EntryPoint(entry, value, group, dist, version or _version(folder, name), folder)
 
 

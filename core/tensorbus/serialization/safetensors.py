@@ -106,10 +106,10 @@ def _little_endian(data: memoryview, dtype: dt.DType) -> memoryview:
     size = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
     if sys.byteorder == "little" or size == 1:
         return data
-    turned = bytearray(len(data))
+    swapped = bytearray(len(data))
     for k in range(size):
-        turned[k::size] = data[size - 1 - k :: size]
-    return memoryview(turned)
+        swapped[k::size] = data[size - 1 - k :: size]
+    return memoryview(swapped)
 
 
 @with_form

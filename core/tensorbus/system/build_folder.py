@@ -29,7 +29,7 @@ _YOUNG_SECONDS: Final = 60.0
 """The age from which a folder that nobody has locked was left over: its maker locks it at once."""
 _LARGEST_FILE: Final = 1 << 30
 """The bytes of a file from which nobody compiles code to it."""
-_MOST_OUTPUT: Final = 1 << 20
+_MAX_OUTPUT: Final = 1 << 20
 """How many bytes that a compiler prints are kept of each stream; the rest is read and dropped."""
 _swept: Final[set[Path]] = set()
 
@@ -106,7 +106,7 @@ def run_compiler(
                     f"{command[0]!r} did not return within {seconds:g} s (TENSORBUS_COMPILER_TIMEOUT)"
                 ) from None
             raise
-    output, errors = (stream[:_MOST_OUTPUT].decode(errors="replace") for stream in outputs)
+    output, errors = (stream[:_MAX_OUTPUT].decode(errors="replace") for stream in outputs)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -137,7 +137,7 @@ def _talk(process: _Process, data: bytes, seconds: float) -> list[bytes]:
                 pipe: Any = key.fileobj
                 if pipe in read:
                     chunk = os.read(key.fd, 1 << 16)
-                    read[pipe] += chunk[: _MOST_OUTPUT - len(read[pipe])]
+                    read[pipe] += chunk[: _MAX_OUTPUT - len(read[pipe])]
                     ends = not chunk
                 else:
                     try:

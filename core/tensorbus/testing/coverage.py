@@ -109,12 +109,12 @@ def route(op: Op[...], operands: Sequence[Any], attrs: Mapping[str, Any], owner:
     Raises what the call would raise, but for a missing kernel.
     """
     kinds = [x._vtype if isinstance(x, Tensor) else type(x) for x in operands]
-    with listening() as heard:
+    with listening() as decisions:
         try:
             plan(op, kinds, None if op.broadcasts else [x.shape for x in operands], attrs)
         except UnsupportedOpError:
             return "missing"
-    return _taken([d for d in heard if d.op is op][-1], owner)
+    return _taken([d for d in decisions if d.op is op][-1], owner)
 
 
 def _taken(decision: Decision, owner: str | None) -> Route:

@@ -96,7 +96,7 @@ class Communicator:
 
     def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Send it to every rank: by NCCL's all-gather where all are of one size."""
-        self._as_said("all_gather", x, shapes)
+        self._check_shape("all_gather", x, shapes)
         if len({prod(shape) for shape in shapes}) == 1:
             whole = self.all_gather_flat(x, shapes)
             return [whole[k * x.size : (k + 1) * x.size].reshape(y) for k, y in enumerate(shapes)]
@@ -114,7 +114,7 @@ class Communicator:
 
     def all_gather_flat(self, x: tb.Tensor, shapes: Sequence[Shape]) -> tb.Tensor:
         """Send it to every rank, which has all of them in one tensor."""
-        self._as_said("all_gather", x, shapes)
+        self._check_shape("all_gather", x, shapes)
         if len({prod(shape) for shape in shapes}) > 1:
             return tb.concat([part.reshape((-1,)) for part in self.all_gather(x, shapes)])
         session, (own, source) = self._on(x), _packed(x)
@@ -165,7 +165,7 @@ class Communicator:
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Send each rank its part. What stays here is copied: NCCL may hang in messages to oneself."""
         session, here, mine = self._on(xs[0]), self._rank, xs[self._rank]
-        self._as_said("all_to_all", mine, shapes)
+        self._check_shape("all_to_all", mine, shapes)
         own = [_packed(x) for x in xs]
         results, number = [_new(xs[0], shape) for shape in shapes], session.number("UINT8")
 
@@ -336,7 +336,7 @@ class Communicator:
         if self._session is not None:
             self._session.close()
 
-    def _as_said(self, what: str, x: tb.Tensor, shapes: Sequence[Shape]) -> None:
+    def _check_shape(self, what: str, x: tb.Tensor, shapes: Sequence[Shape]) -> None:
         """Raise where the rank's own part has another shape than the ranks were told."""
         expected = tuple(shapes[self._rank])
         if x.shape != expected:

@@ -75,7 +75,7 @@ def test_nothing_is_kept_that_another_stream_works_with_or_a_value_lies_in() -> 
 
 
 def test_there_is_a_limit_to_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_memory, "MOST_KEPT", 200)
+    monkeypatch.setattr(slot_memory, "MAX_KEPT_BYTES", 200)
     pool = _Pool()
     memory = KeptMemory(pool.allocate, pool.is_own, {0: 0, 1: 1})
     memory.begin([100, 100])

@@ -1,4 +1,4 @@
-"""Parameters in the short paths of ops: as any tensor, but for those whose values have cells of their own."""
+"""Parameters in the fast paths of ops: as any tensor, but for those whose values have cells of their own."""
 
 from __future__ import annotations
 

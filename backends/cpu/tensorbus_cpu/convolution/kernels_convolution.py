@@ -189,7 +189,7 @@ def _planes(call: Call) -> Launch | None:
     assert call.shapes is not None
     assert call.out_shape is not None
     (x_shape, w_shape), out_shape, rank = call.shapes, call.out_shape, len(call.out_shape) - 2
-    turned = call.op == "conv_transpose"
+    transposed = call.op == "conv_transpose"
     if rank > 2 or call.attrs["groups"] != w_shape[0] or w_shape[1] != 1:
         return None
     functions, lead = tiles(_computed(call.dtypes[0]), *_PLANE_TILE), 2 - rank
@@ -199,11 +199,11 @@ def _planes(call: Call) -> Launch | None:
         for key, fill in (("stride", 1), ("padding", 0), ("dilation", 1))
     )
     reach = [(k - 1) * d for k, d in zip(taps, apart, strict=True)]
-    width, (step, along) = (wide // 2 if turned else wide), stride
-    if prod(taps) > MAX_DEPTH or (turned and (along != 2 or 2 * step > _MAX_PHASES)):
+    width, (step, along) = (wide // 2 if transposed else wide), stride
+    if prod(taps) > MAX_DEPTH or (transposed and (along != 2 or 2 * step > _MAX_PHASES)):
         return None
     pitch = width + (reach[1] + padding[1]) // along + 2 * functions.lanes + 2
-    if turned:
+    if transposed:
         band = MAX_READ // pitch - (reach[0] + padding[0]) // step - 2
     else:
         band = (MAX_READ // (pitch * along) - reach[0] - 1) // step + 1
@@ -212,7 +212,7 @@ def _planes(call: Call) -> Launch | None:
     planes = x_shape[0] * x_shape[1]
     params = (x_shape[1], high, wide, rows, columns, *taps, *stride, *padding, *apart, band)
     piece = pieces((planes,), MIN_CONTIGUOUS_MOVES // (high * wide) + 1)
-    name = "planes_transposed" if turned else "planes_each"
+    name = "planes_transposed" if transposed else "planes_each"
     return functions.launch(name, (1, 0, 2), params, (planes,), piece)
 
 
@@ -261,7 +261,7 @@ def weight_gradient(call: Call) -> Callable[..., Any]:
 
 
 def _correlated(call: Call, problem: WeightGradient) -> Callable[..., Any]:
-    """Return what gives the gradient: channels of what it is of turned to lie side by side, then summed."""
+    """Return what gives the gradient: channels of what it is of moved to lie side by side, then summed."""
     assert call.shapes is not None
     assert call.out_shape is not None
     (x_shape, g_shape), w_shape, dtype, axes = call.shapes, call.out_shape, problem.dtype, problem.axes

@@ -16,12 +16,12 @@ from .candidates import result_size
 from .eager_launch import Launches
 from .kernels_native import SLOW_IN_NUMPY_SIZE, packed, routine
 
-_MOST_PARTS: Final = 16
+_MAX_PARTS: Final = 16
 _SHORT_ROW: Final = 1 << 12
 """Bytes of a row of the result, from which on NumPy's copies, one a part, are as fast."""
 _PIECE_BYTES, _PIECE_VALUES = 1 << 16, 1 << 12
 _SEARCHED: Final = (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)
-_MOST_SORTED: Final = 1 << 31
+_MAX_SORTED: Final = 1 << 31
 
 
 def concat_search_kernels(numpy: Mapping[str, Kernel]) -> dict[str, Sequence[Kernel]]:
@@ -39,8 +39,8 @@ def _joins(call: Call) -> bool | str:
     assert call.out_shape is not None
     if any(d is not call.out_dtype for d in call.dtypes) or call.out_dtype not in DTYPES:
         return "operands of one dtype only"
-    if len(call.shapes) > _MOST_PARTS or any(0 in shape for shape in call.shapes):
-        return f"up to {_MOST_PARTS} operands, none of them empty"
+    if len(call.shapes) > _MAX_PARTS or any(0 in shape for shape in call.shapes):
+        return f"up to {_MAX_PARTS} operands, none of them empty"
     axis = call.attrs["axis"]
     row = prod(call.out_shape[axis:]) * DTYPES[call.out_dtype].itemsize
     if result_size(call) < SLOW_IN_NUMPY_SIZE or row >= _SHORT_ROW or not prod(call.out_shape[:axis]) > 1:
@@ -66,7 +66,7 @@ def _searches(call: Call) -> bool | str:
     line, values = call.shapes
     if call.dtypes[0] not in _SEARCHED or call.dtypes[1] is not call.dtypes[0]:
         return "float32, float64, int32 and int64 only"
-    if prod(values) < SLOW_IN_NUMPY_SIZE or not 0 < line[-1] < _MOST_SORTED:
+    if prod(values) < SLOW_IN_NUMPY_SIZE or not 0 < line[-1] < _MAX_SORTED:
         return f"{SLOW_IN_NUMPY_SIZE} values at least, in some that are sorted"
     return NATIVE.compiler() is not None or NATIVE.reason
 

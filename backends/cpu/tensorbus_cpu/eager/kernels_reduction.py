@@ -138,7 +138,7 @@ def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
             return None
         return how, _folding(call, how, how.outer).function(_refuse)
 
-    def turned(x: Any) -> Any:
+    def any_layout(x: Any) -> Any:
         prepared = ready(x.shape, x.strides) if x.flags.aligned else None
         if prepared is None:
             return generated(x)
@@ -149,7 +149,7 @@ def fold(call: Call, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     strides = [DTYPES[dtype].itemsize * prod(shape[k + 1 :]) for k in range(len(shape))]
     how = shares(shape, strides, DTYPES[dtype].itemsize, axes)
     assert call.out_shape is not None
-    return turned if how is None else _folding(call, how, call.out_shape).function(turned)
+    return any_layout if how is None else _folding(call, how, call.out_shape).function(any_layout)
 
 
 def _refuse(*values: Any) -> Any:

@@ -50,19 +50,19 @@ def gemm(call: Call) -> Callable[[Any, Any], Any] | None:
     return None if compiler is None or library is None else product(call, compiler, library)
 
 
-def source(integers: bool, way: str) -> str:
+def source(integers: bool, instructions_name: str) -> str:
     """Return the source of products of bfloat16, or of integers of 8 bits."""
-    return ("#define INTEGERS\n" if integers else "") + c_source("packed_gemm") + c_source(way)
+    return ("#define INTEGERS\n" if integers else "") + c_source("packed_gemm") + c_source(instructions_name)
 
 
 @cache
 def _library(compiler: CCompiler, dtype: DType) -> ctypes.CDLL | None:
     """Return the fastest functions that processor, compiler and system know; None where there are none."""
-    for way, needed in IMPLEMENTATIONS.get(dtype, {}).items():
+    for instructions_name, needed in IMPLEMENTATIONS.get(dtype, {}).items():
         if needed not in instructions():
             continue
         try:
-            library = compiler.library(source(dtype.is_integer, way))
+            library = compiler.library(source(dtype.is_integer, instructions_name))
         except DeviceError:
             continue
         if library.tb_ready():
@@ -95,24 +95,24 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     side, grid = _blocks(m, n, prod(out_shape[:-2]))
     params = (m, n, depth, *leads, side)
 
-    def packing(lead: int, lines: int, strides: Sequence[int], turned: bool) -> tuple[Any, Any, Any]:
+    def packing(lead: int, lines: int, strides: Sequence[int], transposed: bool) -> tuple[Any, Any, Any]:
         """Return the parameters, grid and pieces that pack an operand."""
         panels, steps = -(-lines // _LINES), -(-depth // step)
         boxes = max(min(_PACK_BYTES // (steps * _STEP), panels // _MIN_PACK_PIECES), 1)
         each, down, along = strides
-        return (lines, depth, down, along, each, int(turned)), (panels, lead), (boxes, 1)
+        return (lines, depth, down, along, each, int(transposed)), (panels, lead), (boxes, 1)
 
-    def lined(x: Any, lead: int, turned: bool) -> Any:
+    def lined(x: Any, lead: int, transposed: bool) -> Any:
         x = packed(x) if not x.flags.aligned or any(s % x.itemsize for s in x.strides) else x
         try:
             stack = x.reshape((lead, *x.shape[-2:]), copy=False)
         except ValueError:
             stack = packed(x).reshape((lead, *x.shape[-2:]))
         each, down, along = (s // x.itemsize for s in stack.strides)
-        lines, down, along = (n, along, down) if turned else (m, down, along)
+        lines, down, along = (n, along, down) if transposed else (m, down, along)
         out = empty((lead, -(-lines // _LINES), -(-depth // step), _STEP), np.uint8)
-        pack_params, lying, piece = packing(lead, lines, (each, down, along), turned)
-        compiler.call(library.tb_pack, [stack.ctypes.data, out.ctypes.data], slots(pack_params), lying, piece)
+        pack_params, grid, piece = packing(lead, lines, (each, down, along), transposed)
+        compiler.call(library.tb_pack, [stack.ctypes.data, out.ctypes.data], slots(pack_params), grid, piece)
         return out
 
     def multiply(x: Any, y: Any) -> Any:
@@ -126,11 +126,11 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     sides = (m, (m * depth, depth, 1)), (n, (depth * n, 1, n))
     operands = []
     for k, (lines, strides) in enumerate(sides):
-        numbers, lying, piece = packing(leads[k], lines, strides, k == 1)
-        operands.append(launches.scratch(lying[0] * line * leads[k]))
+        numbers, grid, piece = packing(leads[k], lines, strides, k == 1)
+        operands.append(launches.scratch(grid[0] * line * leads[k]))
         buffers: tuple[int, ...] = (k, operands[k])
         launches.add(
-            Launch(function=library.tb_pack, buffers=buffers, params=numbers, grid=lying, piece=piece), 0
+            Launch(function=library.tb_pack, buffers=buffers, params=numbers, grid=grid, piece=piece), 0
         )
     buffers = (*operands, 2)
     launches.add(

@@ -22,9 +22,9 @@ from tensorbus.backend_api import dtypes as dt
 if TYPE_CHECKING:
     from tensorbus.backend_api import Dialect
 
-_GIVEN: Final = ("tb_gradient", "tb_score", "tb_batch", "tb_head", "tb_query", "tb_key")
+_CALLER_ARGUMENTS: Final = ("tb_gradient", "tb_score", "tb_batch", "tb_head", "tb_query", "tb_key")
 """The arguments of a function that its caller computes."""
-_MADE: Final = "tb_made"
+_RESULT: Final = "tb_result"
 _MACROS: Final = {"score": "TB_SCORE", "counts": "TB_COUNTS", "slope": "TB_SLOPE"}
 
 
@@ -52,25 +52,25 @@ def _function(name: str, problem: AttentionProblem, dialect: Dialect, *, derivat
     b = KernelBuilder(f"tb_of_{name}")
     lengths = (problem.batch, problem.heads, problem.queries, problem.keys)
     code = ScoreCode(b, problem.attrs, problem.captured, derivative, lengths)
-    gradient, score = (b.param(argument, dt.float32, 0.0) for argument in _GIVEN[:2])
-    numbers = ScoreNumbers(*(b.param(argument, dt.int32, 0) for argument in _GIVEN[2:]))
+    gradient, score = (b.param(argument, dt.float32, 0.0) for argument in _CALLER_ARGUMENTS[:2])
+    numbers = ScoreNumbers(*(b.param(argument, dt.int32, 0) for argument in _CALLER_ARGUMENTS[2:]))
     if name == "score":
         value = code.score(score, numbers)
     elif name == "slope":
         value = code.derivative(gradient, score, numbers)
     else:
         value = code.counts(score, numbers)
-    b.buffer(_MADE, value.dtype, writes=True)
-    b.store(_MADE, index_expr.ZERO, value)
+    b.buffer(_RESULT, value.dtype, writes=True)
+    b.store(_RESULT, index_expr.ZERO, value)
     kernel = b.finish([]).kernel
     helpers, text = kernel_parts(kernel, _as_function(dialect))
-    own = {argument: value for argument, (_, value) in b.params.items() if argument not in _GIVEN}
+    own = {argument: value for argument, (_, value) in b.params.items() if argument not in _CALLER_ARGUMENTS}
     params = tuple([
-        (f"{name}_{p.name}", p.dtype, own[p.name]) for p in kernel.params if p.name not in _GIVEN
+        (f"{name}_{p.name}", p.dtype, own[p.name]) for p in kernel.params if p.name not in _CALLER_ARGUMENTS
     ])  # fmt: skip
     return Function(
         name=name, helpers=tuple(helpers.values()), text=text, macro=_macro(name, kernel),
-        buffers=tuple([x for x in kernel.buffers if x.name != _MADE]), params=params,
+        buffers=tuple([x for x in kernel.buffers if x.name != _RESULT]), params=params,
     )  # fmt: skip
 
 
@@ -78,16 +78,16 @@ def _macro(name: str, kernel: LoopKernel) -> str:
     """Return the macro by which the function is called, with the arguments that its kernel has for it."""
     own = ", ".join(f"tb_{k}" for k in ("b", "h", "i", "j"))
     lead = {"score": "tb_s, ", "slope": "tb_g, tb_s, ", "counts": ""}[name]
-    values = dict(zip(_GIVEN, ("tb_g", "tb_s", "tb_b", "tb_h", "tb_i", "tb_j"), strict=True))
+    values = dict(zip(_CALLER_ARGUMENTS, ("tb_g", "tb_s", "tb_b", "tb_h", "tb_i", "tb_j"), strict=True))
     values |= {"tb_gradient": "0.0f"} if name != "slope" else {}
     values |= {"tb_score": "0.0f"} if name == "counts" else {}
-    passed = ["&tb_made" if x.name == _MADE else x.name for x in kernel.buffers]
+    passed = ["&tb_result" if x.name == _RESULT else x.name for x in kernel.buffers]
     passed += [f"({values[p.name]})" if p.name in values else f"{name}_{p.name}" for p in kernel.params]
     kind = "unsigned char" if name == "counts" else "float"
     end = " != 0" if name == "counts" else ""
     return (
         f"#define {_MACROS[name]}({lead}{own}) \\\n"
-        f"  ([&] {{ {kind} tb_made; tb_of_{name}({', '.join(passed)}); return tb_made{end}; }}())\n"
+        f"  ([&] {{ {kind} tb_result; tb_of_{name}({', '.join(passed)}); return tb_result{end}; }}())\n"
     )
 
 

@@ -25,8 +25,8 @@ _STEP: Final = 8
 _HALF: Final = (dt.float16, dt.bfloat16)
 _APART: Final = 256
 """Bytes at whose multiples the parts of the memory begin that the library works in."""
-_MAX_WAYS: Final = 256
-"""How many ways for operands to lie are known of one call."""
+_MAX_LAYOUTS: Final = 256
+"""How many layouts of operands are known of one call."""
 _SUMS: Final = 50
 _FIRST: Final = 100
 """The numbers of the logarithms of the sums, and of the first result; operands have those from 1 on."""
@@ -210,19 +210,19 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
 def _plain_operands(index: int, packs: bool) -> Callable[[Sequence[Any]], list[StridedArray] | None]:
     """Return what gives operands in layouts that cuDNN takes, or None, where one would have to be packed."""
     compiler = runtime().compiler
-    ways: dict[Any, list[bool]] = {}
+    known: dict[Any, list[bool]] = {}
 
     def plain(values: Sequence[Any]) -> list[StridedArray] | None:
-        lying = tuple([(x.strides, x.offset % _STEP, x.buffer.ptr % cudnn.ALIGNED) for x in values])
-        lies = ways.get(lying)
-        if lies is None:
-            if len(ways) >= _MAX_WAYS:
-                ways.clear()
-            lies = ways[lying] = [cudnn.is_plain(x) for x in values]
-        if not packs and not all(lies):
+        layout = tuple([(x.strides, x.offset % _STEP, x.buffer.ptr % cudnn.ALIGNED) for x in values])
+        takes = known.get(layout)
+        if takes is None:
+            if len(known) >= _MAX_LAYOUTS:
+                known.clear()
+            takes = known[layout] = [cudnn.is_plain(x) for x in values]
+        if not packs and not all(takes):
             return None
         return [
-            cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, lies, strict=True)
+            cudnn.tidy(x) if well else pack(compiler, x, index) for x, well in zip(values, takes, strict=True)
         ]
 
     return plain
@@ -232,7 +232,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     """Return what queues a call into blocks; without ``packs`` it refuses operands of other layouts."""
     unit, index = runtime().units[call.index], call.index
     scale, causal, op = call.attrs["scale"], call.attrs["is_causal"], call.op
-    strides = [lies for lies, _ in call.layouts]
+    strides = [plain for plain, _ in call.layouts]
     begins = [begin * call.out_dtype.itemsize for _, begin in call.layouts]
     known: dict[Any, list[cudnn.Plan]] = {}
     plain = _plain_operands(index, packs)

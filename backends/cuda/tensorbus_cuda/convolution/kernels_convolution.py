@@ -1,7 +1,7 @@
 """Convolution and both of its derivatives by cuDNN where its frontend is installed, of values as they lie.
 
-No way is taken that multiplies transformed values: an infinity spoils no more than the sums that it is part
-of. A convolution adds up in one order, its derivatives in an order that cuDNN chooses.
+No algorithm is taken that multiplies transformed values: an infinity spoils no more than the sums that it is
+part of. A convolution adds up in one order, its derivatives in an order that cuDNN chooses.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NEVER: Final = (
     "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "WINOGRAD", "WINOGRAD_TILE_4x4",
     "WINOGRAD_TILE_6x6", "WINOGRAD_TILE_13x13", "FFT",
 )  # fmt: skip
-"""The library's names for what a way to convolve may do, and must not."""
-_MAX_WAYS: Final = 256
-"""How many ways for operands to lie are known of one convolution."""
+"""The library's names for what an algorithm may do, and must not."""
+_MAX_LAYOUTS: Final = 256
+"""How many layouts of operands are known of one convolution."""
 _RESULT: Final = 100
 _ALIGNED: Final = 16
 
@@ -88,7 +88,7 @@ def _fits(shapes: Shapes, attrs: Mapping[str, Any]) -> bool:
 
 
 def _avoided(library: cudnn.Library, op: str, precision: str) -> list[Any]:
-    """Return the notes of the ways that are not taken: TF32 neither, unless it was asked for."""
+    """Return the notes of the algorithms that are not taken: TF32 neither, unless it was asked for."""
     names = (*_NEVER, "NONDETERMINISTIC") if op == FORWARD else _NEVER
     if precision == "highest":
         names = (*names, "TENSOR_CORE")
@@ -128,8 +128,8 @@ def _plane(x: StridedArray) -> StridedArray:
     return x.view(shape, known)
 
 
-def _lies(x: StridedArray, *, weight: bool = False) -> bool:
-    """Return whether the library takes a value where it lies: its elements apart, the first one aligned.
+def _is_served_layout(x: StridedArray, *, weight: bool = False) -> bool:
+    """Return whether the library takes a value in its layout: its elements apart, the first one aligned.
 
     It wants a ``weight`` without gaps, row by row or with channels last: of float16 weights in groups in
     another order it gives wrong sums without an error.
@@ -178,23 +178,23 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     unit, compiler, index = runtime().units[call.index], runtime().compiler, call.index
     op, shape, attrs = call.op, call.out_shape or (), tuple(sorted(call.attrs.items()))
     single, size = call.dtypes[0] is dt.float32, call.dtypes[0].itemsize
-    ways: dict[Any, tuple[bool, bool]] = {}
+    layouts: dict[Any, tuple[bool, bool]] = {}
     known: dict[Any, cudnn.Plan] = {}
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
         library, stream = cudnn.library(index), unit.stream()
         x, y = values
         places = {1: x.buffer.ptr + x.offset * size, 2: y.buffer.ptr + y.offset * size}
-        lying = (x.strides, y.strides, places[1] % _ALIGNED, places[2] % _ALIGNED)
-        lies = ways.get(lying)
-        if lies is None:
-            if len(ways) >= _MAX_WAYS:
-                ways.clear()
-            lies = ways[lying] = (_lies(x), _lies(y, weight=op != WEIGHT))
-        if not (lies[0] and lies[1]):
+        layout = (x.strides, y.strides, places[1] % _ALIGNED, places[2] % _ALIGNED)
+        served = layouts.get(layout)
+        if served is None:
+            if len(layouts) >= _MAX_LAYOUTS:
+                layouts.clear()
+            served = layouts[layout] = (_is_served_layout(x), _is_served_layout(y, weight=op != WEIGHT))
+        if not (served[0] and served[1]):
             if not packs:
                 return False
-            x, y = x if lies[0] else pack(compiler, x, index), y if lies[1] else pack(compiler, y, index)
+            x, y = x if served[0] else pack(compiler, x, index), y if served[1] else pack(compiler, y, index)
             places = {1: x.buffer.ptr + x.offset * size, 2: y.buffer.ptr + y.offset * size}
         precision = get_matmul_precision() if single else "high"
         key = (precision, x.strides, y.strides)

@@ -78,12 +78,12 @@ class Pinned:
 
         return data, wait
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Let go of what copies held that are done: other threads may have queued some."""
         with self._lock:
             self._copies = [copy for copy in self._copies if not copy[0].done]
 
     def _hold(self, event: Any, what: Any) -> None:
-        self.let_go()
+        self.release()
         with self._lock:
             self._copies.append((event, what))

@@ -16,7 +16,7 @@ import cupy
 from tensorbus.backend_api import DeviceError, get_matmul_precision
 from tensorbus.backend_api import dtypes as dt
 
-from .near_ways import NearWays
+from .algorithm_cache import AlgorithmCache
 
 if TYPE_CHECKING:
     from ..unit import Unit
@@ -68,11 +68,11 @@ _ADDS_ROW: Final = 4
 _ENDS: Final = {"relu": 2, "gelu_tanh": 32}
 """What the library does to a product before it stores it: it adds a row to each row, then a function."""
 _BATCHES, _STRIDE = 5, 6
-_MOST_SPACE, _ALIGNMENT = 1, 5
+_MAX_WORKSPACE, _ALIGNMENT = 1, 5
 _WORKSPACE_BYTES: Final = 32 << 20
 """Bytes that the library may use beside the matrices: what its makers advise for recent GPUs."""
 _NO_WORKSPACE_MIN_SIZE: Final = 1 << 19
-"""Elements of a result from which on ways without such memory are as fast: others have it cleared first."""
+"""Elements of a result from which on algorithms without it are as fast: others have it cleared first."""
 ALIGNED: Final = 16
 _POINTER, _INT, _U64 = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64
 _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
@@ -91,8 +91,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 """The arguments of the library's functions: without them ctypes passes numbers, addresses too, as 32 bits."""
 
 
-class _Way(ctypes.Structure):
-    """A way to compute a product, as the library names it. The algorithm itself comes first."""
+class _HeuristicResult(ctypes.Structure):
+    """``cublasLtMatmulHeuristicResult_t``: an algorithm of a product, and what it takes."""
 
     _fields_ = (
         ("algorithm", ctypes.c_uint64 * 8), ("space", ctypes.c_size_t), ("state", ctypes.c_int),
@@ -102,12 +102,12 @@ class _Way(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The layout of an operand: by columns where ``turned``; rows, or columns, ``lead`` elements apart."""
+    """An operand's layout: by columns where ``transposed``; rows, or columns, ``lead`` elements apart."""
 
     rows: int
     columns: int
     lead: int
-    turned: bool
+    transposed: bool
     stride: int = 0
 
 
@@ -132,7 +132,7 @@ class Library:
         self.handle = ctypes.c_void_p()
         self._check("cublasLtCreate", ctypes.byref(self.handle))
         self._spaces: dict[tuple[int, int], Any] = {}
-        self._ways = NearWays()
+        self._algorithms = AlgorithmCache()
         self._descriptions: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
@@ -159,12 +159,13 @@ class Library:
 
         Rows of the result are ``lead`` elements apart (0: packed). Where it ``adds``, the product is added
         to what is there, or elsewhere; with ``row`` a row is added to each row, and ``ends`` is the function
-        of the sum that is stored. ``scaled``: each operand comes with a factor. ``rank`` counts the ways that
-        the library knows for it, the one that it thinks the fastest first; beyond the last that is taken.
+        of the sum that is stored. ``scaled``: each operand comes with a factor. ``rank`` counts the
+        algorithms that the library knows for it, the fastest by its guess first; beyond the last that is
+        taken.
         """
         epilogue = (_ADDS_ROW if row else 0) | (_ENDS[ends] if ends else 0)
         pointers = ((_ROW,) if row else ()) + ((_SCALE_B, _SCALE_A) if scaled else ())
-        form = how, y.turned, x.turned, epilogue, pointers
+        form = how, y.transposed, x.transposed, epilogue, pointers
         description = self._description(form)
         out = Matrix(x.rows, y.columns, lead or y.columns, False, x.rows * y.columns)
         kinds = how.y, how.x, how.out
@@ -174,22 +175,24 @@ class Library:
         one = _ONE[how.scale]
         beta = one if adds else _ZERO
         key = (form, adds, aligned, room, rank), _SIZES[how.x], batches, (x, y, out)
-        way = self._ways.near(*key)
-        if way is None or not self._serves(description, layouts, way, room):
-            way = self._best(description, layouts, room, aligned, _SIZES[how.x], rank)
-            self._ways.keep(way, *key)
-        return None if way is None else Product(self, description, layouts, way, one, beta, pointers)
+        algorithm = self._algorithms.near(*key)
+        if algorithm is None or not self._serves(description, layouts, algorithm, room):
+            algorithm = self._best(description, layouts, room, aligned, _SIZES[how.x], rank)
+            self._algorithms.keep(algorithm, *key)
+        if algorithm is None:
+            return None
+        return Product(self, description, layouts, algorithm, one, beta, pointers)
 
     def _description(self, form: tuple[Arithmetic, bool, bool, int, tuple[int, ...]]) -> Any:
         """Return the description of products of one form; of its own where it holds addresses."""
-        how, y_turned, x_turned, epilogue, pointers = form
+        how, y_transposed, x_transposed, epilogue, pointers = form
         known = self._descriptions.get(form)
         if known is not None:
             return known
         description = ctypes.c_void_p()
         self._check("cublasLtMatmulDescCreate", ctypes.byref(description), how.compute, how.scale)
-        for attribute, turned in ((_TRANSA, y_turned), (_TRANSB, x_turned)):
-            self._set("MatmulDesc", description, attribute, ctypes.c_int32(int(turned)))
+        for attribute, transposed in ((_TRANSA, y_transposed), (_TRANSB, x_transposed)):
+            self._set("MatmulDesc", description, attribute, ctypes.c_int32(int(transposed)))
         if epilogue:
             self._set("MatmulDesc", description, _EPILOGUE, ctypes.c_int32(epilogue))
         for attribute in pointers:
@@ -198,39 +201,39 @@ class Library:
             self._descriptions[form] = description
         return description
 
-    def _serves(self, description: Any, layouts: Sequence[Any], way: Any, room: int) -> bool:
-        """Return whether a way to another product serves this one; note the memory that it takes then."""
+    def _serves(self, description: Any, layouts: Sequence[Any], algorithm: Any, room: int) -> bool:
+        """Return whether another product's algorithm serves; note the memory that it takes then."""
         a, b, c = layouts
-        result = _Way()
+        result = _HeuristicResult()
         code = self.lib.cublasLtMatmulAlgoCheck(
-            self.handle, description, a, b, c, c, ctypes.byref(way), ctypes.byref(result)
+            self.handle, description, a, b, c, c, ctypes.byref(algorithm), ctypes.byref(result)
         )
-        way.space = result.space
+        algorithm.space = result.space
         return not code and not result.state and result.space <= room
 
     def _best(
         self, description: Any, layouts: Sequence[Any], room: int, aligned: tuple[bool, bool], size: int,
         rank: int,
     ) -> Any:  # fmt: skip
-        """Return the way that the library thinks the fastest, or the one behind it by ``rank``; or None."""
+        """Return the algorithm that the library thinks the fastest, or the ``rank``-th behind it; or None."""
         wish = ctypes.c_void_p()
         self._check("cublasLtMatmulPreferenceCreate", ctypes.byref(wish))
-        self._set("MatmulPreference", wish, _MOST_SPACE, ctypes.c_uint64(room))
+        self._set("MatmulPreference", wish, _MAX_WORKSPACE, ctypes.c_uint64(room))
         for k, whole in enumerate((aligned[1], aligned[0], True, True)):
             least = ctypes.c_uint32(ALIGNED if whole else size)
             self._set("MatmulPreference", wish, _ALIGNMENT + k, least)
-        ways, count = (_Way * (rank + 1))(), ctypes.c_int()
+        results, count = (_HeuristicResult * (rank + 1))(), ctypes.c_int()
         code = self.lib.cublasLtMatmulAlgoGetHeuristic(
             self.handle, description, layouts[0], layouts[1], layouts[2], layouts[2], wish, rank + 1,
-            ways, ctypes.byref(count),
+            results, ctypes.byref(count),
         )  # fmt: skip
         self._check("cublasLtMatmulPreferenceDestroy", wish)
-        known = [way for way in ways[: count.value] if not way.state]
+        known = [algorithm for algorithm in results[: count.value] if not algorithm.state]
         return known[-1] if known and not code else None
 
     def _layout(self, kind: int, m: Matrix, batches: int) -> Any:
-        """Return the description of a matrix, seen by columns: of its transpose, or of itself if turned."""
-        high, wide = (m.rows, m.columns) if m.turned else (m.columns, m.rows)
+        """Return the description of a matrix by columns: of its transpose, or of itself if transposed."""
+        high, wide = (m.rows, m.columns) if m.transposed else (m.columns, m.rows)
         layout = ctypes.c_void_p()
         self._check("cublasLtMatrixLayoutCreate", ctypes.byref(layout), kind, high, wide, m.lead)
         if batches > 1:
@@ -281,12 +284,12 @@ class Product:
             self._queue(x, y, out, stream, added)
 
     def _queue(self, x: int, y: int, out: int, stream: Any, added: int) -> None:
-        handle, description, one, y_lies, x_lies, beta, out_lies = self._fixed
+        handle, description, one, y_layout, x_layout, beta, out_layout = self._fixed
         space = self._library.space(stream)
         self._note("matmul")
         code = self._run(
-            handle, description, one, y, y_lies, x, x_lies, beta, added or out, out_lies, out, out_lies,
-            self._tail, space, self._space, stream.ptr,
+            handle, description, one, y, y_layout, x, x_layout, beta, added or out, out_layout,
+            out, out_layout, self._tail, space, self._space, stream.ptr,
         )  # fmt: skip
         if code:
             raise self._library._unit.refused("cublasLtMatmul", code)

@@ -124,7 +124,7 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
 
     single, size = dtype is dt.float32, dtype.itemsize
 
-    def lying(x: StridedArray, y: StridedArray, places: tuple[int, int], lead: int) -> Any:
+    def prepared(x: StridedArray, y: StridedArray, places: tuple[int, int], lead: int) -> Any:
         precision = get_matmul_precision() if single else ""
         key = (
             x.strides,
@@ -147,13 +147,13 @@ def _multiplier(call: Call) -> Callable[..., bool] | None:
 
     def run(x: StridedArray, y: StridedArray, out: Any, lead: int = 0, packs: bool = True) -> bool:
         places = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
-        product = lying(x, y, places, lead)
+        product = prepared(x, y, places, lead)
         if product is None:
             if not packs or lead:
                 return False
             x, y = pack(compiler, x, index), pack(compiler, y, index)
             places = x.buffer.ptr + size * x.offset, y.buffer.ptr + size * y.offset
-            product = lying(x, y, places, lead)
+            product = prepared(x, y, places, lead)
             if product is None:
                 return False
         stream = unit.stream()

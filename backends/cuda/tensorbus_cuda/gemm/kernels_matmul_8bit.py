@@ -137,8 +137,8 @@ def _prepared(call: Call, n: Sizes, otherwise: Prepare, pad: Prepare, cast: Prep
         room, stream = unit.pool.allocate(4 * n.count * n.rows * wide), unit.stream()
         with unit.current():
             product.queue(*_placed(left(x), right(y), stream), room.ptr, stream)
-        lies = (n.rows * wide, wide, 1)
-        out = narrow(StridedArray(room, (n.count, n.rows, n.columns), lies, 0, sums))
+        strides = (n.rows * wide, wide, 1)
+        out = narrow(StridedArray(room, (n.count, n.rows, n.columns), strides, 0, sums))
         return StridedArray.contiguous(out.buffer, shape, dtype)
 
     return run
@@ -168,8 +168,8 @@ def sides(call: Call, n: Sizes, pad: Prepare) -> tuple[Side, Side]:
     """Return what brings both operands into the form that the library takes."""
     deep, wide = up(n.terms), up(n.columns)
     return (
-        Side(call, pad, (n.count, n.rows, n.terms), (n.rows, deep), turned=False),
-        Side(call, pad, (n.count, n.columns, n.terms), (wide, deep), turned=True),
+        Side(call, pad, (n.count, n.rows, n.terms), (n.rows, deep), transposed=False),
+        Side(call, pad, (n.count, n.columns, n.terms), (wide, deep), transposed=True),
     )
 
 
@@ -177,9 +177,10 @@ class Side:
     """Brings an operand into the form that the library takes: ``shape``, padded to ``(rows, terms)``."""
 
     def __init__(
-        self, call: Call, pad: Prepare, shape: tuple[int, int, int], padded: tuple[int, int], *, turned: bool
-    ) -> None:
-        self._shape, self._index, self._turned = shape, call.index, turned
+        self, call: Call, pad: Prepare, shape: tuple[int, int, int], padded: tuple[int, int], *,
+        transposed: bool,
+    ) -> None:  # fmt: skip
+        self._shape, self._index, self._transposed = shape, call.index, transposed
         whole = (shape[0], *padded)
         self._even = whole == shape
         high = tuple(a - b for a, b in zip(whole, shape, strict=True))
@@ -197,25 +198,25 @@ class Side:
         if not self._even:
             padded: StridedArray = self._pad(x)
             return padded
-        return x if self._lies(x) else pack(compiler, x, self._index)
+        return x if self._is_packed(x) else pack(compiler, x, self._index)
 
     def in_place(self, x: StridedArray) -> StridedArray | None:
         """Return the operand where it lies; None where it has to be copied."""
         if len(x.shape) > 2 and not x.is_contiguous:
             return None
         x = self._seen(x)
-        return x if self._even and self._lies(x) else None
+        return x if self._even and self._is_packed(x) else None
 
     def _seen(self, x: StridedArray) -> StridedArray:
         _, rows, terms = self._shape
         x = StridedArray(x.buffer, x.shape, x.strides, x.offset, dt.int8)
         if len(x.shape) > 2:
             x = x if x.is_contiguous else pack(runtime().compiler, x, self._index)
-            steps = (rows * terms, 1, rows) if self._turned else (rows * terms, terms, 1)
+            steps = (rows * terms, 1, rows) if self._transposed else (rows * terms, terms, 1)
         else:
             down, along = x.strides
-            steps = (0, along, down) if self._turned else (0, down, along)
+            steps = (0, along, down) if self._transposed else (0, down, along)
         return x.view(self._shape, steps)
 
-    def _lies(self, x: StridedArray) -> bool:
+    def _is_packed(self, x: StridedArray) -> bool:
         return (x.buffer.ptr + x.offset) % STEP == 0 and bool(x.is_contiguous)

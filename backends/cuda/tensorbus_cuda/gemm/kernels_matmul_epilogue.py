@@ -63,7 +63,7 @@ def into(call: Call) -> Callable[[Sequence[Any], Sequence[Any]], bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lies:
+class _Layouts:
     """The layouts of the operands of one call."""
 
     strides: tuple[tuple[int, ...], ...]
@@ -80,25 +80,26 @@ def _queue(call: Call) -> Callable[[Sequence[StridedArray], Any], bool]:
     row = kinds.index("row") + 2 if "row" in kinds else None
     whole = kinds.index("matrix") + 2 if "matrix" in kinds else None
     packed = {k: StridedArray.contiguous(None, shapes[k], dtype).strides for k in (row, whole) if k}
-    known: dict[_Lies, Any] = {}
+    known: dict[_Layouts, Any] = {}
 
-    def prepared(values: Sequence[StridedArray], lies: _Lies) -> Any:
+    def prepared(values: Sequence[StridedArray], layouts: _Layouts) -> Any:
         a, b = (matrix_layout.matrix_of(v.shape, v.strides, 0) for v in values[:2])
-        if a is None or b is None or any(lies.strides[k] != packed[k] for k in packed):
+        if a is None or b is None or any(layouts.strides[k] != packed[k] for k in packed):
             return None
-        if not all(lies.aligned[2:]):
+        if not all(layouts.aligned[2:]):
             return None
         return unit.library().product(
-            a, b, 1, cublaslt.arithmetic_of(dtype), (lies.aligned[0], lies.aligned[1]),
+            a, b, 1, cublaslt.arithmetic_of(dtype), (layouts.aligned[0], layouts.aligned[1]),
             adds=whole is not None, row=row is not None, ends=call.attrs["ends"], rank=call.variant,
         )  # fmt: skip
 
     def run(values: Sequence[StridedArray], out: Any) -> bool:
-        lies = _Lies(tuple([v.strides for v in values]), tuple([matrix_layout.is_aligned(v) for v in values]))
-        if lies not in known:
+        aligned = tuple([matrix_layout.is_aligned(v) for v in values])
+        layouts = _Layouts(tuple([v.strides for v in values]), aligned)
+        if layouts not in known:
             with unit.current():
-                known[lies] = prepared(values, lies)
-        product = known[lies]
+                known[layouts] = prepared(values, layouts)
+        product = known[layouts]
         if product is None:
             return False
         stream = unit.stream()

@@ -17,7 +17,7 @@ from .cublaslt import ALIGNED, Arithmetic, Library, Matrix, Product
 
 PADDED_ROWS_MIN_SIZE: Final = 1 << 22
 """From how many elements on a matrix whose rows are odd is made with its rows apart."""
-_MUCH: Final = 1 << 30
+_SPLIT_MIN_WORK: Final = 1 << 30
 """From how many products of elements on a sum of an odd number of terms is cut in two."""
 
 
@@ -69,7 +69,7 @@ def prepared(
     a, b = matrix_of(x.shape, x.strides, step_x), matrix_of(y.shape, y.strides, step_y)
     if a is None or b is None:
         return None
-    if count > 1 and step_y == 0 and not a.turned and step_x == a.rows * a.lead:
+    if count > 1 and step_y == 0 and not a.transposed and step_x == a.rows * a.lead:
         # One matrix for all: their rows are those of one long matrix.
         a, count = Matrix(count * a.rows, a.columns, a.lead, False), 1
     if lead:
@@ -99,7 +99,7 @@ def _by_columns(
     size = dtype.itemsize
     step = ALIGNED // size
     even = y.columns // step * step
-    if not y.turned or y.lead % step or not even:
+    if not y.transposed or y.lead % step or not even:
         return None
     most, rest = (
         library.product(x, Matrix(y.rows, n, y.lead, True), 1, how, (True, True), lead)
@@ -115,22 +115,22 @@ def _by_terms(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, how: Arit
     size, terms = dtype.itemsize, x.columns
     step = ALIGNED // size
     even = terms // step * step
-    if size != 2 or even in (0, terms) or x.rows * y.columns * terms < _MUCH:
+    if size != 2 or even in (0, terms) or x.rows * y.columns * terms < _SPLIT_MIN_WORK:
         return None
     along = [m.lead % step == 0 for m in (x, y)]
-    if not all(along) or (x.turned and not y.turned):
+    if not all(along) or (x.transposed and not y.transposed):
         return None
     few, many = (
         library.product(
-            Matrix(x.rows, n, x.lead, x.turned), Matrix(n, y.columns, y.lead, y.turned), 1, how,
+            Matrix(x.rows, n, x.lead, x.transposed), Matrix(n, y.columns, y.lead, y.transposed), 1, how,
             (True, True), adds=n == even,
         )
         for n in (terms - even, even)
     )  # fmt: skip
     if few is None or many is None:
         return None
-    of_x = even * (x.lead if x.turned else 1) * size
-    of_y = even * (1 if y.turned else y.lead) * size
+    of_x = even * (x.lead if x.transposed else 1) * size
+    of_y = even * (1 if y.transposed else y.lead) * size
     return Split((few, of_x, of_y, 0), (many, 0, 0, 0))
 
 
@@ -139,7 +139,8 @@ def _by_rows(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, how: Arith
     size = dtype.itemsize
     step = ALIGNED // size
     even = x.rows // step * step
-    if size != 2 or not x.turned or even in (0, x.rows) or x.rows * y.columns * x.columns < _MUCH:
+    work = x.rows * y.columns * x.columns
+    if size != 2 or not x.transposed or even in (0, x.rows) or work < _SPLIT_MIN_WORK:
         return None
     if x.lead % step or y.lead % step or y.columns % step:
         return None

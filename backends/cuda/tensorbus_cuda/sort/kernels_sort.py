@@ -34,7 +34,7 @@ typedef unsigned long long W;
 #define PER_THREAD {each}
 #define THREADS {threads}
 #define PLACE(k) ((k) + ((k) >> 5))
-{turned}
+{key_function}
 extern "C" __global__ void __launch_bounds__(THREADS) {name}(
     const K *__restrict__ x, {out} *__restrict__ out, const long long rows, const long long n) {{
   __shared__ K keys[PLACE(LENGTH)];
@@ -134,7 +134,7 @@ static __device__ inline K tb_key(K bits) {{
 }}"""
 _ROW_SOURCE: Final = """\
 typedef {key} K;
-{turned}
+{key_function}
 #define GRID_STRIDE(i, count) \\
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count; \\
        i += (long long)gridDim.x * blockDim.x)
@@ -183,7 +183,7 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
     name = f"tb_{'argsort' if places else 'sort'}_rows_{dtype.name}"
     text = _SOURCE.format(
         key=key, value=value, length=threads * each, each=each, threads=threads, name=name, apart=int(apart),
-        turned=_turned(dtype, descending), out="long long" if places else value,
+        key_function=_key_function(dtype, descending), out="long long" if places else value,
         first="at" if places else "bits", bits=8 * dtype.itemsize,
     )  # fmt: skip
     if apart and widths[1] > widths[0]:
@@ -192,7 +192,7 @@ def source(dtype: dt.DType, length: int, *, descending: bool, places: bool) -> t
     return name, text
 
 
-def _turned(dtype: dt.DType, descending: bool) -> str:
+def _key_function(dtype: dt.DType, descending: bool) -> str:
     """Return the function that makes keys of elements: unsigned integers in their order."""
     integer_code = {"uint": "const K ordered = bits;", "int": _TOP + "const K ordered = (K)(bits ^ top);"}
     order = (_FLOAT if dtype.is_floating else integer_code[dtype.kind]).format(
@@ -205,7 +205,7 @@ def long_source(dtype: dt.DType, *, descending: bool, places: bool) -> tuple[str
     """Return the name and the source of what makes the keys of a long row, and of what puts it in order."""
     key, name = _C[dtype.itemsize], f"tb_{'argsort' if places else 'sort'}_long_{dtype.name}"
     return name, _ROW_SOURCE.format(
-        key=key, turned=_turned(dtype, descending), name=name, out="long long" if places else key,
+        key=key, key_function=_key_function(dtype, descending), name=name, out="long long" if places else key,
         element="order[i]" if places else "x[order[i]]",
     )  # fmt: skip
 
@@ -311,8 +311,8 @@ def _along(call: Call, sort: Callable[[StridedArray], Any]) -> Callable[[Strided
     moved = tuple(shape[k] for k in order)
 
     def run(x: StridedArray) -> StridedArray:
-        turned = x.view(moved, [x.strides[k] for k in order])
-        out = StridedArray.contiguous(sort(pack(compiler, turned, index)), moved, call.out_dtype)
+        last = x.view(moved, [x.strides[k] for k in order])
+        out = StridedArray.contiguous(sort(pack(compiler, last, index)), moved, call.out_dtype)
         return out.view(shape, [out.strides[k] for k in back])
 
     return run

@@ -68,7 +68,7 @@ class TimedExecutable:
             try:
                 self.page.write(self.seconds, steps(values) if steps is not None else {})
             except OSError as error:
-                _refused(self.page.folder.parent, error)
+                _warn_refused(self.page.folder.parent, error)
         return out
 
     def stages(self) -> Mapping[str, str]:
@@ -140,7 +140,7 @@ class TracePage:
 
     def _group(self, k: int, part: ProgramPart, steps: Mapping[str, float]) -> str:
         """Return a step: its name, its share of the time, its ops, and where its loops and code stand."""
-        ways = "".join(
+        links = "".join(
             f' <a href="#{what}{self._first(what, part)}">{what}</a>'
             for what in ("loops", "code") if getattr(part, what)
         )  # fmt: skip
@@ -150,7 +150,7 @@ class TracePage:
             bar = f'<div class="bar"><i style="width:{share:.1f}%"></i></div>'
         ops = f'<p class="ops">{escape(_with_counts(part.ops))}</p>' if part.ops else ""
         return (
-            f'<article id="group{k}">{_time(part, steps)}<p><b>{escape(part.name)}</b>{ways}</p>{bar}{ops}'
+            f'<article id="group{k}">{_time(part, steps)}<p><b>{escape(part.name)}</b>{links}</p>{bar}{ops}'
             f"<pre>{escape(part.text)}</pre></article>"
         )
 
@@ -222,13 +222,13 @@ def write_trace(
             passes,
         )
     except OSError as error:
-        _refused(folder, error)
+        _warn_refused(folder, error)
         return executable
     return TimedExecutable(executable, device, page)
 
 
 @cache
-def _refuse(folder: Path, why: str) -> None:
+def _warn_once(folder: Path, why: str) -> None:
     warnings.warn(
         f"TENSORBUS_DUMP={str(folder)!r}: programs cannot be written there: {why}. Name a folder that can be"
         f" made or written to; the program goes on without.",
@@ -237,6 +237,6 @@ def _refuse(folder: Path, why: str) -> None:
     )
 
 
-def _refused(folder: Path, error: OSError) -> None:
+def _warn_refused(folder: Path, error: OSError) -> None:
     """Warn, once for each folder, that nothing can be written to it."""
-    _refuse(folder, error.strerror or str(error))
+    _warn_once(folder, error.strerror or str(error))

@@ -11,9 +11,8 @@ _STANDARD: Final = os.path.dirname(os.__file__)
 _PURE: Final = frozenset(
     """abc bisect calendar cmath collections collections.abc contextlib copy copyreg dataclasses enum
     fractions functools heapq inspect itertools keyword linecache math numbers operator re reprlib
-    statistics string
-    textwrap types typing weakref _collections_abc _weakrefset builtins __future__ sre_compile sre_parse
-    re._compiler re._parser graphlib typing_extensions""".split()
+    statistics string textwrap types typing weakref _collections_abc _weakrefset builtins __future__
+    sre_compile sre_parse re._compiler re._parser graphlib typing_extensions""".split()
 )
 """Modules whose functions compute and do nothing else."""
 

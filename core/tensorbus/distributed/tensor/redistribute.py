@@ -31,7 +31,7 @@ from .placements import (
     splits_inside,
 )
 
-MOST_GATHERED: Final = 1 << 20
+MAX_GATHERED: Final = 1 << 20
 """Elements of all ranks up to which extremes are taken of what is gathered, by kernels of the program."""
 _EXTREMES: Final[dict[str, Callable[..., Tensor]]] = {"min": functions.min, "max": functions.max}
 
@@ -140,7 +140,7 @@ def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup) -> 
         if isinstance(after, Shard):
             send = chunk_lengths(x.shape[after.dim], size)
             return functional.reduce_scatter(x, before.reduction, after.dim, send, group)
-        if before.reduction in _EXTREMES and x.size * size <= MOST_GATHERED:
+        if before.reduction in _EXTREMES and x.size * size <= MAX_GATHERED:
             every = functional.all_gather(x.reshape((1, *x.shape)), 0, (1,) * size, group)
             return _EXTREMES[before.reduction](every, axis=0)
         return functional.all_reduce(x, before.reduction, group)

@@ -94,10 +94,10 @@ class _Sums:
         (before,) = node.inputs
         if before not in self.once or before.spec.dtype != node.spec.dtype:
             return None
-        ways: tuple[tuple[Node, ...], ...] = ((before,),)
+        orders: tuple[tuple[Node, ...], ...] = ((before,),)
         if before.op == "add":
-            ways = (before.inputs, before.inputs[::-1])
-        for product, *row in ways:
+            orders = (before.inputs, before.inputs[::-1])
+        for product, *row in orders:
             if product.op != "matmul" or product not in self.once or product.spec != before.spec:
                 continue
             x, y = (done[operand] for operand in product.inputs)

@@ -139,7 +139,7 @@ def flat_products(graph: Graph) -> Rule:
                 once[id(product)] = product
             return product
         if node.op == "permute_dims" and id(node.inputs[0]) in once:
-            return _turned(node)
+            return _transposed_product(node)
         if node.op != "matmul":
             return node
         product = _flat(node)
@@ -182,7 +182,7 @@ def _inner_order(a: Node, b: Node, lead: int) -> tuple[int, ...]:
     return tuple(range(lead + 1))
 
 
-def _turned(node: Node) -> Node:
+def _transposed_product(node: Node) -> Node:
     """Return the transpose of a product as the product of the transposes, which are views."""
     (product,) = node.inputs
     if product.op != "matmul":  # a product that was made flat lies behind a reshape

@@ -97,8 +97,8 @@ def _plain(node: Node) -> Node:
         return _plain(replace(node, inputs=x.inputs, attrs={"axes": axes}))
     if node.op == "permute_dims" and _only_units(node):
         return _plain(reshaped(x, node.spec.shape))
-    if (turned := _turned(node)) is not None:
-        return turned
+    if (permuted := _permuted_after(node)) is not None:
+        return permuted
     if node.op in _REDUCTIONS and all(x.spec.shape[k] == 1 for k in node.attrs["axis"]):
         d = node.spec.dtype
         same = replace(node, op="cast", attrs={"dtype": d}, spec=Spec(x.spec.shape, d))
@@ -113,7 +113,7 @@ def _plain(node: Node) -> Node:
     return _folded(node)
 
 
-def _turned(node: Node) -> Node | None:
+def _permuted_after(node: Node) -> Node | None:
     """Return an elementwise op of permuted operands as a permutation of it: a view of what it makes."""
     if node.op not in table or table[node.op].family not in ("elementwise", "cast"):
         return None

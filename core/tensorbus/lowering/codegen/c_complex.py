@@ -188,7 +188,7 @@ _ATANH: Final = _function("atanh", 1, """
                     atan2@(2 * y, (1 - u) * (1 + u) - y * y) * 0.5);""", PAIR)  # fmt: skip
 
 
-def _turned(name: str, other: Helper, function: str) -> Helper:
+def _circular(name: str, other: Helper, function: str) -> Helper:
     """Return ``-i f(i z)`` of a function ``f``, which is how the circular ones follow from the hyperbolic."""
     return _function(
         name, 1, f"Z z = tb_{function}#(tb_pair#(-a.y, a.x)); return tb_pair#(z.y, -z.x);", other
@@ -253,12 +253,12 @@ EXPRESSIONS: Final[Mapping[str, Helper]] = {
     "asinh": _ASINH,
     "acosh": _ACOSH,
     "atanh": _ATANH,
-    "sin": _turned("sin", _SINH, "sinh"),
+    "sin": _circular("sin", _SINH, "sinh"),
     "cos": _function("cos", 1, "return tb_cosh#(tb_pair#(-a.y, a.x));", _COSH),
-    "tan": _turned("tan", _TANH, "tanh"),
-    "asin": _turned("asin", _ASINH, "asinh"),
+    "tan": _circular("tan", _TANH, "tanh"),
+    "asin": _circular("asin", _ASINH, "asinh"),
     "acos": _ACOS,
-    "atan": _turned("atan", _ATANH, "atanh"),
+    "atan": _circular("atan", _ATANH, "atanh"),
     "equal": _bool("equal", 2, "a.x == b.x && a.y == b.y"),
     "not_equal": _bool("not_equal", 2, "a.x != b.x || a.y != b.y"),
     "isnan": _bool("isnan", 1, "isnan(a.x) || isnan(a.y)"),

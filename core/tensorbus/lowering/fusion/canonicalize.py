@@ -175,8 +175,8 @@ class _Canonical:
         order = sorted((k for k, a in enumerate(at) if a is not None), key=lambda k: at[k] or 0)
         axes = (*(k for k, a in enumerate(at) if a is None), *order)
         if axes != tuple(range(len(axes))):
-            turned = Spec(tuple(node.spec.shape[k] for k in axes), node.spec.dtype)
-            aligned = Node(op="permute_dims", inputs=(aligned,), attrs={"axes": axes}, spec=turned)
+            permuted = Spec(tuple(node.spec.shape[k] for k in axes), node.spec.dtype)
+            aligned = Node(op="permute_dims", inputs=(aligned,), attrs={"axes": axes}, spec=permuted)
         shape = self.shape(at)
         if aligned.spec.shape != shape:
             aligned = Node(

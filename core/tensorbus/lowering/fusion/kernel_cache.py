@@ -99,10 +99,10 @@ class KernelKeys:
             for k, root in group.roots.items()
         ])  # fmt: skip
         if parts:
-            lies = [self.where[id(x)] for x in parts]
+            layouts = [self.where[id(x)] for x in parts]
             roots = tuple([
                 (x.attrs["index"], slots.setdefault(at.slot, len(slots)), at.strides)
-                for x, at in zip(parts, lies, strict=True)
+                for x, at in zip(parts, layouts, strict=True)
             ])  # fmt: skip
         name = (tuple(entries), roots, group.domain, group.reduced, self.context)
         return KernelKey(name=name, slots=tuple(slots), operands=tuple(k for k in operands if k is not None))

@@ -67,8 +67,8 @@ def view(node: Node, x: Layout) -> Layout | None:
     a = node.attrs
     if node.op == "permute_dims":
         axes = a["axes"]
-        turned = tuple([x.strides[k] for k in axes])
-        return Layout(x.slot, tuple([x.shape[k] for k in axes]), turned, x.offset, x.late)
+        shape, permuted = ([of[k] for k in axes] for of in (x.shape, x.strides))
+        return Layout(x.slot, tuple(shape), tuple(permuted), x.offset, x.late)
     if node.op == "reshape":
         strides = reshape_strides(x.shape, x.strides, tuple(a["shape"]))
         return None if strides is None else Layout(x.slot, tuple(a["shape"]), strides, x.offset, x.late)

@@ -142,22 +142,22 @@ class BlockMask:
     @property
     def q_num_blocks(self) -> Tensor:
         """The number of blocks of queries that ``mask_mod`` decides about, for each block of keys; int32."""
-        return _counts(_turned(equal(self.blocks, PARTIAL)))
+        return _counts(_transposed(equal(self.blocks, PARTIAL)))
 
     @property
     def q_indices(self) -> Tensor:
         """The numbers of these blocks, in order, before those of the others; int32."""
-        return _numbers(_turned(equal(self.blocks, PARTIAL)))
+        return _numbers(_transposed(equal(self.blocks, PARTIAL)))
 
     @property
     def full_q_num_blocks(self) -> Tensor:
         """The number of blocks of queries that count whole, for each block of keys; int32."""
-        return _counts(_turned(equal(self.blocks, FULL)))
+        return _counts(_transposed(equal(self.blocks, FULL)))
 
     @property
     def full_q_indices(self) -> Tensor:
         """The numbers of these blocks, in order, before those of the others; int32."""
-        return _numbers(_turned(equal(self.blocks, FULL)))
+        return _numbers(_transposed(equal(self.blocks, FULL)))
 
     @cached_property
     def visits(self) -> tuple[int, ...]:
@@ -317,10 +317,10 @@ def _numbers(blocks: Tensor) -> Tensor:
     return cast(argsort(cast(blocks, dt.int32), axis=-1, descending=True, stable=True), dt.int32)
 
 
-def _turned(blocks: Tensor) -> Tensor:
+def _transposed(blocks: Tensor) -> Tensor:
     rank = len(blocks.shape)
-    turned: Tensor = permute_dims(blocks, (*range(rank - 2), rank - 1, rank - 2))
-    return turned
+    transposed: Tensor = permute_dims(blocks, (*range(rank - 2), rank - 1, rank - 2))
+    return transposed
 
 
 def _bits(row: list[bool]) -> int:

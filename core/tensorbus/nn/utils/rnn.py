@@ -68,7 +68,7 @@ def pack_padded_sequence(
     if input.ndim < 2:
         raise ShapeError(f"pack_padded_sequence: needs a length and a batch, got shape {input.shape}.")
     ends = tuple(int(n) for n in (lengths.tolist() if hasattr(lengths, "tolist") else lengths))
-    steps = _turned(input, batch_first)
+    steps = _swap_if(input, batch_first)
     longest, batch = steps.shape[:2]
     if len(ends) != batch or not batch or not all(0 < n <= longest for n in ends):
         raise ShapeError(
@@ -96,7 +96,7 @@ def pad_packed_sequence(
         rest = (0,) * (padded.ndim - 1)
         value = padding_value if padded.dtype.is_inexact else int(padding_value)
         padded = pad(padded, (0, *rest), (more, *rest), value)
-    return _turned(padded, batch_first), sequence.ends()
+    return _swap_if(padded, batch_first), sequence.ends()
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
@@ -107,13 +107,13 @@ def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> P
 
 def unpad_sequence(padded: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
     """Return the sequences that ``pad_sequence`` put side by side, each to its length."""
-    rows = padded if batch_first else _turned(padded, True)
+    rows = padded if batch_first else _swap_if(padded, True)
     ends = lengths.tolist() if hasattr(lengths, "tolist") else lengths
     return [rows[k, :n] for k, n in enumerate(ends)]
 
 
-def _turned(x: Tensor, turn: bool) -> Tensor:
-    return permute_dims(x, (1, 0, *range(2, x.ndim))) if turn else x
+def _swap_if(x: Tensor, swaps: bool) -> Tensor:
+    return permute_dims(x, (1, 0, *range(2, x.ndim))) if swaps else x
 
 
 def pad_sequence(

@@ -450,9 +450,9 @@ def setitem(x: Tensor, item: Any, value: Any) -> Tensor:
     before, depth = chosen.before, len(chosen.common)
     order = (*range(before, before + depth), *range(before), *range(before + depth, len(chosen.shape)))
     values = reshape(permute_dims(source, order), (*chosen.common, *(box.shape[a] for a in chosen.rest)))
-    turned = (*chosen.axes, *chosen.rest)
-    changed = scatter(permute_dims(box, turned), values, *chosen.indices)
-    back = permute_dims(changed, tuple(turned.index(a) for a in range(len(turned))))
+    order = (*chosen.axes, *chosen.rest)
+    changed = scatter(permute_dims(box, order), values, *chosen.indices)
+    back = permute_dims(changed, tuple(order.index(a) for a in range(len(order))))
     return back if box is x else slice_update(x, back, key.start, key.step)
 
 

@@ -21,8 +21,8 @@ def flatnonzero(x: Any) -> Any:
     """Return the places in C order where ``x`` is not zero, part of a longer tensor. Waits for the device."""
     hit = reshape(x if x.dtype is dt.bool_ else cast(x, dt.bool_), (-1,) if prod(x.shape) else (0,))
     count = count_nonzero(hit)
-    parted = argsort(hit, descending=True)
-    return slice(parted, (0,), (int(count),), (1,))
+    order = argsort(hit, descending=True)
+    return slice(order, (0,), (int(count),), (1,))
 
 
 @with_form
@@ -35,12 +35,12 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
         raise ShapeError("nonzero: a 0-dimensional tensor has no axes; reshape it to (1,) first.")
     flat = flatnonzero(x)
     if len(x.shape) == 1:
-        return (flat + 0,)  # without what is behind them
+        return (flat + 0,)  # a copy, which does not keep the longer tensor alive
     result, block = [], prod(x.shape)
     for k, n in enumerate(x.shape):
         block = block // max(n, 1)
-        quotient = flat // block if block > 1 else flat
-        result.append(quotient % n if k and n else quotient + 0 if quotient is flat else quotient)
+        place = flat // block if block > 1 else flat + 0
+        result.append(place % n if k and n else place)
     return tuple(result)
 
 

@@ -55,9 +55,9 @@ def _pinv(x: Any, rtol: Any) -> Any:
 def _pinv_vjp(g: Any, out: Any, x: Any) -> tuple[Any, ...]:
     """Golub and Pereyra 1973, "The differentiation of pseudo-inverses", equation 4.12: at constant rank."""
     back = adjoint(out)
-    turned = adjoint(g)
-    rest_left = turned - product(x, product(out, turned))
-    rest_right = turned - product(product(turned, out), x)
+    adjoint_g = adjoint(g)
+    rest_left = adjoint_g - product(x, product(out, adjoint_g))
+    rest_right = adjoint_g - product(product(adjoint_g, out), x)
     back_in = product(product(rest_left, out), back) + product(product(back, out), rest_right)
     return sum_to(back_in - product(product(back, g), back), x.shape), None
 

@@ -171,8 +171,8 @@ def lu_solve(
             f" got shape {permutation.shape}."
         )
     if not left:  # x @ a = b is the adjoint of a.H @ x.H = b.H
-        turned = lu_solve(packed, permutation, of_adjoint(b), adjoint=not adjoint)
-        solution: Tensor = of_adjoint(turned)
+        solved = lu_solve(packed, permutation, of_adjoint(b), adjoint=not adjoint)
+        solution: Tensor = of_adjoint(solved)
         return solution
     lead = broadcast_shapes(permutation.shape[:-1], b.shape[:-2])
     order = broadcast_to(permutation, (*lead, permutation.shape[-1]))

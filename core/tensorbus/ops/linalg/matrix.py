@@ -198,12 +198,12 @@ def cross(x: Tensor, y: Tensor, /, *, axis: int = -1) -> Tensor:
     [0, 0, 1]
     """
     check_vectors("cross", x.shape, y.shape, axis, 3)
-    first, second = _turned(x, axis, 1), _turned(y, axis, 2)
-    product: Tensor = first * second - _turned(x, axis, 2) * _turned(y, axis, 1)
+    first, second = _rolled(x, axis, 1), _rolled(y, axis, 2)
+    product: Tensor = first * second - _rolled(x, axis, 2) * _rolled(y, axis, 1)
     return product
 
 
-def _turned(x: Any, axis: int, by: int) -> Any:
+def _rolled(x: Any, axis: int, by: int) -> Any:
     place = normalize_axis("cross", axis, len(x.shape))
     return concat([_cut(x, place, by, 3), _cut(x, place, 0, by)], axis=place)
 

@@ -98,9 +98,9 @@ def _chained(xs: Sequence[Tensor], splits: dict[tuple[int, int], int], first: in
 
 def _exp_vjp(g: Any, x: Any) -> tuple[Any, ...]:
     """Najfeld and Havel 1995, "Derivatives of the matrix exponential": a block of a larger exponential."""
-    n, turned = x.shape[-1], adjoint(x)
+    n, x_adjoint = x.shape[-1], adjoint(x)
     none = full(x.shape, 0, dtype=x.dtype, device=x.device)
-    upper, lower = concat([turned, g], axis=-1), concat([none, turned], axis=-1)
+    upper, lower = concat([x_adjoint, g], axis=-1), concat([none, x_adjoint], axis=-1)
     whole = _matrix_exp(concat([upper, lower], axis=-2))
     return (rows(columns(whole, n, 2 * n), 0, n),)
 

@@ -156,10 +156,10 @@ def solve_triangular(
         return triangular(a, b, upper=upper, unit_diagonal=unitriangular)
     check_matrix("solve_triangular", a.shape)
     check_matrix("solve_triangular", b.shape)
-    turned = triangular(
+    solved = triangular(
         matrix_transpose(a), matrix_transpose(b), upper=not upper, unit_diagonal=unitriangular
     )
-    solution: Tensor = matrix_transpose(turned)
+    solution: Tensor = matrix_transpose(solved)
     return solution
 
 

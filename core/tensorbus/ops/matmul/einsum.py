@@ -162,13 +162,13 @@ def _product(x: Term, y: Term, needed: set[str]) -> Term:
     rows, columns = ([c for c in own if c not in shared] for own in (left_labels, right_labels))
     shape = [left.shape[left_labels.index(c)] for c in batch + rows]
     shape += [right.shape[right_labels.index(c)] for c in columns]
-    left = _turned(left, left_labels, [batch, rows, inner])
-    right = _turned(right, right_labels, [batch, inner, columns])
+    left = _as_matrices(left, left_labels, [batch, rows, inner])
+    right = _as_matrices(right, right_labels, [batch, inner, columns])
     product = matmul(left, right) if inner else left * right
     return reshape(product, tuple(shape)), "".join(batch + rows + columns)
 
 
-def _turned(x: Any, labels: str, groups: list[list[str]]) -> Any:
+def _as_matrices(x: Any, labels: str, groups: list[list[str]]) -> Any:
     """Return the tensor as a batch of matrices: each group of labels one axis."""
     order = [labels.index(c) for group in groups for c in group]
     lengths = [prod(x.shape[labels.index(c)] for c in group) for group in groups]
@@ -230,8 +230,8 @@ def cov(x: Operand, /, *, correction: float = 1, fweights: Any = None, aweights:
         centred = rows - sum(rows * weights, axis=-1, keepdims=True) / total
         lost = correction if aweights is None else correction * sum(weights * aweights) / total
         weighted, factor = centred * weights, 1 / maximum(total - lost, 0.0)
-    turned = permute_dims(table["conj"](centred) if centred.dtype.is_complex else centred, (1, 0))
-    covariances = matmul(weighted, turned) * factor
+    transposed = permute_dims(table["conj"](centred) if centred.dtype.is_complex else centred, (1, 0))
+    covariances = matmul(weighted, transposed) * factor
     return reshape(covariances, ()) if covariances.shape == (1, 1) else covariances
 
 

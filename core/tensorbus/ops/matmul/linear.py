@@ -62,8 +62,8 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
             f" {weight.shape}, which is (out, in1, in2)."
         )
     count, first, second = weight.shape
-    turned = reshape(permute_dims(weight, (1, 0, 2)), (first, count * second))
-    half = reshape(matmul(input1, turned), (*input1.shape[:-1], count, second))
+    flat = reshape(permute_dims(weight, (1, 0, 2)), (first, count * second))
+    half = reshape(matmul(input1, flat), (*input1.shape[:-1], count, second))
     out = sum(half * reshape(input2, (*input2.shape[:-1], 1, second)), axis=-1)
     if bias is None:
         return out

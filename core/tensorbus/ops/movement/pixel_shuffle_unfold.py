@@ -67,8 +67,8 @@ def fold(
             f" {prod(counts)}), got {input.shape}."
         )
     channels = depth // prod(size)
-    turned = permute_dims(reshape(input, (batch, channels, *size, *counts)), (0, 1, 4, 5, 2, 3))
-    whole = fold_windows(turned, padded, step, reach)
+    permuted = permute_dims(reshape(input, (batch, channels, *size, *counts)), (0, 1, 4, 5, 2, 3))
+    whole = fold_windows(permuted, padded, step, reach)
     return slice(whole, (0, 0, *edge), (batch, channels, *space), (1,) * 4)
 
 

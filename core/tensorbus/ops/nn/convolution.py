@@ -90,13 +90,13 @@ def columns_of(x: Any, kernel: Shape, stride: Shape, padding: Shape, dilation: S
         x = pad(x, (0, 0, *padding), (0, 0, *padding))
     patches = windows(x, kernel, stride, dilation)
     batch, channels, *counts = patches.shape[: 2 + rank]
-    turned = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
+    permuted = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
     places, depth = 1, channels // groups
     for n in counts:
         places *= n
     for n in kernel:
         depth *= n
-    return reshape(turned, (batch, groups, depth, places))
+    return reshape(permuted, (batch, groups, depth, places))
 
 
 def _conv(x: Any, weight: Any, stride: Shape, padding: Shape, dilation: Shape, groups: int) -> Any:

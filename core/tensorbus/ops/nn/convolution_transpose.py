@@ -87,11 +87,11 @@ def _decompose(
     rows = reshape(weight, (1, groups, weight.shape[0] // groups, depth))
     inputs = reshape(x, (x.shape[0], groups, x.shape[1] // groups, prod(space)))
     patches = reshape(product(matrix_transpose(rows), inputs), (x.shape[0], shape[1], *kernel, *space))
-    turned = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
+    permuted = permute_dims(patches, (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank)))
     least = tuple(
         (n - 1) * s + d * (k - 1) + 1 for n, k, s, d in zip(space, kernel, stride, dilation, strict=True)
     )
-    whole = fold(turned, least, stride, dilation)
+    whole = fold(permuted, least, stride, dilation)
     if any(output_padding):
         whole = pad(whole, (0,) * (rank + 2), (0, 0, *output_padding))
     return slice(whole, (0, 0, *padding), shape, (1,) * (rank + 2))

@@ -123,7 +123,7 @@ def _several(lengths: Any, count: int) -> Sequence[int]:
 
 
 def _losses(logs: Tensor, labels: Tensor, times: Tensor, sizes: Tensor, blank: int) -> Any:
-    """Return the loss of each of the batch: the ways through blanks and labels, summed step by step."""
+    """Return the loss of each of the batch: ``alpha``, summed step by step over blanks and labels."""
     (steps, count, _), longest = logs.shape, labels.shape[1]
 
     def column(x: Any) -> Any:
@@ -137,15 +137,15 @@ def _losses(logs: Tensor, labels: Tensor, times: Tensor, sizes: Tensor, blank: i
     leaps = (states != blank) & (states != _shifted(states, 2, blank)) & (places >= 2)
     every = broadcast_to(reshape(states, (1, *states.shape)), (steps, *states.shape))
     chances = take_along_axis(logs, every, axis=2)
-    ways: Any = None
+    alpha: Any = None
     for step, chance in enumerate(chances):
-        if ways is None:
-            ways = where(places < 2, chance, _NEVER)
+        if alpha is None:
+            alpha = where(places < 2, chance, _NEVER)
             continue
-        leapt = where(leaps, _shifted(ways, 2, _NEVER), _NEVER)
-        came = logaddexp(logaddexp(ways, _shifted(ways, 1, _NEVER)), leapt) + chance
-        ways = where(step < column(times), came, ways)
-    last = [largest(where(places == column(2 * sizes - k), ways, _NEVER), axis=1) for k in (0, 1)]
+        leapt = where(leaps, _shifted(alpha, 2, _NEVER), _NEVER)
+        came = logaddexp(logaddexp(alpha, _shifted(alpha, 1, _NEVER)), leapt) + chance
+        alpha = where(step < column(times), came, alpha)
+    last = [largest(where(places == column(2 * sizes - k), alpha, _NEVER), axis=1) for k in (0, 1)]
     total = logaddexp(*last)
     return where(times == 0, where(sizes == 0, 0.0, -_NEVER), -total)
 

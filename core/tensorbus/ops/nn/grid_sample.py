@@ -63,8 +63,8 @@ def grid_sample(
     wide, places = widened(input), widened(grid)
     at = []
     for k, n in enumerate(space):
-        turned = moveaxis(places, -1, 0)[rank - 1 - k]
-        at.append((turned + 1) * ((n - 1) / 2) if corners else ((turned + 1) * n - 1) / 2)
+        coordinate = moveaxis(places, -1, 0)[rank - 1 - k]
+        at.append((coordinate + 1) * ((n - 1) / 2) if corners else ((coordinate + 1) * n - 1) / 2)
     rows = permute_dims(wide, (0, *range(2, rank + 2), 1))
     if mode != "bicubic":
         at = [_inside(a, n, padding_mode, corners) for a, n in zip(at, space, strict=True)]

@@ -174,8 +174,8 @@ def _filtered(
     for j in range(math.ceil(reach) * 2 + 1):
         far = abs((first + (j + 0.5) - centre) * (1 / stretch))
         if cubic:
-            bent = where(less(far, 2.0), _far_cubic(-0.5)(far), 0.0)
-            weight = where(less(far, 1.0), _near_cubic(-0.5)(far), bent)
+            outer = where(less(far, 2.0), _far_cubic(-0.5)(far), 0.0)
+            weight = where(less(far, 1.0), _near_cubic(-0.5)(far), outer)
         else:
             weight = maximum(1 - far, 0.0)
         weights.append(where(less(count, j + 0.5), 0.0, weight))
@@ -187,11 +187,11 @@ def _filtered(
 
 
 def _weighted(x: Tensor, axis: int, places: list[Any], weights: list[Any]) -> Tensor:
-    turned = moveaxis(x, axis, 0)
+    moved = moveaxis(x, axis, 0)
     tail = (1,) * (len(x.shape) - 1)
     total: Any = None
     for at, weight in zip(places, weights, strict=True):
-        part = gather(turned, at) * reshape(weight, (*weight.shape, *tail))
+        part = gather(moved, at) * reshape(weight, (*weight.shape, *tail))
         total = part if total is None else total + part
     out: Tensor = moveaxis(total, 0, axis)
     return out

@@ -10,7 +10,7 @@ from tensorbus import fallback_counts, plugins
 
 from ..trial import HOST, Trial, array
 
-_WAYS = ("to_host", "to_numpy", "to_dlpack")
+_EXPORTS = ("to_host", "to_numpy", "to_dlpack")
 _INTO = ("from_host", "from_numpy", "from_dlpack")
 
 
@@ -21,7 +21,7 @@ def copies(trial: Trial) -> Iterator[str]:
     """
     tensors = trial.tensors()
     counted = fallback_counts()
-    with _heard(trial.device, _WAYS) as away, _heard(HOST, _INTO) as there:
+    with _calls_of(trial.device, _EXPORTS) as away, _calls_of(HOST, _INTO) as there:
         outs = trial.run(tensors)
         problems = [*away, *(there if trial.device != HOST else ())]
     for x in outs:
@@ -32,7 +32,7 @@ def copies(trial: Trial) -> Iterator[str]:
 
 
 @contextmanager
-def _heard(device: str, names: tuple[str, ...]) -> Iterator[list[str]]:
+def _calls_of(device: str, names: tuple[str, ...]) -> Iterator[list[str]]:
     """Note which of a runtime's functions are called."""
     runtime, calls = plugins.backend(device).runtime, list[str]()
     with ExitStack() as stack:

@@ -196,7 +196,10 @@ def bounds(trial: Trial) -> Iterator[str]:
         if problem is not None:
             yield f"with operands {name}, between elements that must not be read: {problem}"
     if any(a.ndim > 1 for a in trial.arrays):
-        tensors = [(asarray, _turned)[k % 2 == 0](a, device=trial.device) for k, a in enumerate(trial.arrays)]
+        tensors = [
+            asarray(a, device=trial.device) if k % 2 else _fortran_order(a, trial.device)
+            for k, a in enumerate(trial.arrays)
+        ]
         problem = wanted.problem([array(x) for x in trial.run(tensors)])
         if problem is not None:
             yield f"with every second operand in Fortran's order: {problem}"
@@ -277,7 +280,7 @@ def _between_least(a: Array, device: str) -> Tensor:
     return _in_buffer(a, device, _least(a))
 
 
-def _turned(a: Array, device: str) -> Tensor:
+def _fortran_order(a: Array, device: str) -> Tensor:
     """The first axis changes quickest."""
     return table["permute_dims"](asarray(np.array(a.T, order="C"), device=device), tuple(range(a.ndim))[::-1])
 

@@ -41,11 +41,11 @@ def batching(trial: Trial) -> Iterator[str]:
     if not trial.arrays or trial.op.family == "creation":
         return
     examples = [trial.arrays, trial.other().arrays]
-    for dims in _ways(len(trial.arrays)):
+    for dims in _batched_axes(len(trial.arrays)):
         yield from _one_way(trial, examples, dims)
 
 
-def _ways(count: int) -> Iterator[tuple[int | None, ...]]:
+def _batched_axes(count: int) -> Iterator[tuple[int | None, ...]]:
     """Yield where the operands have their examples: all combinations for two, one or all of many."""
     if count > 2:
         yield (0,) * count

@@ -69,7 +69,7 @@ def _others(a: Array) -> Array:
     return changed
 
 
-def _turned(x: Any) -> Any:
+def _reversed(x: Any) -> Any:
     """Return a view of a view: with the last axis backwards."""
     return x[..., ::-1] if x.ndim else x[...]
 
@@ -87,7 +87,7 @@ def views(trial: Trial) -> Iterator[str]:
     shown = _Shown(trial)
     (x,) = trial.tensors()
     (v,) = trial.run([x])
-    w = _turned(v)
+    w = _reversed(v)
     base = _others(trial.arrays[0])
     x[...] = asarray(base, device=trial.device)
     yield from _differences("the base", base, shown, x, v, w)
@@ -102,14 +102,14 @@ def views(trial: Trial) -> Iterator[str]:
     base = shown.put(base, value)
     yield from _differences("the view", base, shown, x, v, w)
     value = _others(shown.of(base))
-    w[...] = asarray(np.array(_turned(value), order="C"), device=trial.device)
+    w[...] = asarray(np.array(_reversed(value), order="C"), device=trial.device)
     base = shown.put(base, value)
     yield from _differences("a view of the view", base, shown, x, v, w)
 
 
 def _differences(written: str, base: Array, shown: _Shown, x: Tensor, v: Tensor, w: Tensor) -> Iterator[str]:
     view = shown.of(base)
-    for name, t, want in (("the base", x, base), ("the view", v, view), ("a view of it", w, _turned(view))):
+    for name, t, want in (("the base", x, base), ("the view", v, view), ("a view of it", w, _reversed(view))):
         if not same_bits(array(t), np.array(want, order="C")):
             yield f"{name} is wrong after a write to {written}: {array(t).tolist()}, expected {want.tolist()}"
             return
@@ -166,7 +166,7 @@ def _call(trial: Trial) -> tuple[Any, ...]:
     (x,) = trial.tensors()
     args, kwargs = trial.filled([x])
     base = _others(trial.arrays[0])
-    value = np.array(_turned(_Shown(trial).of(base)), order="C")
+    value = np.array(_reversed(_Shown(trial).of(base)), order="C")
     others = [asarray(a, device=trial.device) for a in (value, base)]
     return table.function(trial.op.name), args[0], args[1:], kwargs, *others
 
@@ -176,7 +176,7 @@ def _written(calls: list[Any]) -> list[Any]:
     outs = []
     for function, x, args, kwargs, value, base in calls:
         v = function(x, *args, **kwargs)
-        w = _turned(v)
+        w = _reversed(v)
         w[...] = value
         before = [x.clone(), v.clone()]
         x[...] = base

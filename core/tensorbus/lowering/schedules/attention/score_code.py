@@ -111,12 +111,12 @@ class BlockLoop:
         self.b, self.states, self.masked, self.rows, self.role = b, states, masked, rows, role
 
     def loop(
-        self, block: Expr, turned: bool, visit: Callable[[Expr, Expr, Expr | None], None],
+        self, block: Expr, of_keys: bool, visit: Callable[[Expr, Expr, Expr | None], None],
         part: tuple[Expr, int] | None = None,
     ) -> None:  # fmt: skip
         """Emit ``visit(start, stop, partial)`` for each run; ``block`` is the tile's own on the other side.
 
-        ``turned``: the tile is of keys, and the runs of queries. ``partial`` says whether the mask decides;
+        ``of_keys``: the tile is of keys, and the runs of queries. ``partial`` says whether the mask decides;
         None: it does not. With ``part``, its number and length, the runs are those of that part of the rows,
         which is of whole blocks.
         """
@@ -138,7 +138,7 @@ class BlockLoop:
             begin = b.let(ix.multiply(part[0], each), "begin")
             end = b.let(ix.minimum(ix.add(begin, each), end), "end")
         with b.loop(begin, end, prefix="block") as n:
-            row, column = (n, block) if turned else (block, n)
+            row, column = (n, block) if of_keys else (block, n)
             place = ix.add(self.states.row(row), ix.multiply(column, self.states.steps[1]))
             state = b.let(Cast(Load(self.states.name, place, self.states.dtype), int32), "state")
             with b.when(Apply("not_equal", (state, Const(EMPTY, int32)), bool_)):

@@ -22,8 +22,10 @@ from ...ir.layout import Layout, packed
 from ...ir.loop_ir import INDEX, Apply, Expr, Kind, Load, Var
 
 
-def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turned: Sequence[Node]) -> None:
-    """Append the launch of a map in which the ``turned`` inputs lie packed along axis ``across``."""
+def lower_transpose_tiles(
+    task: KernelTask, steps: LaunchList, across: int, transposed: Sequence[Node]
+) -> None:
+    """Append the launch of a map in which the ``transposed`` inputs lie packed along axis ``across``."""
     tile_side = steps.target.heuristics.transpose_tile_side
     b = Builder(f"tb_{task.root.op}_tiles")
     inliner, slots = task.inliner(b)
@@ -48,7 +50,7 @@ def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turn
         for k, base in zip((across, last), bases, strict=True)
     ]
     layout = packed(task.out, shape) if task.strides is None else Layout(task.out, shape, task.strides)
-    tiles = [b.array(node.spec.dtype, tile_side * tile_side) for node in turned]
+    tiles = [b.array(node.spec.dtype, tile_side * tile_side) for node in transposed]
     out = b.buffer("out", task.root.spec.dtype, writes=True)
 
     def at(line: Expr, column: Expr) -> Index:
@@ -59,12 +61,12 @@ def lower_transpose_tiles(task: KernelTask, steps: LaunchList, across: int, turn
         lines, columns = (side, side) if whole else (ends[0], ends[1])
         kind: Kind = "unroll" if whole else "serial"
         with b.loop(ZERO, columns) as column, b.loop(ZERO, lines, kind=kind) as line, inliner.scope():
-            for tile, node in zip(tiles, turned, strict=True):
+            for tile, node in zip(tiles, transposed, strict=True):
                 to = ix.add(ix.multiply(line, side), column)
                 b.store(tile, to, inliner.value(node, at(line, column)))
         with b.loop(ZERO, lines) as line, b.loop(ZERO, columns, kind=kind) as column, inliner.scope():
             where = at(line, column)
-            for tile, node in zip(tiles, turned, strict=True):
+            for tile, node in zip(tiles, transposed, strict=True):
                 element = Load(tile, ix.add(ix.multiply(line, side), column), node.spec.dtype)
                 inliner.bind(node, where, element)
             b.store(out, element_offset(b, "out", where, lengths, layout), inliner.value(task.root, where))

@@ -28,13 +28,13 @@ class Axis:
 class Chunks:
     """Axis ``axis`` cut into ``count`` pieces of ``size``, which run in parallel.
 
-    ``woven`` pieces take every ``count``-th element, so that work-items side by side read side by side.
+    ``interleaved`` pieces take every ``count``-th element, so that work-items side by side read side by side.
     """
 
     axis: int
     size: int
     count: int
-    woven: bool = False
+    interleaved: bool = False
 
 
 def plan_chunks(
@@ -74,7 +74,8 @@ def plan_chunks(
         ):
             axis, length = outer, axes[outer].value  # whole rows are read faster than pieces
             size = -(-length // min(count, length))
-    chunks = Chunks(axis=axis, size=size, count=-(-length // size), woven=not rows and axis == len(axes) - 1)
+    interleaved = not rows and axis == len(axes) - 1
+    chunks = Chunks(axis=axis, size=size, count=-(-length // size), interleaved=interleaved)
     return chunks if chunks.count > 1 else None
 
 

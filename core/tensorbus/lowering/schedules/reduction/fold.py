@@ -49,11 +49,11 @@ def fold(
     """
     kept_axes = [k for k, a in enumerate(axes) if not a.reduced]
     parallel = [(axes[k].length, axes[k].value) for k in kept_axes]
-    woven = chunks is not None and chunks.woven
+    interleaved = chunks is not None and chunks.interleaved
     if chunks is not None:
-        parallel.insert(len(parallel) if woven else 0, (b.size("chunks", chunks.count), chunks.count))
+        parallel.insert(len(parallel) if interleaved else 0, (b.size("chunks", chunks.count), chunks.count))
     outer, loops = parallel_loops(b, [n for n, _ in parallel], [v for _, v in parallel])
-    if woven:
+    if interleaved:
         outer = (outer[-1], *outer[:-1])
     index: list[Expr] = [ZERO] * len(axes)
     for k, i in zip(kept_axes, outer[-len(kept_axes) :] if kept_axes else (), strict=True):
@@ -63,7 +63,7 @@ def fold(
     def bounds(k: int) -> Span:
         if chunks is None or chunks.axis != k:
             return Span(ZERO, const(axes[k].value) if unrolled else axes[k].length, axes[k].value)
-        if chunks.woven:
+        if chunks.interleaved:
             count = b.size("chunks", chunks.count)
             left = ix.add(ix.subtract(axes[k].length, outer[0]), ix.subtract(count, ONE))
             return Span(ZERO, b.let(ix.quotient(left, count), "stop"), chunks.size)
@@ -81,7 +81,7 @@ def fold(
         states = states or reduce_in_lanes(b, reducer, index, over, bound, element, lanes, limits, rest=rest)
         finish(tuple(outer), states)
         return loops
-    ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.woven)
+    ordered = ordered and reducer.is_arg_reduction and not (chunks is not None and chunks.interleaved)
     numbered = reducer.over(axes[over[0]].value) if ordered and isinstance(reducer, Reducer) else reducer
     first = numbered.first(bound[over[0]].start) if ordered else reducer.start()
     state = tuple(b.let(e, "acc", mutable=True) for e in first)
@@ -96,7 +96,7 @@ def fold(
 
     def put(k: int, i: Expr) -> None:
         index[k] = i
-        if chunks is not None and chunks.woven and chunks.axis == k:
+        if chunks is not None and chunks.interleaved and chunks.axis == k:
             index[k] = ix.add(ix.multiply(i, b.size("chunks", chunks.count)), outer[0])
 
     def one() -> None:

@@ -1,7 +1,7 @@
 """Scans along the last axis on GPUs: a workgroup takes a row, a tile at a time.
 
-Each work-item scans a few neighbouring elements by itself, the group scans what these come to, and everybody
-adds what stands before. Long rows are cut into chunks, whose totals are known before.
+Each work-item scans a few neighbouring elements by itself, the workgroup scans what these come to, and all
+add what stands before. Long rows are cut into chunks, whose totals are known before.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _chunks(target: Target, rows: int, length: int) -> Chunks | None:
 def _piece(
     b: Builder, row: Expr, chunks: Chunks, shape: tuple[int, ...], lengths: Sequence[Expr]
 ) -> tuple[Expr, Expr, Expr]:
-    """Return the row that a group has a chunk of, and where the chunk starts and stops."""
+    """Return the row that a workgroup has a chunk of, and where the chunk starts and stops."""
     width, size = b.size("width", prod(shape[:-1])), b.size("chunk", chunks.size)
     number = b.let(ix.modulo(row, width), "row")
     start = b.let(ix.multiply(ix.quotient(row, width), size), "start")
@@ -69,11 +69,8 @@ def _totals(task: KernelTask, steps: LaunchList, reducer: Reducer, chunks: Chunk
     b = Builder(f"tb_{task.root.op}_totals")
     inliner, slots = task.inliner(b)
     lengths = [inliner.length(operand, k) for k in range(len(shape))]
-    workgroup, row, rows = (
-        Workgroup.of(b, limits.scan_workgroup, steps.target),
-        Var("i1", INDEX),
-        chunks.count * prod(shape[:-1]),
-    )
+    workgroup = Workgroup.of(b, limits.scan_workgroup, steps.target)
+    row, rows = Var("i1", INDEX), chunks.count * prod(shape[:-1])
     number, start, stop = _piece(b, row, chunks, shape, lengths)
     outer = ix.unflatten(number, lengths[:-1])
 

@@ -64,10 +64,10 @@ def key(b: Builder, value: Expr, descending: bool) -> Expr:
         bits = b.let(Apply("bits", (plain,), k), "bits")
         top = literal(1 << (8 * k.itemsize - 1), k)
         negative = Apply("greater_equal", (bits, top), bool_)
-        turned = Select(
+        increasing = Select(
             negative, Apply("bitwise_invert", (bits,), k), Apply("bitwise_xor", (bits, top), k), k
         )
-        ordered: Expr = Select(Apply("isnan", (plain,), bool_), ones, turned, k)
+        ordered: Expr = Select(Apply("isnan", (plain,), bool_), ones, increasing, k)
     else:
         ordered = Cast(value, k) if d is not k else value
         if d.kind == "int":

@@ -67,8 +67,8 @@ class _Recurrent(Module):
         self.reset_parameters()
 
     def _suffixes(self) -> list[tuple[int, str]]:
-        ways = ("", "_reverse") if self.bidirectional else ("",)
-        return [(layer, f"l{layer}{way}") for layer in range(self.num_layers) for way in ways]
+        suffixes = ("", "_reverse") if self.bidirectional else ("",)
+        return [(layer, f"l{layer}{way}") for layer in range(self.num_layers) for way in suffixes]
 
     def reset_parameters(self) -> None:
         """Draw new initial values, from within ``1 / sqrt(hidden_size)`` of zero."""
@@ -119,9 +119,9 @@ class _Recurrent(Module):
         last: list[Tensor] = []
         last_cells: list[Any] = []
         for layer in range(self.num_layers):
-            ways = [s for depth, s in self._suffixes() if depth == layer]
+            suffixes = [s for depth, s in self._suffixes() if depth == layer]
             results = []
-            for suffix in ways:
+            for suffix in suffixes:
                 place = len(last)
                 out, state, cell = self._run(suffix, input, states[place], cells[place], present)
                 results.append(out)

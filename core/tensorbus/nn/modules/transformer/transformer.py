@@ -94,12 +94,12 @@ class TransformerEncoder(Module):
     def _without_padding(self, src: Tensor, mask: Tensor | None, padding: Tensor) -> Tensor:
         """Return the result of the last layer, 0 where there is padding."""
         first: Any = self.layers[0]
-        turned, heads = not first.self_attn.batch_first, first.self_attn.num_heads
+        sequence_first, heads = not first.self_attn.batch_first, first.self_attn.num_heads
         keep = seen_keys(padding)
         if not self._may_pack(src, keep):
             for layer in self.layers:
                 src = layer(src, src_mask=mask, src_key_padding_mask=padding)
-            places = permute_dims(keep, (1, 0)) if turned else keep
+            places = permute_dims(keep, (1, 0)) if sequence_first else keep
             unpadded: Tensor = where(reshape(places, (*src.shape[:2], 1)), src, 0)
             return unpadded
 
@@ -111,9 +111,9 @@ class TransformerEncoder(Module):
                 x = layer.forward_packed(x, batch)
             return (rows.unpack(x),)
 
-        x = permute_dims(src, (1, 0, 2)) if turned else src
+        x = permute_dims(src, (1, 0, 2)) if sequence_first else src
         (out,) = of_packed_rows(layers, keep, (x, encoder_mask(mask, padding, keep, heads, src)))
-        return permute_dims(out, (1, 0, 2)) if turned else out
+        return permute_dims(out, (1, 0, 2)) if sequence_first else out
 
 
 class TransformerDecoder(Module):

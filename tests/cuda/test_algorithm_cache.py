@@ -37,12 +37,12 @@ class _Lib:
 @pytest.fixture
 def library(cupy_or_names: None) -> Any:
     from tensorbus_cuda.gemm import cublaslt
-    from tensorbus_cuda.gemm.near_ways import NearWays
+    from tensorbus_cuda.gemm.algorithm_cache import AlgorithmCache
 
     fresh = object.__new__(cublaslt.Library)
     fresh._unit = SimpleNamespace(name="cuda:0", failures=SimpleNamespace(note=lambda what: None))
     fresh.lib, fresh.handle = _Lib(), ctypes.c_void_p(1)
-    fresh._matmul, fresh._ways, fresh._descriptions = None, NearWays(), {}
+    fresh._matmul, fresh._algorithms, fresh._descriptions = None, AlgorithmCache(), {}
     return fresh
 
 
