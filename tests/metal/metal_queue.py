@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tensorbus_metal.device import runtime
-from tensorbus_metal.dialect import MOST_BUFFERS
+from tensorbus_metal.dialect import MAX_BUFFERS
 from tensorbus_metal.host_shim import shim
 
 mx: Any = pytest.importorskip("mlx.core", reason="MLX is not installed")
@@ -27,7 +27,7 @@ def metal_kernel(
 ) -> Callable[..., list[Any]]:
     """Return what runs ``source`` over arrays of bytes, as MLX's documentation says."""
     names = [*input_names, *output_names]
-    assert len(names) <= MOST_BUFFERS
+    assert len(names) <= MAX_BUFFERS
     assert len(set(names)) == len(names)
     heads = [
         *(f"const device uchar *{n}" for n in input_names),
