@@ -50,6 +50,7 @@ from .replay.codegen import ReplayCodegen
 from .replay.eager_comparison import eager_threads
 from .segments.long_loops import LongLoopFinder
 from .segments.segmentation import Segmentation, asks_cache
+from .state.argument_history import ArgumentHistory
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
 from .state.object_view import StateNotSettled, Uncapturable
@@ -76,11 +77,10 @@ class CompiledFunction(Generic[P, R]):
     """
 
     __slots__ = (
-        "__dict__", "__weakref__", "_all_attributes", "_axes", "_choice", "_divided_code", "_extra_code",
-        "_failed_captures", "_function", "_lock", "_note_sites", "_python_only", "_ranks",
-        "_refilled", "_root", "_segmentation", "_unrolls", "_unsettled_captures", "_varying",
-        "breaks", "compare_eager", "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons",
-        "recompiles", "replays",
+        "__dict__", "__weakref__", "_all_attributes", "_arguments", "_axes", "_choice", "_divided_code",
+        "_extra_code", "_failed_captures", "_function", "_lock", "_note_sites", "_python_only", "_ranks",
+        "_root", "_segmentation", "_unrolls", "_unsettled_captures", "_varying", "breaks", "compare_eager",
+        "dynamic", "fullgraph", "graphs", "mode", "name", "notes", "reasons", "recompiles", "replays",
     )  # fmt: skip
 
     def __init__(
@@ -100,7 +100,7 @@ class CompiledFunction(Generic[P, R]):
         self.notes: list[str] = []
         self._extra_code: dict[CodeType, dict[str, Any]] = {}
         self._python_only = self._all_attributes = self._unrolls = False
-        self._refilled: dict[int, Any] = {}
+        self._arguments = ArgumentHistory()
         self._axes = DynamicAxes(dynamic)
         self._varying = VaryingInputs()
         self._failed_captures = self._unsettled_captures = 0
@@ -283,6 +283,8 @@ class CompiledFunction(Generic[P, R]):
 
     def _capture_observed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         one_time_work.note()
+        if self._arguments.begin((*enumerate(args), *kwargs.items())):
+            self.replays = []
         try:
             reach = self._reachable(self._extra_code, args, kwargs)
         except Uncapturable as error:
@@ -438,7 +440,7 @@ class CompiledFunction(Generic[P, R]):
     ) -> ReachableState:
         """Return the state that the function reaches; ``code`` is known to run besides what is found."""
         replaced = self._axes.replaced_locations
-        return ReachableState(self._root, args, kwargs, code, self._all_attributes, self._refilled, replaced,
+        return ReachableState(self._root, args, kwargs, code, self._all_attributes, self._arguments, replaced,
                               self._divided_code)  # fmt: skip
 
     def _emit_entry(

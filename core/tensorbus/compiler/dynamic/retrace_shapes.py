@@ -42,7 +42,8 @@ def retrace_with_shapes(
     active = Tracer(mode, dry=True)
     try:
         Snapshot(begun).restore()
-        reach = ReachableState(root, args, kwargs, codes, every, replaced=begun.replaced_locations,
+        reach = ReachableState(root, args, kwargs, codes, every, begun.history.without_contents(),
+                               replaced=begun.replaced_locations,
                                unrun_code=begun.unrun_code)  # fmt: skip
         if any(type(tracked.obj) is _lru_cache_wrapper for tracked in reach.objects.values()):
             return None  # what it keeps could not be taken back

@@ -36,14 +36,13 @@ from ..programs.multi_device import MultiDeviceProgram
 from ..programs.op_trace import InputSource, OpTrace, Transfer
 from ..programs.program_cache import ShapeSpecializations, compile_program
 from ..state.global_modes import GlobalModes
-from ..state.inspection import inspect_object
 from ..state.mutations import (
     REFILL_CODE,
     Mutations,
     StateVaries,
     describe_object,
     diff_state,
-    differs_in_tensors_only,
+    note_refill,
 )
 from ..state.object_view import ChildRef, TensorState, Uncapturable
 from ..state.optimizer_init import idle_states
@@ -127,12 +126,7 @@ class ReplayCodegen:
             raise StateVaries(mutations)
         relax(self.reach, self.reached, mutations)
         for tracked in mutations.refilled:
-            now = inspect_object(tracked.obj, self.reach.names)
-            if self.reach.filled.get(id(tracked.obj)) == tracked.before.state and not differs_in_tensors_only(
-                tracked, now
-            ):
-                raise Uncapturable(f"changes {describe_object(tracked)}, which is the same at each call")
-            self.reach.filled[id(tracked.obj)] = now.state
+            note_refill(self.reach, tracked)
         effects = self._effects(mutations)
         answer = self.output.emit(result)
         effects = [*self.output.emit_views(), *effects]

@@ -203,7 +203,18 @@ def is_refillable(tracked: TrackedObject, prologue: HostPrologue) -> bool:
     return tracked.before.kind == "instance" or type(tracked.obj) in REFILL_CODE
 
 
-def differs_in_tensors_only(tracked: TrackedObject, now: ObjectView) -> bool:
+def note_refill(reach: ReachableState, tracked: TrackedObject) -> None:
+    """Note what becomes of an object of the caller's. Raises ``Uncapturable`` for the same at each call."""
+    now, filled = inspect_object(tracked.obj, reach.names), reach.history.filled
+    if not _differs_in_tensors_only(tracked, now):
+        will_be_fixed = reach.history.fix(tracked.obj, reach.holders_of(tracked))
+        if filled.get(id(tracked.obj)) == tracked.before.state:
+            kind = StateNotSettled if will_be_fixed else Uncapturable
+            raise kind(f"changes {describe_object(tracked)}, which is the same at each call")
+    filled[id(tracked.obj)] = now.state
+
+
+def _differs_in_tensors_only(tracked: TrackedObject, now: ObjectView) -> bool:
     """Return whether an object holds what it did, up to other tensors: the next run sees no difference."""
     if [ref.key for ref, _ in tracked.children] != [ref.key for ref in now.children]:
         return False

@@ -22,6 +22,7 @@ from ...tensor.tensor import Tensor, materialize
 from ...tracing.active_tracer import DEFERRED_CODE
 from ...tracing.lazy_value import LazyValue
 from ...tracing.mutation_counter import CountedDict, mutation_counter
+from .argument_history import ArgumentHistory
 from .code_names import Code, names_looked_up, package_chain, strings
 from .code_origin import is_own, is_standard
 from .global_modes import GlobalModes
@@ -137,7 +138,7 @@ class ReachableState:
 
     ``more`` is code, with its globals, that is known to run too. Scalars are children without a
     ``TrackedObject`` of their own. ``every``: all attributes are inspected, not only those that code names.
-    ``filled`` are arguments that earlier captures refilled, by id, with their state after that.
+    ``history`` is what earlier captures found of the arguments.
     ``replaced`` are locations (see ``unique_locations``) where captures found different tensors or
     containers. ``unrun_code`` is that of the function of which ``function`` is a part: it does not run,
     though it can be reached, and neither does ``__init__`` of what is there, unless ``more`` has them.
@@ -150,13 +151,13 @@ class ReachableState:
         kwargs: Mapping[str, Any],
         more: Mapping[Code, dict[str, Any]],
         every: bool = False,
-        filled: dict[int, Any] | None = None,
+        history: ArgumentHistory | None = None,
         replaced: Container[Location] = (),
         unrun_code: Code | None = None,
     ) -> None:
         self.unrun_code = unrun_code
         self.all_attributes, self.replaced_locations = every, replaced
-        self.filled: dict[int, Any] = {} if filled is None else filled
+        self.history = ArgumentHistory() if history is None else history
         self.names: frozenset[str] = (AllAttributes if every else frozenset)({"forward"})
         """The attributes that are inspected, at first the one that calling a module reads."""
         self.codes: dict[Code, dict[str, Any]] = dict(more)
@@ -191,7 +192,8 @@ class ReachableState:
         ]
         self.arguments = [ChildRef(k, f"x{k}", x) for k, x in enumerate(args)]
         self.arguments += [ChildRef(name, f"k[{name!r}]", x) for name, x in kwargs.items()]
-        self.argument_objects = [(ref, self._track_child(None, ref)) for ref in self.arguments]
+        objects = (self._track_child(None, ref, ref.key in self.history.fixed) for ref in self.arguments)
+        self.argument_objects = [*zip(self.arguments, objects, strict=True)]
         called = dict(enumerate(parameter_names(function)))
         for ref, tracked in self.argument_objects:
             if tracked is not None and tracked.shown == ref.access:
@@ -394,6 +396,12 @@ class ReachableState:
             if id(tracked.obj) in unread:
                 children = [(ref, child) for ref, child in children if ref.key != "grad"]
             stack.extend(child for _, child in reversed(children) if child is not None)
+
+    def holders_of(self, thing: TrackedObject) -> Iterator[int | str]:
+        """Yield the arguments, by position or name, behind which an object is."""
+        for ref, tracked in self.argument_objects:
+            if tracked is not None and thing in self._reachable_from([tracked], set(), ()):
+                yield ref.key
 
     def deferred_code(self) -> set[Code]:
         """Return the code that runs when a program is differentiated or lowered: rules of user kernels."""
