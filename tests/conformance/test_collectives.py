@@ -6,6 +6,7 @@ import gc
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -339,8 +340,21 @@ def _in_turn(other: bool) -> None:
         dist.barrier(group) if group is second else dist.all_reduce(tb.ones(2, device="cpu"), group=group)
 
 
+def _queue_after_the_end(r: int) -> None:
+    dist.all_reduce(tb.ones(2, device="cpu"), async_op=True)
+    if r == 1:
+        raise KeyError("mine")
+    with suppress(dist.DistributedError):
+        while True:  # until the group has ended, and nobody takes what is queued
+            dist.barrier()
+    work = dist.all_reduce(tb.ones(2, device="cpu"), async_op=True)
+    assert work is not None
+    work.wait()
+
+
 ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
     "a rank that raises": (_raise, KeyError, "mine"),
+    "a rank that raises while others queue": (_queue_after_the_end, KeyError, "mine"),
     "a rank that does not come": (
         lambda r: r and dist.barrier(), dist.DistributedTimeoutError, "within 0.5 seconds",
     ),

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 from weakref import ref
 
-from ..dispatch.modes import detached_value
+from ..dispatch.modes import detached_value, is_value_mode
 from ..errors import ArgumentError, AutogradError
 from ..ops.definition import Shape, ViewRule, table
 from ..tensor.grad_mode import GradMode, grad_enabled
@@ -75,8 +75,9 @@ def change(x: Tensor, new: Tensor, history: bool, number: int = 0, by: str = "")
     memory = lent_memory(x) if lent else None
     if family is None and memory is None:
         return False
-    # A tensor that ranks share communicates here, in an order that is its program's: no lock may be held.
-    with lock if x._vtype.cell is None else nullcontext():
+    # A tensor that ranks share communicates here, in an order that is its program's, and so does what a
+    # transform makes of one: no lock may be held.
+    with nullcontext() if is_value_mode(x._vtype.device.type) else lock:
         cells = {} if family is None else family.alive()
         root = x if family is None else family.root()
         if memory is None and (not cells or (root is None and [*cells.values()] == [x])):

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from ..autograd.node_order import order
-from ..dispatch.modes import inner_device
+from ..dispatch.modes import inner_device, is_value_mode
 from ..dispatch.plan import new_cache
 from ..errors import TensorbusError
 from ..interchange.host_array import as_assigned_value
@@ -44,7 +44,7 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
             seen = self._value
         out = indexing.setitem(self, key, assigned) if what is None else table.run(*what[:3])
         # What ranks share communicates as it is stored, so that no lock may be held.
-        with _storing if self._vtype.cell is None else nullcontext():
+        with nullcontext() if is_value_mode(self._vtype.device.type) else _storing:
             if self._value is seen:
                 self.rebind(out, by="an assignment to elements", since=since)
                 return

@@ -203,7 +203,13 @@ def reshape(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
 
 
 def _matching_axes(shape: Shape, other: Shape) -> Iterator[tuple[int, int]]:
-    """Yield pairs of axes with as many elements before them, and in C order behind, lengths of 1 left out."""
+    """Yield pairs of axes with as many elements before them, and in C order behind, lengths of 1 left out.
+
+    Of a shape that stays they are all axes.
+    """
+    if shape == other:
+        yield from enumerate(range(len(shape)))
+        return
     if 0 in shape:
         return
     before: dict[int, int] = {}

@@ -13,3 +13,11 @@ active_modes: Final[dict[object, Any]] = {}
 
 mode_stack: Final[ContextVar[tuple[Any, ...]]] = ContextVar("tensorbus_modes", default=())
 """The modes of this thread or task, the innermost last. Some may have ended where they were entered."""
+
+
+def are_here() -> bool:
+    """Return whether modes are entered in this thread or task, whatever others do meanwhile.
+
+    Who calls other ops then, not only in another way, asks this: ranks that are threads call the same.
+    """
+    return bool(active_modes) and bool(mode_stack.get())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -180,3 +181,64 @@ def test_what_makes_no_sense_is_named() -> None:
                 call()
 
     dist.run_ranks(rank, 2)
+
+
+ALIKE: dict[str, Callable[[Any, Any], Any]] = {
+    "a slice of an axis of length 1": lambda x, rows: x[:1][..., ::2],
+    "rows by numbers": lambda x, rows: x[rows],
+    "assignment to rows by numbers": lambda x, rows: x.clone().__setitem__(rows, 0),
+    "assignment to a slice": lambda x, rows: x.clone().__setitem__(0, 1),
+    "rows by a mask": lambda x, rows: x[rows > 0],
+    "assignment by a mask": lambda x, rows: x.clone().__setitem__(x > 0, 1),
+    "a reshape to the same shape": lambda x, rows: x[:1].reshape((1, 2)),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_what_a_rank_calls_hangs_on_no_mode_of_another_thread(name: str) -> None:
+    """Ranks that are threads would else ask for different things, by chance."""
+
+    def rank() -> list[str]:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = dist.distribute_tensor(tb.ones((3, 2), device="cpu"), mesh, [S(0)])
+        rows = dist.distribute_tensor(tb.asarray([1, 0, 2], device="cpu"), mesh)
+        before = len(dist.records())
+        ALIKE[name](x, rows)
+        return [str(call) for call in dist.records()[before:]]
+
+    def transform() -> None:
+        def wait(x: Any) -> Any:
+            entered.set()
+            assert leave.wait(60)
+            return x
+
+        tb.vmap(wait)(tb.ones(2, device="cpu"))
+
+    entered, leave = threading.Event(), threading.Event()
+    alone = dist.run_ranks(rank, 2)
+    thread = threading.Thread(target=transform)
+    thread.start()
+    try:
+        assert entered.wait(60)
+        assert dist.run_ranks(rank, 2) == alone
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_views_change_in_place_under_transforms() -> None:
+    """What communicates then may hold no lock that another rank waits for."""
+
+    def doubled(x: Any) -> Any:
+        y = x * 1
+        y[1:].mul_(3)
+        return y
+
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = dist.distribute_tensor(tb.ones((4, 2), device="cpu"), mesh, [S(0)])
+        t = x.redistribute([S(1)])
+        value, tangent = tb.func.jvp(doubled, (x,), (t,))
+        return value.full_tensor().tolist() == tangent.full_tensor().tolist() == doubled(x).tolist()
+
+    assert dist.run_ranks(rank, 2, timeout=60) == [True, True]

@@ -172,6 +172,7 @@ class ProcessGroup(KnownByIdentity):
             self._last = work.place
             return work
         with self._lock:
+            self.check("a queued collective")  # nobody would run it any more
             if self._worker is None:
                 name = f"tensorbus-group-{self.label}-{self.world.rank}"
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
@@ -225,8 +226,9 @@ class ProcessGroup(KnownByIdentity):
                     connection.finish()
                 connection.release()
                 connection.communicator.close()
-        if self._worker is not None:
-            self._queue.put(None)
+        with self._lock:
+            if self._worker is not None:
+                self._queue.put(None)
         self.world.groups.pop(self.label, None)
         _groups.pop(self.name)
 

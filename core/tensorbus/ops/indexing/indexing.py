@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...dtypes import definition as dt
 from ...errors import IndexingError, ShapeError
-from ...tracing.active_modes import active_modes
+from ...tracing.active_modes import active_modes, are_here
 from ...tracing.active_tracer import active_tracer
 from ...tracing.sym_int import SymInt, is_open, texts
 from ..call_errors import with_form
@@ -344,7 +344,7 @@ def getitem(x: Tensor, item: Any) -> Tensor:
     if known is not None:
         key, shape, whole = known
         box = x if whole else table.dynamic_slice(x, key.start, key.size, key.step)
-        if not active_modes and not whole and shape == key.size:  # of open lengths that is a condition
+        if not are_here() and not whole and shape == key.size:  # of open lengths that is a condition
             return box
         return reshape.function(box, shape)
     if _indexes_rows(x, item):
@@ -376,7 +376,7 @@ def parts(x: Tensor) -> Iterator[Tensor]:
 
 def assignment(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
     """Return the op that ``x[item] = value`` comes down to; None where it takes several, or is captured."""
-    if active_modes or (value.dtype is not x.dtype and value.device != x.device):
+    if are_here() or (value.dtype is not x.dtype and value.device != x.device):
         return None
     known = basic(x, item)
     if known is None:
@@ -400,14 +400,14 @@ def _by_tensor(x: Tensor, item: Any, value: Any) -> InPlaceCall | None:
 
 def _indexes_rows(x: Tensor, item: Any) -> bool:
     """Return whether a key is one tensor of integers, for the first axis of what is not empty."""
-    if active_modes or not hasattr(item, "_vtype") or not item.shape or not x.shape:
+    if are_here() or not hasattr(item, "_vtype") or not item.shape or not x.shape:
         return False
     return item.dtype.is_integer and item.device == x.device and 0 not in x.shape
 
 
 def _masks_rows(x: Tensor, item: Any) -> bool:
     """Return whether a key is one mask of the first axes of what is not empty."""
-    if active_modes or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
+    if are_here() or not hasattr(item, "_vtype") or not item.shape or not _is_mask(item):
         return False
     return item.shape == x.shape[: len(item.shape)] and item.device == x.device and 0 not in x.shape
 
