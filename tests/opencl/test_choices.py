@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.kernels import open_shapes
 
 from error_bounds import assert_within, gamma, unit
 from opencl_bench import Bench
@@ -57,6 +58,7 @@ def test_items_that_are_alone_are_not_made_vectors(bench: Bench, monkeypatch: py
         return prepare(source, launch, index)
 
     monkeypatch.setattr(compiler, "prepare", noting)
+    monkeypatch.setattr(open_shapes, "SHAPES_BEFORE_PLAN", 99)
     for shape in ((77,), (300, 77), (300, 3)):
         value = bench.put(np.ones(shape, "f4"))
         bench.prepare("sum", (value,), axis=(len(shape) - 1,), keepdims=False)(value)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.eager_fusion import fused_function
 from tensorbus.kernels import generated_program, open_shapes
 
 OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[Any, ...], ...]]] = {
@@ -109,9 +110,91 @@ def test_attributes_tell_patterns_apart() -> None:
         assert [v.dtype for v in whole] == [tb.int64, tb.float32, tb.bool]
 
 
-def test_values_that_are_not_packed_are_lowered_by_themselves() -> None:
-    for n in range(4, 16):
-        x = np.random.default_rng(n).standard_normal((n, 2 * n)).astype("f4")
-        ours = tb.asarray(x, device="opencl")
-        np.testing.assert_array_equal((ours.T[::2] * 2 + 1).numpy(), x.T[::2] * 2 + 1)
-        np.testing.assert_array_equal((ours[1:, :n] + 1).numpy(), x[1:, :n] + 1)
+LAID: dict[str, tuple[Callable[[Any, int], Any], tuple[str | int, ...]]] = {
+    "turned": (lambda x, n: x.T, ("m", "n")),
+    "turned, of more axes": (lambda x, n: x.swapaxes(1, 2), (2, "m", "n")),
+    "rows of a wider matrix": (lambda x, n: x[:, 1:], (3, "n")),
+    "every second row": (lambda x, n: x[1::2], ("n", 5)),
+    "one of three parts": (lambda x, n: x[:, 1], ("n", 3, 4)),
+    "rows that begin together": (lambda x, n: x[:, : n // 2], (3, "n")),
+    "backwards": (lambda x, n: x[::-1], ("n", 4)),
+    "the same row again": (lambda x, n: x[:1].repeat(n, 0) if type(x) is np.ndarray
+                           else x[:1].broadcast_to((n, 4)), (2, 4)),
+}  # fmt: skip
+LAID_OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "map": (lambda x: x * 2 + x, lambda x: x * 2 + x),
+    "copy": (lambda x: x.reshape((-1,)), lambda x: x.reshape(-1)),
+    "sum": (lambda x: tb.sum(x, axis=-1), lambda x: x.sum(-1)),
+    "sum of columns": (lambda x: tb.sum(x, axis=0), lambda x: x.sum(0)),
+    "product": (lambda x: x @ x.swapaxes(-1, -2), lambda x: x @ np.swapaxes(x, -1, -2)),
+    "concat": (lambda x: tb.concat([x, x], axis=0), lambda x: np.concatenate([x, x], 0)),
+    "gelu": (lambda x: tb.nn.functional.relu(tb.nn.functional.softplus(x * 64)),
+             lambda x: np.logaddexp(x * 64, 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LAID)
+def test_values_that_are_not_packed_have_open_strides(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are those of NumPy for any length, and lengths that come last are not lowered."""
+    view, shape = LAID[lie]
+    monkeypatch.setattr(open_shapes, "SHAPES_BEFORE_PLAN", 2)
+    lowered: list[str] = []
+    for module in (generated_program, open_shapes):
+        lower = module.lower
+        monkeypatch.setattr(
+            module, "lower", lambda *a, _lower=lower, **k: lowered.append(str(a[0])) or _lower(*a, **k)
+        )
+    before = 0
+    sizes = ((9, 7), (10, 8), (2, 3), (1, 4), (24, 6), (25, 9), (7, 1), (33, 33), (64, 31), (65, 5), (300, 3))
+    for n, m in (*sizes, *[(k, k + 9) for k in (101, 103, 110, 115, 117, 121, 122, 123)]):
+        before = len(lowered) if n < 122 else before
+        whole = tuple([{"n": n, "m": m}.get(k, k) for k in shape])
+        x = np.random.default_rng(n).integers(-9, 9, whole).astype("f4")
+        ours = view(tb.asarray(x, device="opencl"), n)
+        for name, (function, expected) in LAID_OPS.items():
+            if min(ours.shape) and len(ours.shape) > 1:
+                np.testing.assert_allclose(
+                    function(ours).numpy(), expected(view(x, n)), rtol=1e-5, atol=1e-5, err_msg=name
+                )
+    assert len(lowered) == before
+
+
+def test_lengths_that_are_attributes_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[str] = []
+    for module in (generated_program, open_shapes):
+        lower = module.lower
+        monkeypatch.setattr(
+            module, "lower", lambda *a, _lower=lower, **k: lowered.append(str(a[0])) or _lower(*a, **k)
+        )
+    for n in (0, 1, 2, 5, 7, 700, 701, 702, 703):
+        before = len(lowered)
+        np.testing.assert_array_equal(tb.arange(n, device="opencl").numpy(), np.arange(n))
+        np.testing.assert_array_equal(
+            tb.full((n, 3), 2.5, device="opencl").numpy(), np.full((n, 3), 2.5, dtype="f4")
+        )
+    assert len(lowered) == before
+
+
+def test_a_fused_function_is_traced_for_few_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its program for other lengths has their derivative, and wrong operands still raise."""
+    traced: list[Any] = []
+    trace = fused_function._traced
+    monkeypatch.setattr(fused_function, "_traced", lambda *args: traced.append(args[1]) or trace(*args))
+    rng = np.random.default_rng(3)
+    weight = tb.asarray(rng.standard_normal(12).astype("f4"), device="opencl").requires_grad_()
+    expected_weight = tb.asarray(weight.detach().numpy()).requires_grad_()
+    for n in (*range(401, 412), 1, 0, 2, 412):
+        before = len(traced)
+        values = rng.standard_normal((n, 12)).astype("f4")
+        results = []
+        for device, w in (("opencl", weight), ("cpu", expected_weight)):
+            x = tb.asarray(values, device=device).requires_grad_()
+            out = tb.nn.functional.layer_norm(x, (12,), w)
+            w.grad = None
+            tb.sum(out * out * 0.5 + out).backward()
+            results.append([out.detach().numpy(), x.grad.numpy(), w.grad.numpy()])
+        for a, b in zip(*results, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+    assert len(traced) == before
+    with pytest.raises(tb.errors.TensorbusError, match="layer_norm"):
+        tb.nn.functional.layer_norm(tb.ones((402, 11), device="opencl"), (11,), weight)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.dtypes import definition as dt
+from tensorbus.kernels import open_shapes
 from tensorbus.ops.movement.movement import pad
 
 from error_bounds import assert_within, gamma, stored
@@ -42,6 +43,7 @@ def launches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return prepare(source, launch, index)
 
     monkeypatch.setattr(compiler, "prepare", noting)
+    monkeypatch.setattr(open_shapes, "SHAPES_BEFORE_PLAN", 99)
     return names
 
 

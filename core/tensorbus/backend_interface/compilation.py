@@ -39,6 +39,32 @@ class FusedKernels(Protocol):
         ...
 
 
+class OpenFusedKernels(FusedKernels, Protocol):
+    """Such a maker whose programs may have open lengths."""
+
+    def prepare_open(
+        self, name: str, key: Any, trace: Callable[[Sequence[Spec]], Graph | None], graph: Graph, index: int
+    ) -> OpenRun | None:
+        """Return what ``prepare`` does, for values of any shapes.
+
+        ``graph`` is that for values of some shapes, and ``trace`` returns it for others, whose lengths may be
+        symbols; None where that is no program. ``key`` tells the function from all others.
+        """
+        ...
+
+
+class OpenRun(Protocol):
+    """A function of a few ops as programs, for values of shapes that change."""
+
+    def serves(self, values: Sequence[Any]) -> bool:
+        """Return whether there is a program for these values without tracing the function for them."""
+        ...
+
+    def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Return the results for values, of shapes that it serves or that the function was traced for."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
     """A captured program, as a device is asked to compile it.

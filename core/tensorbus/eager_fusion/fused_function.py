@@ -8,13 +8,14 @@ where a kernel of another package serves one of the ops, or where a mode sees ea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..autograd import engine
-from ..backend_interface.compilation import FusedKernels
+from ..backend_interface.compilation import FusedKernels, OpenFusedKernels, OpenRun
 from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, Kernel
 from ..decompose.decompose import decompose
@@ -43,6 +44,8 @@ _VIEWS: Final = frozenset({"broadcast_to", "permute_dims", "reshape", "slice", "
 _GRAPH_OPS: Final = frozenset({"input", "constant", "result"})
 _FREE_OPS: Final = _VIEWS | _GRAPH_OPS | {"full"}
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+_ANY_SHAPES: Final = "any shapes"
+"""What the key of a program that serves any shapes begins with."""
 Run = Callable[[Sequence[Any]], Sequence[Any]]
 
 
@@ -50,7 +53,8 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 class FusedProgram:
     """A fused program: what runs it, where each result is (None: no result), and the plan of its history.
 
-    ``saved`` are the places of what it leaves for its derivative.
+    ``saved`` are the places of what it leaves for its derivative. ``opens`` is the ``run`` of values of any
+    shapes, None where results and histories depend on them.
     """
 
     run: Run
@@ -58,6 +62,7 @@ class FusedProgram:
     kinds: tuple[ValueType, ...]
     plan: Plan | None = None
     saved: tuple[int, ...] = ()
+    opens: OpenRun | None = None
 
 
 def programs_on(device: Device) -> FusedKernels | None:
@@ -81,13 +86,15 @@ def call_fused(
     """Run a fused function by its program, as it is where there is none. ``known`` are those it has."""
     tensors: list[Tensor] = []
     kinds: list[Any] = [len(args), *kwargs]
+    shapes: list[Any] = []
     numbers: list[str] = []
     for x in (*args, *kwargs.values()):
         if isinstance(x, Tensor):
             if x._vtype.materialized is not x._vtype:
                 materialize(x)
             tensors.append(x)
-            kinds += (x._vtype, x._value.shape)
+            kinds.append(x._vtype)
+            shapes.append(x._value.shape)
         elif type(x) is float:
             kinds.append(float)
             numbers.append(repr(x))
@@ -97,10 +104,21 @@ def call_fused(
             return function(*args, **kwargs)
     if kernel_preference.active() or not tensors or is_small(tensors[0].device, [x._value for x in tensors]):
         return function(*args, **kwargs)
-    key = tuple(kinds), tuple(numbers)
+    key = (*kinds, *shapes), tuple(numbers)
     program = known.get(key)
     if program is None:
-        program = memoize(known, key, lambda: build_program(function, tensors, args, kwargs))
+        of_any = (_ANY_SHAPES, *kinds), tuple(numbers)
+        like = known.get(of_any)
+        if like is not None and like.opens.serves([x._value for x in tensors]):
+            program = replace(like, plan=replace(like.plan))
+            if len(known) >= _MAX_PROGRAMS:
+                _forget(known)
+            known[key] = program
+        else:
+            make = partial(build_program, function, tensors, args, kwargs, like)
+            program = memoize(known, key, make)
+            if like is None and program is not False and program.opens is not None:
+                known[of_any] = program
     if program is False:
         return function(*args, **kwargs)
     try:
@@ -127,7 +145,7 @@ def memoize(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], Fuse
     They are the second part of the key, and everything else the first.
     """
     if len(known) >= _MAX_PROGRAMS:
-        known.clear()
+        _forget(known)
     kinds, _ = key
     count = known[kinds] = known.get(kinds, 0) + 1
     if count > _MAX_FLOATS:
@@ -136,14 +154,26 @@ def memoize(known: dict[Any, Any], key: tuple[Any, Any], make: Callable[[], Fuse
     return program
 
 
+def _forget(known: dict[Any, Any]) -> None:
+    """Drop programs, but for those of any shapes, unless they are what there are so many of."""
+    programs = {key: x for key, x in known.items() if isinstance(x, FusedProgram)}
+    lasting = {key: x for key, x in programs.items() if key[0][0] == _ANY_SHAPES}
+    known.clear()
+    known.update(lasting if len(lasting) < _MAX_PROGRAMS // 2 else {})
+
+
 def _is_constant(x: Any) -> bool:
     return type(x) in _CONSTANT_TYPES or (type(x) in (list, tuple) and all(map(_is_constant, x)))
 
 
 def build_program(
-    function: Callable[..., Any], tensors: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> FusedProgram | None:
-    """Return the program of a fused function for arguments like these."""
+    function: Callable[..., Any], tensors: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any],
+    like: FusedProgram | None = None,
+) -> FusedProgram | None:  # fmt: skip
+    """Return the program of a fused function for arguments like these.
+
+    ``like`` is that for other shapes of the same arguments, if they had any.
+    """
     device = tensors[0].device
     if any(x.device != device for x in tensors):
         return None
@@ -155,7 +185,40 @@ def build_program(
         filled = [next(left) if x is None else x[0] for x in template]
         return function(*filled[:count], **dict(zip(names, filled[count:], strict=True)))
 
-    specs = [Spec(x.shape, x.dtype) for x in tensors]
+    traced = _traced(inner, [Spec(x.shape, x.dtype) for x in tensors])
+    if traced is None:
+        return None
+    inputs, nodes, results, saved, several = traced
+    name = function.__name__
+    opens: OpenRun | None = None
+    if several or nodes[len(results) :] or not hasattr(programs_on(device), "prepare_open"):
+        run: Run | None = compile_program(name, inputs, nodes, device)
+    elif like is not None:
+        run = opens = like.opens
+    else:
+        run = opens = _open_program(name, inputs, nodes, device, inner)
+    if run is None:
+        return None
+    outs = tuple([ValueType.of(x.dtype, device) for x in results])
+    plan = Plan(
+        op=_op(function.__name__, len(outs) if several else 0, inner),
+        operands=tuple([x._vtype for x in tensors] + [ValueType.of(x.dtype, device) for x in saved]),
+        run=None, out=outs[0], casts=(None,) * (len(tensors) + len(saved)), saved=len(saved),
+        attrs={}, outs=outs if several else (), shapes=tuple([x.shape for x in results]) if several else (),
+        programs=programs_on(device),
+    )  # fmt: skip
+    places = tuple([nodes.index(x._value) for x in saved])
+    return FusedProgram(run, tuple(range(len(outs))), outs, plan, places, opens)
+
+
+def _traced(
+    inner: Callable[..., Any], specs: Sequence[Spec]
+) -> tuple[tuple[Node, ...], list[Node], list[Tensor], list[Any], bool] | None:
+    """Return the inputs of a function's graph, its outputs, and the results that were traced.
+
+    The outputs are the results, then what the function saves that is no result. Also what it saves, and
+    whether its results are a tuple. None where it cannot be one program, or does not take such operands.
+    """
     try:
         with saving() as saved:
             inputs, traced = OPS.trace(inner, specs)
@@ -167,19 +230,26 @@ def build_program(
     if any(node in inputs for node in nodes):
         return None
     nodes += dict.fromkeys([x._value for x in saved if x._value not in nodes])
-    run = compile_program(function.__name__, inputs, nodes, device)
-    if run is None:
+    return inputs, nodes, results, saved, several
+
+
+def _open_program(
+    name: str, inputs: tuple[Node, ...], nodes: Sequence[Node], device: Device, inner: Callable[..., Any]
+) -> OpenRun | None:  # fmt: skip
+    """Return what runs a function of one result for operands of any shapes; None where nothing does."""
+    maker = cast(OpenFusedKernels, programs_on(device))
+    graph = _program_graph(inputs, nodes, device, maker, 1)
+    if graph is None:
         return None
-    outs = tuple([ValueType.of(x.dtype, device) for x in results])
-    plan = Plan(
-        op=_op(function.__name__, len(outs) if several else 0, inner),
-        operands=tuple([x._vtype for x in tensors] + [ValueType.of(x.dtype, device) for x in saved]),
-        run=None, out=outs[0], casts=(None,) * (len(specs) + len(saved)), saved=len(saved),
-        attrs={}, outs=outs if several else (), shapes=tuple([x.shape for x in results]) if several else (),
-        programs=programs_on(device),
-    )  # fmt: skip
-    places = tuple([nodes.index(x._value) for x in saved])
-    return FusedProgram(run, tuple(range(len(outs))), outs, plan, places)
+
+    def trace(specs: Sequence[Spec]) -> Graph | None:
+        traced = _traced(inner, specs)
+        return None if traced is None else _program_graph(traced[0], traced[1], device, maker, 1)
+
+    run = maker.prepare_open(name, object(), trace, graph, device.index)
+    if run is not None:
+        _notify(name, graph, device)
+    return run
 
 
 def compile_program(
@@ -190,22 +260,30 @@ def compile_program(
 
     ``replaces``: see ``FusedKernels.prepare``.
     """
-    maker, index = programs_on(device), device.index
-    graph = Graph(inputs=inputs, outputs=tuple(outputs))
-    if maker is None or not all(_is_generated(op, device) for op in {node.op for node in graph} - _GRAPH_OPS):
+    maker = programs_on(device)
+    graph = None if maker is None else _program_graph(inputs, outputs, device, maker, least)
+    if maker is None or graph is None:
         return None
-
-    def keeps(op: str) -> bool:
-        return maker.keeps(op, index)
-
-    graph = simplify(decompose(graph, keeps))
-    ops = [node.op for node in graph if node.op not in _FREE_OPS]
-    if len(ops) < least or not all(map(keeps, {*ops})):
-        return None
-    run = maker.prepare(name, graph, index, replaces)
+    run = maker.prepare(name, graph, device.index, replaces)
     if run is not None:
         _notify(name, graph, device)
     return run
+
+
+def _program_graph(
+    inputs: tuple[Node, ...], outputs: Sequence[Node], device: Device, maker: FusedKernels, least: int
+) -> Graph | None:  # fmt: skip
+    """Return a graph in the ops that programs keep; None where it has others, or fewer than ``least``."""
+    graph = Graph(inputs=inputs, outputs=tuple(outputs))
+    if not all(_is_generated(op, device) for op in {node.op for node in graph} - _GRAPH_OPS):
+        return None
+
+    def keeps(op: str) -> bool:
+        return maker.keeps(op, device.index)
+
+    graph = simplify(decompose(graph, keeps))
+    ops = [node.op for node in graph if node.op not in _FREE_OPS]
+    return graph if len(ops) >= least and all(map(keeps, {*ops})) else None
 
 
 def _is_generated(op: str, device: Device) -> bool:

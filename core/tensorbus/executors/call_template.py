@@ -10,13 +10,13 @@ from ..devices.device import Device
 from ..dtypes.definition import float32
 from ..errors import DeviceError
 from ..kernels.from_dialect import pack
+from ..kernels.size_function import SizeFunction
 from ..lowering.ir.builder import RuntimeArg
 from ..lowering.ir.kernel_task import LibraryCall
 from ..lowering.ir.layout import Layout, Shape
 from ..ops.definition import Spec
 from ..tracing.sym_int import is_open
 from .library_call import into_kernel, library_call
-from .size_function import SizeFunction
 
 Place = tuple[Shape, Shape, int]
 """Shape, strides and offset."""

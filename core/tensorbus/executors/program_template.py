@@ -15,13 +15,13 @@ from ..backend_interface.graph import Graph
 from ..backend_interface.strided_array import StridedArray
 from ..devices.device import Device
 from ..kernels.generated_program import common_buffer
+from ..kernels.size_function import SizeFunction
 from ..lowering.ir.builder import Launch
 from ..lowering.ir.kernel_task import KernelLaunch, LibraryCall
 from ..lowering.ir.layout import Layout, Shape
 from ..lowering.program.program import Program, slots_of, steps_of
 from ..tracing.sym_int import SymInt, is_open
 from .call_template import CallTemplate
-from .size_function import SizeFunction
 from .slot_memory import FreshMemory, KeptMemory, rooms_of
 from .source_program import Buffers, take_over, with_readers
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..backend_interface.graph import Graph, Node
 from ..backend_interface.protocols import Call, Kernel, KernelTable, Shape
 from ..backend_interface.strided_array import StridedArray
-from ..dtypes.definition import bool_
+from ..dtypes.definition import DType, bool_
 from ..errors import UnsupportedDtypeError
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.op_sets import ELEMENTWISE, INLINED, OPTIONAL, REDUCTIONS, SCHEDULED, accumulator
@@ -23,12 +23,17 @@ from ..ops.definition import Spec, table
 from ..ops.fused_update import is_fused_update
 from ..system.weak_tables import WeakTable
 from .generated_program import NOTHING, Compiler, GeneratedProgram
-from .open_shapes import OpenShapes
+from .open_program import SizedProgram
+from .open_shapes import OpenCall, OpenShapes
 from .strided_views import strided_views
 
 MAX_PROGRAMS: Final = 256
-_COPIES: Final[WeakTable[Any, dict[Any, Any]]] = WeakTable()
+Known = dict[Any, GeneratedProgram | SizedProgram]
+"""Programs by how their operands lie."""
+_COPIES: Final[WeakTable[Any, tuple[Known, OpenShapes]]] = WeakTable()
 """Kernels that copy values that are not in C order, by compiler, and by dtype, unit, shape and strides."""
+OPEN_ATTRS: Final = {"iota": "length", "full": "shape"}
+"""Attributes that are lengths, so that other values of them are another size of the same call."""
 MAX_CONCAT_OPERANDS: Final = 16
 """The most operands of a concat that one kernel reads: its code and its parameters grow with each."""
 
@@ -58,19 +63,38 @@ def pack(compiler: Compiler, x: StridedArray, index: int) -> StridedArray:
     """Return ``x`` in C order: itself where it is, else a copy."""
     if x.is_contiguous and x.offset == 0:
         return x
-    known = _COPIES.setdefault(compiler, {})
+    copies = _COPIES.get(compiler)
+    if copies is None:
+        copies = _COPIES.setdefault(compiler, ({}, OpenShapes(compiler)))
+    known, programs = copies
     key = (x.dtype, index, x.shape, x.strides, x.offset != 0)
     kernel = known.get(key)
     if kernel is None:
+        call = OpenCall(name="copy", key=x.dtype, dtypes=(x.dtype,), graph=_copy)
+        kernel = _keep(known, key, programs.program(call, [x], index))
+    if kernel is None:
+        graph = _copy((Spec(x.shape, x.dtype),), {})
+        kernel = known[key] = GeneratedProgram(compiler, "copy", graph, [x], index)
+    return kernel.run([x])
+
+
+def _copy(specs: Sequence[Spec], _: Mapping[str, Any]) -> Graph:
+    """Return the graph of a copy: a cast to its own dtype makes the node one that must be computed."""
+    node = Node(op="input", spec=specs[0])
+    copy = Node(op="cast", inputs=(node,), attrs={"dtype": node.spec.dtype}, spec=node.spec)
+    return Graph(inputs=(node,), outputs=(copy,))
+
+
+Program = TypeVar("Program", bound="GeneratedProgram | SizedProgram | None")
+
+
+def _keep(known: Known, key: Any, program: Program) -> Program:
+    """Keep a program, if it is one, and return it."""
+    if program is not None:
         if len(known) >= MAX_PROGRAMS:
             known.clear()
-        node = Node(op="input", spec=Spec(x.shape, x.dtype))
-        # A cast to its own dtype is a copy, and makes the node one that must be computed.
-        copy = Node(op="cast", inputs=(node,), attrs={"dtype": x.dtype}, spec=node.spec)
-        graph = Graph(inputs=(node,), outputs=(copy,))
-        kernel = known[key] = GeneratedProgram(compiler, "copy", graph, [x], index)
-    packed: StridedArray = kernel.run([x])
-    return packed
+        known[key] = program
+    return program
 
 
 def _references(x: StridedArray) -> int:
@@ -83,25 +107,24 @@ _UNSHARED_REFERENCES: Final = _references(StridedArray([], (), (), 0, bool_))
 class _Preparer:
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
-        self._open = OpenShapes(compiler.dialect)
+        self._open = OpenShapes(compiler)
 
     def __call__(self, call: Call) -> Callable[..., Any]:
         compiler, index = self.compiler, call.index
         _check_dtypes(compiler, call)
         if call.op == "concat" and len(call.dtypes) > MAX_CONCAT_OPERANDS:
             return self._in_groups(call)
-        known: dict[Any, GeneratedProgram] = {}
+        known: Known = {}
+        open_call = _open_call(call, compiler.dialect(index))
 
-        def kernel_of(values: Sequence[Any]) -> GeneratedProgram:
+        def kernel_of(values: Sequence[Any]) -> GeneratedProgram | SizedProgram:
             key = _layouts(values)
             kernel = known.get(key)
+            if kernel is None and open_call is not None:
+                kernel = _keep(known, key, self._open.program(open_call, values, index))
             if kernel is None:
-                if len(known) >= MAX_PROGRAMS:
-                    known.clear()
-                whole = _is_whole(call, compiler.dialect(index))
-                code = self._open.program(call, values, whole)
-                graph = _graph(call, values, compiler.dialect(index)) if code is None else code.graph
-                kernel = known[key] = GeneratedProgram(compiler, call.op, graph, values, index, code=code)
+                graph = _graph(call, values, compiler.dialect(index))
+                kernel = _keep(known, key, GeneratedProgram(compiler, call.op, graph, values, index))
             return kernel
 
         if call.op in table and table[call.op].results:
@@ -114,7 +137,8 @@ class _Preparer:
         is_own = getattr(compiler, "is_own", None)
         if is_own is None or call.op not in ELEMENTWISE:
             return None
-        known: dict[Any, GeneratedProgram] = {}
+        known: Known = {}
+        open_call = _open_call(call, compiler.dialect(index), {0: place})
 
         def write(*values: Any) -> bool:
             x = values[place]
@@ -126,11 +150,12 @@ class _Preparer:
             ):
                 return False
             kernel = known.get(key := _layouts(values))
+            if kernel is None and open_call is not None:
+                kernel = _keep(known, key, self._open.program(open_call, values, index))
             if kernel is None:
-                if len(known) >= MAX_PROGRAMS:
-                    known.clear()
                 graph = _graph(call, values, compiler.dialect(index))
-                kernel = known[key] = GeneratedProgram(compiler, call.op, graph, values, index, {0: place})
+                program = GeneratedProgram(compiler, call.op, graph, values, index, {0: place})
+                kernel = _keep(known, key, program)
             return kernel.written(values)
 
         return write
@@ -161,6 +186,7 @@ class GeneratedPrograms:
 
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
+        self._open = OpenShapes(compiler)
 
     def keeps(self, op: str, index: int) -> bool:
         """Return whether the code generator pulls an op into kernels, reduces by it, scatters or updates."""
@@ -172,8 +198,8 @@ class GeneratedPrograms:
         self, name: str, graph: Graph, index: int, replaces: Mapping[int, int] = NOTHING
     ) -> Callable[[Sequence[Any]], list[Any]] | None:
         """Return what runs a graph of arrays, whose launches are worked out once for each way they lie."""
-        compiler, types = self.compiler, self.compiler.dialect(index).types
-        if not all(d in types for n in graph for d in (n.spec.dtype, accumulator(n.spec.dtype))):
+        compiler = self.compiler
+        if not self._has_types(graph, index):
             return None
         from ..decompose.update_bodies import with_bodies
 
@@ -190,6 +216,51 @@ class GeneratedPrograms:
             return kernel.every(values)
 
         return run
+
+    def prepare_open(
+        self, name: str, key: Any, trace: Callable[[Sequence[Spec]], Graph | None], graph: Graph, index: int
+    ) -> _AnyShapes | None:
+        """Return what runs a function for operands of any shapes; None where the language lacks a dtype.
+
+        ``graph`` is that for operands of some shapes, ``trace`` returns it for others.
+        """
+        if not self._has_types(graph, index):
+            return None
+        dtypes = tuple([node.spec.dtype for node in graph.inputs])
+        call = OpenCall(name=name, key=key, dtypes=dtypes, graph=lambda specs, _: trace(specs))
+        return _AnyShapes(self.compiler, self._open, call, index)
+
+    def _has_types(self, graph: Graph, index: int) -> bool:
+        types = self.compiler.dialect(index).types
+        return all(d in types for n in graph for d in (n.spec.dtype, accumulator(n.spec.dtype)))
+
+
+class _AnyShapes:
+    """The programs of a function for operands of any shapes: see ``compilation.OpenRun``."""
+
+    def __init__(self, compiler: Compiler, programs: OpenShapes, call: OpenCall, index: int) -> None:
+        self._compiler, self._programs, self._call, self._index = compiler, programs, call, index
+        self._known: Known = {}
+
+    def serves(self, values: Sequence[Any]) -> bool:
+        """Return whether there is a program for these values without tracing the function for them."""
+        key = _layouts(values)
+        return key in self._known or self._opened(key, values) is not None
+
+    def _opened(self, key: Any, values: Sequence[Any]) -> GeneratedProgram | SizedProgram | None:
+        return _keep(self._known, key, self._programs.program(self._call, values, self._index))
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """Return the results for values, of shapes that ``serves`` or that the function was traced for."""
+        key = _layouts(values)
+        kernel = self._known.get(key) or self._opened(key, values)
+        if kernel is None:
+            call = self._call
+            graph = call.graph([Spec(v.shape, d) for v, d in zip(values, call.dtypes, strict=True)], {})
+            assert graph is not None, "it was traced for these shapes"
+            program = GeneratedProgram(self._compiler, call.name, graph, values, self._index)
+            kernel = _keep(self._known, key, program)
+        return kernel.every(values)
 
 
 def _concat_call(call: Call, shapes: tuple[Shape, ...]) -> Call:
@@ -228,6 +299,35 @@ def _graph(call: Call, values: Sequence[Any], dialect: Dialect) -> Graph:
     from ..decompose.tracer import trace
 
     return trace(call.op, specs, call.attrs)
+
+
+def _open_call(call: Call, dialect: Dialect, replaces: Mapping[int, int] = NOTHING) -> OpenCall | None:
+    """Return a call as one whose lengths may be open; None where a text does not tell its attributes."""
+    if call.op not in table or not all(map(_is_plain, call.attrs.values())):
+        return None
+    name = OPEN_ATTRS.get(call.op)
+    attrs = {} if name is None else {name: call.attrs[name]}
+    fixed = sorted((key, value) for key, value in call.attrs.items() if key != name)
+    is_whole = _is_whole(call, dialect)
+
+    def graph(specs: Sequence[Spec], lengths: Mapping[str, Any]) -> Graph | None:
+        from ..decompose.tracer import graph_of_op, trace
+
+        traced = (graph_of_op if is_whole else trace)(call.op, specs, {**call.attrs, **lengths})
+        return traced if traced.outputs[0].spec.dtype is call.out_dtype else None
+
+    return OpenCall(
+        name=call.op, key=(call.op, call.dtypes, call.out_dtype, repr(fixed), *replaces.items()),
+        dtypes=call.dtypes, graph=graph, attrs=attrs, sized=table[call.op].family != "elementwise",
+        replaces=replaces,
+    )  # fmt: skip
+
+
+def _is_plain(x: Any) -> bool:
+    """Return whether a text tells an attribute from all others."""
+    if type(x) is tuple:
+        return all(map(_is_plain, x))
+    return x is None or type(x) in (int, float, bool, str, complex, DType)
 
 
 def _is_whole(call: Call, dialect: Dialect) -> bool:

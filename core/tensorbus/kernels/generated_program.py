@@ -24,7 +24,6 @@ from ..lowering.program.lower import lower
 from ..lowering.program.memory_planner import plan_memory
 from ..lowering.program.program import Program, steps_of
 from ..ops.definition import table
-from .open_shapes import ShapeProgram
 
 _verified: Final[set[str]] = set()
 NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
@@ -89,11 +88,14 @@ _UNSHARED: Final = _held([_ONE_REFERENCE[0]])
 
 
 class GeneratedProgram:
-    """A program bound to a device: what one pattern of operands runs."""
+    """A program bound to a device: what one pattern of operands runs.
+
+    ``code``: it is lowered already, and these are the sources of its kernels by their ids.
+    """
 
     def __init__(
         self, compiler: Compiler, op: str, graph: Graph, values: Sequence[Any], index: int,
-        replaces: Mapping[int, int] = NOTHING, code: ShapeProgram | None = None,
+        replaces: Mapping[int, int] = NOTHING, code: tuple[Program, Mapping[int, str]] | None = None,
     ) -> None:  # fmt: skip
         dialect = compiler.dialect(index)
         layouts = [
@@ -102,10 +104,8 @@ class GeneratedProgram:
         ]
         sized = op not in table or table[op].family != "elementwise"
         if code is None:
-            program = lower(graph, layouts, dialect.target, sized, replaces=replaces)
-        else:
-            program = code.program
-        self._sources = {} if code is None else code.sources
+            code = lower(graph, layouts, dialect.target, sized, replaces=replaces), {}
+        program, self._sources = code
         self.compiler = compiler
         self.index = index
         self.sizes = {
@@ -140,7 +140,7 @@ class GeneratedProgram:
             elif isinstance(value, RuntimeArg):
                 known = self._late.get(value)
                 if known is None:
-                    known = self._late[value] = _reader(value, graph)
+                    known = self._late[value] = reader_of(value, graph)
                 late.append(known)
             values.append(value)
         bound = replace(launch, values=tuple(values))
@@ -299,7 +299,8 @@ class GeneratedProgram:
         return queue, results, list(dict.fromkeys([slot for each in common for slot in each])), list(places)
 
 
-def _reader(late: RuntimeArg, graph: Graph) -> Callable[[Sequence[Any]], Any]:
+def reader_of(late: RuntimeArg, graph: Graph) -> Callable[[Sequence[Any]], Any]:
+    """Return what reads a parameter that comes with each call, of the operands of a graph."""
     operand, plus = late.operand, late.plus
     if late.what == "offset":
         return lambda values: values[operand].offset + plus

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tensorbus.dtypes import definition as dt
-from tensorbus.executors.size_function import SizeFunction
+from tensorbus.kernels.size_function import SizeFunction
 from tensorbus.lowering.ir.loop_ir import INDEX
 from tensorbus.tracing.plan_env import PlanEnv
 
