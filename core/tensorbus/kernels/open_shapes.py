@@ -66,13 +66,13 @@ class _Pattern:
     """The numbers of past calls alike, the plans, that of the last call first, and what had none.
 
     ``failed`` has for axes the numbers for which no plan of other lengths of them served several.
-    ``made`` counts attempts at plans, ``served`` the sizes that they served.
+    ``attempts`` counts those at plans, ``served`` the sizes that they served.
     """
 
     numbers: list[tuple[int, ...]] = field(default_factory=list)
     plans: list[_Plan] = field(default_factory=list)
     failed: dict[frozenset[int], tuple[int, ...]] = field(default_factory=dict)
-    made: int = 0
+    attempts: int = 0
     served: int = 0
 
     def at(self, numbers: tuple[int, ...], values: Sequence[Any]) -> SizedProgram | GeneratedProgram | None:
@@ -128,7 +128,7 @@ class OpenShapes:
         if known is not None or not numbers:
             return known
         with self._lock:
-            if pattern.made - pattern.served // SIZES_FOR_PLAN >= MAX_PLANS:
+            if pattern.attempts - pattern.served // SIZES_FOR_PLAN >= MAX_PLANS:
                 return None
             near = pattern.alike(numbers, len(lengths))
             pattern.numbers = [*[past for past in pattern.numbers if past != numbers], numbers]
@@ -136,7 +136,7 @@ class OpenShapes:
             if not near:
                 return None
             met = [*near, numbers]
-            pattern.made += 1
+            pattern.attempts += 1
             new = _Plan.of(self._compiler, call, values, form, met, len(lengths), index)
             if new is None:
                 pattern.failed[frozenset(k for k, _ in _open(met, len(lengths)))] = numbers
