@@ -239,3 +239,19 @@ def test_what_does_not_fit_in_a_narrow_dtype_is_an_error(narrow, actual) -> None
     assert len(compiled.replays) <= 2
     with pytest.raises(tb.DtypeError, match="does not fit in int8"):
         compiled(tb.ones(140), 140)
+
+
+@pytest.mark.parametrize(
+    ("fn", "captures"),
+    [
+        (lambda x, n: tb.nn.functional.pad(x[:, :n], (0, 16 - n)).sum(), 4),
+        (lambda x, n: tb.nn.functional.pad(x[:, :n], (0, (8 if n <= 8 else 16) - n)).mean(1), 6),
+        (lambda x, n: x[:, :n] if n == 4 else x[:, n:] * 2, 3),
+    ],
+)
+def test_a_value_that_python_decides_by_says_nothing_of_others(fn, captures) -> None:
+    """Of a text that fills its batch nothing is padded; those before and after are one capture."""
+    compiled = tb.compile(fn, compare_eager=False)
+    for n in (3, 8, 4, 16, 9, 12, 7, 5, 14, 8, 16):
+        assert_alike(compiled(X, n).tolist(), fn(X, n).tolist(), ROUNDINGS, size=SIZE)
+    assert compiled._captures <= captures, compiled.recompiles

@@ -114,7 +114,9 @@ def retrace_with_state(
                 return None
             if not _is_same_value(first_run.out, out) or not run.agrees(after):
                 return None
-            if any(map(active.shape_env.is_specialized, run.symbols)):
+            special = {at for name, at in run.symbols.items() if active.shape_env.is_specialized(name)}
+            varying_inputs.special |= special
+            if special:
                 return None
             entry: CacheEntry = active.untraced(lambda: ReplayCodegen(reach, observer, active).emit(out))
             return entry, varying_inputs.add(active.prologue, run.rates)
@@ -136,7 +138,8 @@ class _DryRun:
         integers: bool,
     ) -> None:
         self.prologue = active.prologue
-        self.symbols: list[str] = []
+        self.symbols: dict[str, tuple[int | str, Any]] = {}
+        """The symbols of integers that are sizes, with their locations."""
         self._open, self._small = integers, varying_inputs.small
         self.rates = mutations.rates is not None or varying_inputs.rates
         self._known = varying_inputs.locations()
@@ -170,7 +173,7 @@ class _DryRun:
                     access = reach.access(tracked, ref)
                     is_tuple = is_rebuildable(tracked)
                     slot = tuples.slot(tracked, ref, access) if is_tuple else _slot(tracked, ref, access)
-                    self._hold((id(tracked.obj), ref.key), slot)
+                    self._hold((id(tracked.obj), ref.key), slot, location_of(tracked, ref))
         self._place_tuples(tuples, reach, args, kwargs)
         names = {*self._known, *((id(g.scope), g.name) for g in self._mutations.global_numbers)}
         for g in reach.globals:
@@ -199,12 +202,15 @@ class _DryRun:
                 if child is not None and tuples.stand_in(ref.value) is not ref.value:
                     tuples.place(_slot(tracked, ref, reach.access(tracked, ref)))
 
-    def _hold(self, key: tuple[int, Any], slot: SymbolicSlot) -> None:
-        """Make a number symbolic: as a number of the prologue, or as a size."""
+    def _hold(
+        self, key: tuple[int, Any], slot: SymbolicSlot, location: tuple[int | str, Any] | None = None
+    ) -> None:
+        """Make a number symbolic: as a number of the prologue, or as a size. ``location``: if not ``key``."""
+        location = key if location is None else location
         is_small = type(slot.plain) is int and slot.plain < _MIN_SYMBOLIC_INT
-        (self._small.add if is_small else self._small.discard)(key)
+        (self._small.add if is_small else self._small.discard)(location)
         if self._open and type(slot.plain) is int and not is_small:
-            self.symbols.append(self.prologue.open(key, slot))
+            self.symbols[self.prologue.open(key, slot)] = location
         else:
             self.prologue.bind(key, slot)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,8 +21,10 @@ class VaryingInputs:
 
     ``rates``: those that prologues read vary too. ``outside``: locations whose numbers others than the
     function have changed since a capture, and which have not been symbolic yet. ``small`` are locations of
-    integers too small to be symbolic sizes: their failures say nothing of larger ones. ``misses_by_prologue``
-    counts the calls in which a condition of the prologue failed, not a guard.
+    integers too small to be symbolic sizes: their failures say nothing of larger ones. Neither do those at
+    ``special`` locations, where Python decided by the very value that was there, as nothing is padded where a
+    text fills its batch. ``misses_by_prologue`` counts the calls in which a condition of the prologue failed,
+    not a guard.
     """
 
     known: dict[tuple[int | str, Any], Any] = field(default_factory=dict)
@@ -30,6 +33,8 @@ class VaryingInputs:
     arguments: set[int | str] = field(default_factory=set)
     outside: set[tuple[int | str, Any]] = field(default_factory=set)
     small: set[tuple[int | str, Any]] = field(default_factory=set)
+    special: set[tuple[int | str, Any]] = field(default_factory=set)
+    _special_values: Counter[tuple[int | str, Any]] = field(default_factory=Counter)
     _last: dict[int | str, Any] = field(default_factory=dict)
     _fixed: set[Any] = field(default_factory=set)
 
@@ -55,10 +60,12 @@ class VaryingInputs:
         Python may need only one of them: when it fails with all, it is repeated with one more at a time.
         ``varying`` are the varying arguments. ``counts``: the function itself changes numbers.
         """
+        self.special = set()
         best = attempt()
         if best is not None:
             return best
-        small = {*self.small}
+        self._special_values.update(self.special)
+        small = self.small | {at for at in self.special if self._special_values[at] <= FEW_VALUES}
         old = {key for key in varying if (ARGUMENT, key) in self.known}
         new = [*((ARGUMENT, key) for key in varying - old), *self.outside]
         self.arguments -= varying - old
