@@ -1,12 +1,12 @@
 """Loops as people run them on a card: a step that reads its loss, text that grows, a convolutional network.
 
 ``python -m benchmarks.card_loops`` measures on the card; with ``--device cpu --small`` it runs small ones of
-the same kinds anywhere, and ``--only`` some of the kinds. Each row is measured in a process of its own that
-ends after ``--limit`` seconds, so that one that hangs costs what was still missing of it, and says where it
-stood. Each call is printed when it is warm, each row when it has been measured, and all of them once more in
-a table in Markdown; of one that fails it says why. Peers are PyTorch's eager mode and ``torch.compile``,
-where PyTorch is installed: what compiles for long comes last. Milliseconds of a call that is waited for:
-medians of calls in turn.
+the same kinds anywhere, ``--only`` some of the kinds, and ``--way`` some of the ways. Each row is measured
+in a process of its own that ends after ``--limit`` seconds, so that one that hangs costs what was still
+missing of it, and says where it stood. Each call is printed when it is warm, each row when it has been
+measured, and all of them once more in a table in Markdown; of one that fails it says why. Peers are PyTorch's
+eager mode and ``torch.compile``, where PyTorch is installed: what compiles for long comes last. Milliseconds
+of a call that is waited for: medians of calls in turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import Any, Final
@@ -288,6 +288,7 @@ def main() -> None:
         "--only", choices=[*dict.fromkeys([*KINDS, *cases(Sizes(), KINDS)])], action="append",
         help="measure this kind, or row; may be repeated",
     )  # fmt: skip
+    parser.add_argument("--way", choices=WAYS, action="append", help="measure this way; may be repeated")
     parser.add_argument("--seconds", type=float, default=5, help="of measuring a row, after its warm-up")
     parser.add_argument("--limit", type=float, default=80, help="seconds after which a row ends")
     parser.add_argument("--row", help=argparse.SUPPRESS)
@@ -300,6 +301,8 @@ def main() -> None:
         if importlib.util.find_spec("torch") is not None:
             torch = importlib.import_module("torch")
         row = builders[options.row](options.device, sizes, torch)
+        if options.way:
+            row = replace(row, calls={way: row.calls[way] for way in options.way if way in row.calls})
         device = Waiting(device=options.device, torch=torch)
         measure(row, device, rounds=5, seconds=options.seconds)
         return

@@ -239,6 +239,27 @@ def test_running_statistics_move(device: str) -> None:
             assert not getattr(layers[0], name).requires_grad
 
 
+def test_a_layer_counts_its_batches_in_the_program_that_normalizes(device: str, launches: list[str]) -> None:
+    """The counter and the running statistics have no history, and views of them see that they moved."""
+    image = RNG.normal(size=(4, 6, 3, 5)).astype("f4")
+    layers = [tb.nn.BatchNorm2d(6, device=where) for where in (device, "cpu")]
+    for _ in range(2):
+        views = [layer.running_mean.detach() for layer in layers]
+        launches.clear()
+        outs = [layer(tb.asarray(image, device=layer.weight.device)) for layer in layers]
+        if makes_programs(device):
+            assert 0 < len(launches) <= 6, launches
+        close(outs[0].detach(), outs[1].detach())
+        states = [(layer.running_mean, layer.running_var) for layer in layers]
+        for got, wanted in zip(*states, strict=True):
+            assert not got.requires_grad
+            close(got, wanted)
+        close(views[0], views[1])
+    assert [layer.num_batches_tracked.item() for layer in layers] == [2, 2]
+    grads = [tb.grad(out.sum(), layer.weight)[0] for out, layer in zip(outs, layers, strict=True)]
+    close(grads[0], grads[1], cancelled=float(image.size))
+
+
 @pytest.mark.parametrize("shape", [(4, 6, 3, 5), (8, 64, 16, 16)])
 def test_what_a_call_saves_is_not_computed_again(
     device: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

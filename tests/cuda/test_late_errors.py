@@ -156,8 +156,9 @@ def test_an_upload_is_waited_for_on_its_own_gpu(cupy_or_names: None) -> None:
     failures.lost = "nobody waits for what goes"
     stream = SimpleNamespace(synchronize=lambda: seen.append(current.inside))
     unit = SimpleNamespace(
-        stream=lambda: stream, default=None, silent=None, current=lambda: current, failures=failures
-    )
+        stream=lambda: stream, default=None, silent=None, current=lambda: current, failures=failures,
+        total=1 << 30,
+    )  # fmt: skip
     block = memory.Pool(unit).counted(None, 0, 512)
     block.queued = True
     for _ in range(2):

@@ -74,10 +74,10 @@ class Compiler:
         gpu = SimpleNamespace(**{**vars(self.gpu), "stream": lambda: self.gpu.stream})
         return self.gpu.kernel_launch.Launcher(gpu, function, launch).queue
 
-    def _sequence(self, runs: Any, slots: Any, arena: Any, index: int) -> Any:
+    def _sequence(self, runs: Any, slots: Any, late: Any, arena: Any, index: int) -> Any:
         gpu = SimpleNamespace(**{**vars(self.gpu), "stream": lambda: self.gpu.stream})
         launchers = [run.__self__ for run in runs]
-        return self.gpu.kernel_launch.LaunchSequence(gpu, launchers, slots, arena.offsets, arena.total).queue
+        return self.gpu.kernel_launch.LaunchSequence(gpu, launchers, slots, arena.offsets, late).queue
 
 
 def _normalized(x: Any, weight: Any, scale: Any) -> tuple[Any, Any]:
@@ -149,6 +149,35 @@ def test_a_sequence_launches_what_its_launches_do_one_by_one(monkeypatch: pytest
         for pointer in {*a} & {*b}:
             at = all_at_once.launched[k][3][one.launched[k][3].index(pointer)]
             assert at == all_at_once.launched[k + 1][3][one.launched[k + 1][3].index(pointer)]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_launch_with_a_new_block_is_that_of_blocks_that_are_there(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The block takes its place among the pointers, and other streams' blocks know of the launch."""
+    from tensorbus_cuda import kernel_launch
+
+    gpu = Cuda(kernel_launch, monkeypatch)
+    kernel = SimpleNamespace(
+        name="tb_mine", buffers=(0, 1, 2), params=(), group_bytes=0, body=(), ordered=False
+    )  # fmt: skip
+    launch = SimpleNamespace(
+        kernel=kernel, grid=(7,), values=(), group=0, tiled=False, most=0, shares=False
+    )  # fmt: skip
+    unit = SimpleNamespace(**{**vars(gpu), "stream": lambda: gpu.stream})
+    unit.pool = SimpleNamespace(allocate_in=lambda nbytes, stream: gpu.allocate(nbytes))
+    launcher = kernel_launch.Launcher(unit, SimpleNamespace(ptr=1), launch)
+    gpu.counts[1] = 3, 0
+    blocks = [gpu.allocate(64), gpu.allocate(64)]
+    blocks[0].stream = gpu.other
+    new = launcher.queue_new(place, 256, [*blocks], ())
+    assert (new.nbytes, gpu.notes) == (256, ["tb_mine"])
+    launcher.queue([*blocks[:place], new, *blocks[place:]])
+    assert gpu.launched[0] == gpu.launched[1]
+    expected = [block.ptr for block in (*blocks[:place], new, *blocks[place:])]
+    assert gpu.launched[0][3] == expected
+    assert gpu.stream in blocks[0].users
 
 
 def _steps(program: Any) -> list[Any]:

@@ -38,7 +38,7 @@ def pool(cupy_or_names: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     main = _Stream("main")
     unit = SimpleNamespace(
         stream=lambda: main, default=main, silent=None, current=nullcontext,
-        failures=SimpleNamespace(lost=None),
+        failures=SimpleNamespace(lost=None), total=16 << 20,
     )  # fmt: skip
     pool = memory.Pool(unit)
     numbers = iter(range(1 << 12, 1 << 20, 1 << 12))
@@ -75,8 +75,22 @@ def test_memory_that_another_stream_used_waits_for_it(pool: Any, nbytes: int) ->
     assert pool.used.allocated == other.nbytes
 
 
+def test_freed_blocks_take_no_more_than_their_share(pool: Any) -> None:
+    """The pool keeps a sixteenth of all memory, here 1 MiB; what is asked for again is no new memory."""
+    blocks = pool.allocate_several([1 << 19] * 3)
+    lives = [weakref.ref(block.memory) for block in blocks]
+    places = [block.ptr for block in blocks]
+    blocks.clear()
+    assert pool.used.allocated == 0
+    pooled = {place for place, life in zip(places, lives, strict=True) if life() is not None}
+    assert len(pooled) == 2
+    again = pool.allocate_several([1 << 19] * 3)
+    assert {block.ptr for block in again} >= pooled
+    assert pool.used.allocated == 3 << 19
+
+
 def test_a_large_block_goes_back_at_once(pool: Any) -> None:
-    block = pool.allocate(1 << 21)
+    block = pool.allocate(1 << 27)
     lives = weakref.ref(block.memory)
     part = block.part(512, 512)
     del block

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,6 +66,10 @@ class CudaCompiler:
     def allocate(self, nbytes: int, index: int) -> Any:
         """Return a block of the unit's pool."""
         return self.runtime.units[index].pool.allocate(nbytes)
+
+    def allocate_several(self, sizes: Sequence[int], index: int) -> list[Any]:
+        """Return a block of the unit's pool for each size."""
+        return self.runtime.units[index].pool.allocate_several(sizes)
 
     def is_own(self, buffer: Any, index: int) -> bool:
         """Return whether what is queued next may write over a block, as no other stream has work with it."""
@@ -126,14 +131,24 @@ class CudaCompiler:
         return self.template(source, launch, index).queue
 
     def sequence(
-        self, runs: Sequence[Any], slots: Sequence[Sequence[int]], arena: Arena, index: int
-    ) -> Callable[[Sequence[Any], Sequence[Sequence[Any]]], None] | None:
+        self, runs: Sequence[Any], slots: Sequence[Sequence[int]], late: Sequence[Sequence[int]],
+        arena: Arena, index: int,
+    ) -> Callable[[Sequence[Any], Sequence[Any], Any], None] | None:  # fmt: skip
         """Return what queues several of what ``prepare`` returned, one after the other."""
         launchers = [x for run in runs if isinstance(x := getattr(run, "__self__", None), Launcher)]
         if len(launchers) < len(runs):
             return None
         unit = self.runtime.unit(index)
-        return LaunchSequence(unit, launchers, slots, arena.offsets, arena.total).queue
+        return LaunchSequence(unit, launchers, slots, arena.offsets, late).queue
+
+    def fresh(
+        self, run: Any, place: int, nbytes: int, index: int
+    ) -> Callable[[list[Any], Sequence[Any]], Any] | None:
+        """Return what queues what ``prepare`` returned, with a new block at a place among its buffers."""
+        launcher = getattr(run, "__self__", None)
+        if not isinstance(launcher, Launcher) or not nbytes:
+            return None
+        return partial(launcher.queue_new, place, nbytes)
 
     def template(self, source: str, launch: Launch, index: int) -> Launcher:
         """Return the launches of a kernel for many sizes: what is a symbol in ``launch`` comes later."""

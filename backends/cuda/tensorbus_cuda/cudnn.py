@@ -81,6 +81,7 @@ class Library:
         with unit.current():  # a handle is for the GPU that is current when it is made
             self.handle = cudnn.create_handle()
         self._spaces: dict[tuple[int, int], list[Any]] = {}
+        self._stream: int | None = None
 
     def graph(self, dtype: dt.DType) -> Any:
         """Return a new graph on values of ``dtype``, which computes in float32."""
@@ -148,7 +149,9 @@ class Library:
 
     def run(self, plan: Plan, places: dict[int, int], space: int, stream: Any) -> None:
         """Queue a plan. ``places`` are addresses by number; the lock is held by the caller."""
-        self.cudnn.set_stream(handle=self.handle, stream=stream.ptr)
+        if stream.ptr != self._stream:
+            self.cudnn.set_stream(handle=self.handle, stream=stream.ptr)
+            self._stream = stream.ptr
         assert plan.queue is not None, "only at exit there is none"
         plan.queue(places, space)
 

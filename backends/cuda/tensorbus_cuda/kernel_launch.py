@@ -131,7 +131,17 @@ class Launcher:
 
     def queue(self, buffers: Sequence[Any], values: Sequence[Any] = (), size: Sized | None = None) -> None:
         """Queue the kernel in this thread's current stream, for a ``size`` where it is one for many."""
+        self._queue(self._stream(), buffers, values, size)
+
+    def queue_new(self, place: int, nbytes: int, buffers: list[Any], values: Sequence[Any]) -> Any:
+        """Queue the kernel with a new block at a place among ``buffers``; return that."""
         to = self._stream()
+        block = self._unit.pool.allocate_in(nbytes, to)
+        buffers.insert(place, block)
+        self._queue(to, buffers, values, None)
+        return block
+
+    def _queue(self, to: Any, buffers: Sequence[Any], values: Sequence[Any], size: Sized | None) -> None:
         words = self._words
         shape: tuple[int, ...] = self._shape
         with self.lock:
@@ -171,16 +181,17 @@ class Launcher:
         """Queue the kernel with the arguments as they are."""
         self._launch(self.function, *self._shape, self.shared, stream, self.arguments, 0)
 
-    def arguments_in(self, count: int) -> tuple[Callable[..., None], Any, list[Any]]:
-        """Return what writes ``count`` pointers into the arguments, these, and the cells of the numbers."""
-        return struct.Struct(f"={count}Q").pack_into, self._words, self._cells
+    def read_from(self, start: int, count: int) -> tuple[tuple[int, ...], Any, list[Any]]:
+        """Have CUDA read the ``count`` pointers from ``start`` on, an address that the caller writes to.
 
-    def start(self, to: Any, stream: int) -> None:
-        """Queue the kernel in ``to``, at this address, with the arguments as they are."""
-        try:
-            self._launch(self.function, *self._shape, self.shared, stream, self.arguments, 0)
-        except driver.CUDADriverError as error:
-            self._again(to, self._shape, error)
+        Return the function and its size, the address of the arguments' addresses, and the cells of numbers.
+        """
+        self._pointers[:count] = [start + 8 * k for k in range(count)]
+        return (self.function, *self._shape, self.shared), self.arguments, self._cells
+
+    def again(self, to: Any, error: Exception) -> None:
+        """Queue the kernel once more with the arguments as they are, after CUDA refused it."""
+        self._again(to, self._shape, error)
 
     def _again(self, to: Any, shape: tuple[int, ...], error: Exception) -> None:
         """Queue once more in a thread that had no context. Raises ``DeviceError`` for everything else."""
@@ -199,46 +210,58 @@ class LaunchSequence:
     """Launches of one program, queued by one call; what only they write and read lies in one block.
 
     ``slots`` are the buffers of each launch, ``offsets`` says of those in the block where they begin, and
-    ``total`` how many bytes there are.
+    ``late`` which of a call's numbers each launch takes. The pointers of all launches lie one behind the
+    other, and are written at once.
     """
 
     def __init__(
         self, unit: Unit, launchers: Sequence[Launcher], slots: Sequence[Sequence[int]],
-        offsets: Mapping[int, int], total: int,
+        offsets: Mapping[int, int], late: Sequence[Sequence[int]],
     ) -> None:  # fmt: skip
-        self._unit, self._stream, self._note = unit, unit.stream, unit.failures.note
-        self._current = unit.bare
-        self._offsets, self._total = list(offsets.items()), total
+        self._stream, self._note, self._current = unit.stream, unit.failures.note, unit.bare
+        self._launch = driver.launchKernel
+        self._offsets = list(offsets.items())
         self._lock = threading.Lock()
-        self._steps = [
-            (launcher, *launcher.arguments_in(len(own)), own)
-            for launcher, own in zip(launchers, slots, strict=True)
-        ]
+        every = [slot for own in slots for slot in own]
+        self._slots = every
+        self._words = (ctypes.c_uint64 * len(every))()
+        self._pack = struct.Struct(f"={len(every)}Q").pack_into
+        self._steps: list[tuple[Launcher, str, tuple[int, ...], Any]] = []
+        self._cells: list[tuple[Any, int]] = []
+        at = ctypes.addressof(self._words)
+        for launcher, own, places in zip(launchers, slots, late, strict=True):
+            head, arguments, cells = launcher.read_from(at, len(own))
+            at += 8 * len(own)
+            self._steps.append((launcher, launcher.name, head, arguments))
+            self._cells += zip(cells, places, strict=True)
 
-    def queue(self, buffers: Sequence[Any], numbers: Sequence[Sequence[Any]]) -> None:
-        """Queue all: ``buffers`` by slot, from the end where that is negative, and the numbers of each."""
-        to, unit = self._stream(), self._unit
-        room = unit.pool.allocate(self._total) if self._total else None
+    def queue(self, buffers: Sequence[Any], numbers: Sequence[Any], room: Any) -> None:
+        """Queue all: ``buffers`` by slot, from the end where that is negative; ``room`` is the block."""
+        to = self._stream()
         pointers: list[int] = []
+        add = pointers.append
         for block in buffers:
             if block is None:
-                pointers.append(0)
+                add(0)
             else:
-                pointers.append(block.ptr)
+                add(block.ptr)
                 if block.stream is not to:
                     block.used_by(to)
         if room is not None:
+            start = room.ptr
             for slot, offset in self._offsets:
-                pointers[slot] = room.ptr + offset
-        stream, note = to.ptr, self._note
+                pointers[slot] = start + offset
+        stream, note, launch = to.ptr, self._note, self._launch
         with self._lock, self._current:
-            for (launcher, pack, words, cells, slots), values in zip(self._steps, numbers, strict=True):
-                pack(words, 0, *[pointers[slot] for slot in slots])
-                if values:
-                    for cell, value in zip(cells, values, strict=True):
-                        cell.value = value
-                note(launcher.name)
-                launcher.start(to, stream)
+            self._pack(self._words, 0, *[pointers[slot] for slot in self._slots])
+            for cell, place in self._cells:
+                cell.value = numbers[place]
+            for launcher, name, head, arguments in self._steps:
+                note(name)
+                try:
+                    launch(*head, stream, arguments, 0)
+                except driver.CUDADriverError as error:
+                    launcher.again(to, error)
 
 
 class _Pair:

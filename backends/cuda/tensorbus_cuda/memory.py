@@ -1,13 +1,13 @@
 """Device memory: blocks of CuPy's pool, counted, and an error that says so when there is no room.
 
 Freed memory goes to the next value of the same stream at once, which is right as long as that stream alone
-used it. A block that others used makes its stream wait for them before it goes back. Small blocks of the
-default stream are kept here by size: most values are small, and asking CuPy takes as long as the kernel.
+used it. A block that others used makes its stream wait for them before it goes back. Blocks of the default
+stream are kept here by size, up to a share of all memory: asking CuPy takes as long as a small kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 _STEP: Final = 512
 """Blocks are multiples of so many bytes, as CuPy's are; an empty value has none."""
-_POOLED_MAX_BYTES: Final = 1 << 20
+_POOLED_MAX_BYTES: Final = 1 << 26
+"""The largest block that is kept: a step of training asks for the same sizes again."""
 _MAX_FREED_BLOCKS: Final = 256
 """How many freed blocks of one size are kept."""
+_KEPT_SHARE: Final = 16
+"""Which part of all memory the freed blocks may take that are kept; CuPy's pool joins those that are not."""
 
 
 class Block:
@@ -88,7 +91,8 @@ class Pool:
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self._stream, self._default = unit.stream, unit.default
-        self._free_blocks: dict[int, list[tuple[Any, int]]] = {}
+        self._free_blocks: dict[int, list[tuple[Any, int, Any, Any]]] = {}
+        self._free_bytes, self._max_free_bytes = 0, unit.total // _KEPT_SHARE
         self.used = HandleCounter(self._take_back)
 
     def allocate(self, nbytes: int) -> Block:
@@ -96,25 +100,43 @@ class Pool:
 
         Raises ``OutOfMemoryError``; every value stays valid.
         """
+        return self.allocate_in(nbytes, self._stream())
+
+    def allocate_in(self, nbytes: int, stream: Any) -> Block:
+        """Return what ``allocate`` does where ``stream`` is the current one."""
+        used = self.used
+        with used.lock:
+            if used.gone:
+                used.collect()
+            return self._block(nbytes, stream)
+
+    def allocate_several(self, sizes: Sequence[int]) -> list[Block]:
+        """Return what ``allocate`` does, for each size."""
+        stream, used = self._stream(), self.used
+        with used.lock:
+            if used.gone:
+                used.collect()
+            return [self._block(nbytes, stream) for nbytes in sizes]
+
+    def _block(self, nbytes: int, stream: Any) -> Block:
+        """Return a new block; the lock is held."""
         size = (nbytes + _STEP - 1) & -_STEP or _STEP
-        stream = self._stream()
-        home = None
-        with self.used.lock:
-            self.used.collect()
-            if size <= _POOLED_MAX_BYTES and stream is self._default:
-                home = self._free_blocks.get(size)
+        if size <= _POOLED_MAX_BYTES and stream is self._default:
+            home = self._free_blocks.get(size)
+            if home:
+                known = home.pop()
+                self._free_bytes -= size
+            else:
                 if home is None:
                     home = self._free_blocks.setdefault(size, [])
-                try:
-                    memory, ptr = home.pop()
-                except IndexError:
-                    memory = self._from_cupy(size)
-                    ptr = memory.ptr
-            else:
                 memory = self._from_cupy(size)
-                ptr = memory.ptr
-            block = Block(memory, ptr, size, self, stream)
-            block.life = self.used.add(block, size, None if home is None else (memory, ptr, home, stream))
+                known = memory, memory.ptr, home, stream
+            block = Block(known[0], known[1], size, self, stream)
+            block.life = self.used.add(block, size, known)
+        else:
+            memory = self._from_cupy(size)
+            block = Block(memory, memory.ptr, size, self, stream)
+            block.life = self.used.add(block, size)
         return block
 
     def _from_cupy(self, size: int) -> Any:
@@ -183,10 +205,12 @@ class Pool:
         """
         if life.memory is None:
             return
-        memory, ptr, home, own_stream = life.memory
+        _, _, home, own_stream = life.memory
         if not life.users:
-            if home is not None and len(home) < _MAX_FREED_BLOCKS:
-                home.append((memory, ptr))
+            nbytes = self._free_bytes + life.nbytes
+            if home is not None and len(home) < _MAX_FREED_BLOCKS and nbytes <= self._max_free_bytes:
+                home.append(life.memory)
+                self._free_bytes = nbytes
         elif not self.unit.failures.lost:
             with suppress(DeviceError), self.unit.current():  # told to whoever uses the GPU next
                 for stream in life.users:
@@ -198,6 +222,7 @@ class Pool:
             self.used.collect()
             for blocks in list(self._free_blocks.values()):
                 blocks.clear()
+            self._free_bytes = 0
         with self.unit.current():
             cupy.get_default_memory_pool().free_all_blocks()
 

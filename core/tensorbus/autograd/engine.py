@@ -115,7 +115,7 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
     node.saved = None
     first = operands[0]
     if type(first) is not Tensor or len(operands) > 2:
-        _keep(node, operands)
+        saved_values.keep_operands(node, operands)
     elif len(operands) == 1:
         value = first._value
         node.shapes = (value.shape,)
@@ -136,7 +136,7 @@ def record(plan: Plan, operands: Sequence[Any], out: Tensor) -> None:
             elif other_parent is None and keep_second:
                 node.saved = second
         elif isinstance(second, Tensor):
-            _keep(node, operands)
+            saved_values.keep_operands(node, operands)
         else:
             node.shapes = (value.shape, ())
             node.values = (first_value, second)
@@ -160,8 +160,14 @@ def aliased(x: Tensor) -> Tensor:
     return out
 
 
-def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) -> None:
-    """Give each of ``outs`` that can carry a gradient its history."""
+def record_several(
+    plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor], detached: Container[int] = (),
+    untracked: Container[int] = (),
+) -> None:  # fmt: skip
+    """Give each of ``outs`` that can carry a gradient its history, but for the places ``detached``.
+
+    Writes to operands at the places ``untracked`` change nothing for the others' gradients.
+    """
     if not plan.differentiable or not grad_enabled.get():
         return
     node = Node()
@@ -169,11 +175,11 @@ def record_several(plan: Plan, operands: Sequence[Any], outs: Sequence[Tensor]) 
     node.order = next(order)
     node.out = tuple(out._value for out in outs) if plan.keeps_out else None
     node.parts = [None] * len(outs)
-    _keep(node, operands)
+    saved_values.keep_operands(node, operands, untracked)
     if lent and not active_modes:
         _own(node)
     for place, out in enumerate(outs):
-        if out.dtype.is_inexact:
+        if place not in detached and out._vtype.dtype.is_inexact:
             out._node = part_of(node, place)
 
 
@@ -201,25 +207,6 @@ def part_of(whole: Node, place: int) -> Part:
         part = Part(whole, place)
         whole.parts[place] = weakref.ref(part)
     return part
-
-
-def _keep(node: Node, operands: Sequence[Any]) -> None:
-    """Fill in what a node holds of its operands, whatever they are."""
-    shapes, values, parents = [], [], []
-    saved: Any = None
-    for x, keep in zip(operands, node.plan.keeps, strict=True):
-        if isinstance(x, Tensor):
-            shapes.append(x._value.shape)
-            values.append(x._value if keep else None)
-            parents.append(x._node)
-            if keep and x._node is None:
-                saved = x if saved is None else (*(saved if type(saved) is tuple else (saved,)), x)
-        else:
-            shapes.append(())
-            values.append(x)
-            parents.append(None)
-    node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
-    node.saved = saved
 
 
 def backward(
@@ -254,10 +241,14 @@ def backward(
         if isinstance(node, Leaf):
             if active_modes:
                 report_gradient_use(node)
-            with GradMode(create_graph):
-                node.grad = g._alias() if node.grad is None else node.grad + g
+            if node.grad is None:
+                node.grad = g._alias()
+            else:
+                with GradMode(create_graph):
+                    node.grad = node.grad + g
     for node in grads:
-        for hook in list(getattr(node, "hooks", {}).values()):
+        own = getattr(node, "hooks", None)
+        for hook in list(own.values()) if own else ():
             if type(hook) is PostAccumulateHook:
                 hook.run()
     for receiver in receivers:
@@ -344,7 +335,7 @@ def _walk_back(
                 )
             gather(grads, out._node, seed(out, g))
         nodes = reached_from([out._node for out in outputs], ends)
-        useful = {id(node) for node in nodes} if keep is None else leading_to(keep, nodes)
+        useful = {*map(id, nodes)} if keep is None else leading_to(keep, nodes)
         for node in nodes:
             known = grads.pop(node, None)
             if known is None:
@@ -352,18 +343,21 @@ def _walk_back(
             g = unprofiled(known.total) if type(known) is SliceGradients else known
             if isinstance(node, Leaf) and node.lay_out is not None:
                 g = node.lay_out(g)
-            g = gradient_after_hooks(node, g) if hooks and id(node) not in ends else g
-            if receivers is not None and isinstance(node, Leaf) and (hook := receiver_of(node)) is not None:
-                with GradMode(create):
-                    taken = hook.receiver.take(hook.place, g)
-                if taken:
-                    receivers[hook.receiver] = None
-                    continue
-            if isinstance(node, Leaf) or (keep is not None and id(node) in keep):
+            own = getattr(node, "hooks", None)
+            if own and hooks and id(node) not in ends:
+                g = gradient_after_hooks(node, g)
+            if isinstance(node, Leaf):
+                if own and receivers is not None and (hook := receiver_of(node)) is not None:
+                    with GradMode(create):
+                        taken = hook.receiver.take(hook.place, g)
+                    if taken:
+                        receivers[hook.receiver] = None
+                        continue
                 result[node] = g
-            if isinstance(node, Leaf) or id(node) in ends:
                 continue
-            if not any(id(parent) in useful for parent in node.parents):
+            if keep is not None and id(node) in keep:
+                result[node] = g
+            if id(node) in ends or useful.isdisjoint(map(id, node.parents)):
                 continue
             if isinstance(node, Part):
                 gather_part(grads, node, g)
@@ -378,7 +372,10 @@ def _walk_back(
             if backs is not None or not (sliced and add_slice(grads, node, g)):
                 for parent, back in zip(parents, backs or node.pull(g, create), strict=True):
                     if back is not None and id(parent) in useful:
-                        gather(grads, parent, back)
+                        if parent in grads:
+                            gather(grads, parent, back)
+                        else:
+                            grads[parent] = back
             if not (create if retain is None else retain):
                 node.release()
     return result

@@ -117,6 +117,31 @@ def forget_own(node: Any, x: Tensor, since: int) -> None:
         stack.extend(node.parents)
 
 
+def keep_operands(node: Any, operands: Sequence[Any], untracked: Container[int] = ()) -> None:
+    """Fill in what a node holds of its operands, whatever they are.
+
+    Nobody looks for writes to those at the places ``untracked``.
+    """
+    shapes, values, parents = [], [], []
+    saved: Any = None
+    is_tracked = False
+    for place, (x, keep) in enumerate(zip(operands, node.plan.keeps, strict=True)):
+        if isinstance(x, Tensor):
+            value = x._value
+            shapes.append(value.shape)
+            values.append(value if keep else None)
+            parents.append(x._node)
+            if keep and x._node is None:
+                is_tracked = is_tracked or place not in untracked
+                saved = x if saved is None else (*(saved if type(saved) is tuple else (saved,)), x)
+        else:
+            shapes.append(())
+            values.append(x)
+            parents.append(None)
+    node.shapes, node.values, node.parents = tuple(shapes), tuple(values), tuple(parents)
+    node.saved = saved if is_tracked else None
+
+
 def is_touched(node: Any) -> bool:
     """Return whether anything was written since ``node`` was recorded that it may have saved."""
     number: int = node.order

@@ -49,8 +49,9 @@ class HandleCounter:
         self._allocated = 0
         self._reclaim = reclaim
         self._alive: set[Life] = set()
-        self._gone: deque[Life] = deque()
-        self._on_death = self._gone.append
+        self.gone: deque[Life] = deque()
+        """What ``collect`` will deal with."""
+        self._on_death = self.gone.append
 
     def add(self, handle: Any, nbytes: int, memory: Any = None, users: Any = None) -> Life:
         """Count a new handle; return what watches it."""
@@ -68,7 +69,7 @@ class HandleCounter:
 
     def collect(self) -> None:
         """Deal with all handles that are gone."""
-        gone, reclaim = self._gone, self._reclaim
+        gone, reclaim = self.gone, self._reclaim
         try:
             while gone:
                 life = gone.popleft()
@@ -94,6 +95,6 @@ class HandleCounter:
 
     def _recount(self) -> None:
         """Count anew: an interrupt may have come between two lines."""
-        lost = [life for life in self._alive if life() is None and life not in self._gone]
+        lost = [life for life in self._alive if life() is None and life not in self.gone]
         self._alive.difference_update(lost)
         self._allocated = sum(life.nbytes for life in self._alive)

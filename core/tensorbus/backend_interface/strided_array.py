@@ -7,9 +7,8 @@ movement ops make another view of the same buffer, every other op makes a new bu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from ..dtypes.definition import DType
 
@@ -30,15 +29,24 @@ def row_major(shape: Shape) -> Shape:
     return tuple(reversed(strides))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class StridedArray:
-    """A view of ``buffer``: element ``i`` lies at ``offset + sum(i[k] * strides[k])``."""
+    """A view of ``buffer``: element ``i`` lies at ``offset + sum(i[k] * strides[k])``.
 
-    buffer: Any
-    shape: Shape
-    strides: Shape
-    offset: int
-    dtype: DType
+    The fields are final for the type checker only: each result of each call is such an object, and a frozen
+    dataclass takes four times as long to make.
+    """
+
+    __slots__ = ("buffer", "dtype", "offset", "shape", "strides")
+
+    def __init__(self, buffer: Any, shape: Shape, strides: Shape, offset: int, dtype: DType) -> None:
+        self.buffer: Final = buffer
+        self.shape: Final = shape
+        self.strides: Final = strides
+        self.offset: Final = offset
+        self.dtype: Final = dtype
+
+    def __repr__(self) -> str:
+        return f"StridedArray({self.buffer!r}, {self.shape}, {self.strides}, {self.offset}, {self.dtype})"
 
     @classmethod
     def contiguous(cls, buffer: Any, shape: Shape, dtype: DType) -> StridedArray:

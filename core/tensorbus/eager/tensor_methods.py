@@ -25,7 +25,7 @@ from ..ops.definition import table
 from ..ops.indexing import indexing
 from ..ops.movement.movement import permute_dims, reshape
 from ..system.late_binding import LateFunction
-from ..tensor.grad_mode import is_grad_enabled
+from ..tensor.grad_mode import grad_enabled
 from ..tensor.leaf import HookHandle, Leaf
 from ..tensor.tensor import Tensor, lent, unlent, wrap
 from ..tracing.active_modes import active_modes
@@ -126,7 +126,10 @@ def rebind(self: Tensor, other: Tensor, *, by: str = "rebind", since: int = 0) -
     Raises ``AutogradError`` for a leaf that requires a gradient while history is being recorded.
     """
     try:
-        same = (other.shape, other._vtype.materialized) == (self.shape, self._vtype.materialized)
+        kind, own = other._vtype, self._vtype
+        same = other._value.shape == self._value.shape and (
+            kind is own or kind.materialized == own.materialized
+        )
     except AttributeError:
         raise DtypeError(f"rebind: needs tensors, got {type(other).__name__}.") from None
     if not same and not _takes_dual(self, other):
@@ -147,7 +150,7 @@ def rebind(self: Tensor, other: Tensor, *, by: str = "rebind", since: int = 0) -
         )
     if other is self:
         return
-    history = is_grad_enabled()
+    history = grad_enabled.get()
     if history and isinstance(self._node, Leaf):
         raise AutogradError(
             "a leaf that requires a gradient cannot be changed in place while history is recorded;"

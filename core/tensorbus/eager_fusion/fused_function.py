@@ -31,6 +31,7 @@ from ..dtypes.definition import DType
 from ..eager.runner import explain
 from ..errors import TensorbusError
 from ..graph.passes.simplify import simplify
+from ..graph.rewrite import topological
 from ..ops.definition import Op, Spec
 from ..ops.fused_function import saving
 from ..tensor.tensor import Tensor, materialize, wrap
@@ -43,6 +44,7 @@ _MAX_FLOATS: Final = 16
 _VIEWS: Final = frozenset({"broadcast_to", "permute_dims", "reshape", "slice", "flip", "windows"})
 _GRAPH_OPS: Final = frozenset({"input", "constant", "result"})
 _FREE_OPS: Final = _VIEWS | _GRAPH_OPS | {"full"}
+_INTEGERS: Final = {int}
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 _ANY_SHAPES: Final = "any shapes"
 """What the key of a program that serves any shapes begins with."""
@@ -54,7 +56,8 @@ class FusedProgram:
     """A fused program: what runs it, where each result is (None: no result), and the plan of its history.
 
     ``saved`` are the places of what it leaves for its derivative. ``opens`` is the ``run`` of values of any
-    shapes, None where results and histories depend on them.
+    shapes, None where results and histories depend on them. ``detached`` are the results without a history,
+    ``untracked`` the operands that only these depend on, or which the call itself made.
     """
 
     run: Run
@@ -63,6 +66,8 @@ class FusedProgram:
     plan: Plan | None = None
     saved: tuple[int, ...] = ()
     opens: OpenRun | None = None
+    detached: frozenset[int] = frozenset()
+    untracked: frozenset[int] = frozenset()
 
 
 def programs_on(device: Device) -> FusedKernels | None:
@@ -76,37 +81,48 @@ def is_small(device: Device, values: Sequence[Any], of: Callable[[Any], int] = m
     With ``sum`` for ``of``: whether all of them together have not.
     """
     maker = fused_kernels(device.type)
-    least = 0 if maker is None else maker.least
-    return least > 0 and of([prod(value.shape) for value in values]) < least
+    if maker is None or not maker.least:
+        return False
+    return of([prod(value.shape) for value in values]) < maker.least
 
 
 def call_fused(
     function: Callable[..., Any], known: dict[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Run a fused function by its program, as it is where there is none. ``known`` are those it has."""
+    if kernel_preference.active():
+        return function(*args, **kwargs)
     tensors: list[Tensor] = []
     kinds: list[Any] = [len(args), *kwargs]
     shapes: list[Any] = []
-    numbers: list[str] = []
-    for x in (*args, *kwargs.values()):
-        if isinstance(x, Tensor):
+    numbers: list[Any] = []
+    tracked = False
+    for x in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(x)
+        if x is None:
+            kinds.append(None)
+        elif kind is float:
+            kinds.append(float)
+            numbers.append(x if x and x == x else repr(x))  # 0.0 and -0.0 are equal as keys, nan is not
+        elif kind is Tensor or isinstance(x, Tensor):
             if x._vtype.materialized is not x._vtype:
                 materialize(x)
             tensors.append(x)
             kinds.append(x._vtype)
             shapes.append(x._value.shape)
-        elif type(x) is float:
-            kinds.append(float)
-            numbers.append(repr(x))
+            if x._node is not None:
+                tracked = True
+        elif kind is tuple and {*map(type, x)} == _INTEGERS:
+            kinds.append(x)
         elif _is_constant(x):
             kinds.append(repr(x))
         else:
             return function(*args, **kwargs)
-    if kernel_preference.active() or not tensors or is_small(tensors[0].device, [x._value for x in tensors]):
-        return function(*args, **kwargs)
     key = (*kinds, *shapes), tuple(numbers)
     program = known.get(key)
     if program is None:
+        if not tensors or is_small(tensors[0].device, [x._value for x in tensors]):
+            return function(*args, **kwargs)
         of_any = (_ANY_SHAPES, *kinds), tuple(numbers)
         like = known.get(of_any)
         if like is not None and like.opens.serves([x._value for x in tensors]):
@@ -125,17 +141,17 @@ def call_fused(
         values = program.run([x._value for x in tensors])
     except Exception as error:
         raise explain(program.plan, tensors, {}, error) from error
-    outs = [wrap(values[place], kind) for place, kind in zip(program.places, program.kinds, strict=True)]
-    tracked = any(x._node is not None for x in tensors)
     if tracked and program.saved:
         kinds = program.plan.operands[-len(program.saved) :]
         tensors += [wrap(values[place], kind) for place, kind in zip(program.saved, kinds, strict=True)]
     if not program.plan.op.results:
+        out = wrap(values[program.places[0]], program.kinds[0])
         if tracked:
-            engine.record(program.plan, tensors, outs[0])
-        return outs[0]
+            engine.record(program.plan, tensors, out)
+        return out
+    outs = [wrap(values[place], kind) for place, kind in zip(program.places, program.kinds, strict=True)]
     if tracked:
-        engine.record_several(program.plan, tensors, outs)
+        engine.record_several(program.plan, tensors, outs, program.detached, program.untracked)
     return tuple(outs)
 
 
@@ -208,7 +224,11 @@ def build_program(
         programs=programs_on(device),
     )  # fmt: skip
     places = tuple([nodes.index(x._value) for x in saved])
-    return FusedProgram(run, tuple(range(len(outs))), outs, plan, places, opens)
+    detached: frozenset[int] = getattr(function, "without_history", frozenset())
+    read = {*topological([node for k, node in enumerate(nodes[: len(outs)]) if k not in detached])}
+    untracked = frozenset([k for k, node in enumerate(inputs) if node not in read] if detached else ())
+    untracked |= {*range(len(inputs), len(inputs) + len(saved))}
+    return FusedProgram(run, tuple(range(len(outs))), outs, plan, places, opens, detached, untracked)
 
 
 def _traced(

@@ -25,9 +25,12 @@ from ..ops.fused_function import saving
 from ..tensor.tensor import Tensor, materialize, wrap
 from ..tracing.lazy_value import LazyValue
 from .fused_function import FusedProgram, Run, compile_program, is_small, memoize, programs_on
+from .planned_program import planned_program
 
 _NEVER: Final = "never"
 """A key of ``Plan.backward_programs``: there is no program, however the gradient and the operands lie."""
+_ONCE: Final = "once"
+"""In the place of a program: the derivative was asked for once."""
 _LINEAR: Final = frozenset({"matmul", "convolution"})
 
 
@@ -43,36 +46,42 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
         return None
     device = plan.out.device
     seeds = list(g) if plan.op.results else [g]
-    values: list[Any] = []
-    for x in seeds:
-        if x is not None:
-            there = x._vtype.device
-            if there is not device and there != device:
-                return None
-            values.append(materialize(x))
-    for value, kind in zip(node.values, plan.operands, strict=True):
-        if value is not None and isinstance(kind, ValueType):
-            values.append(value)
-    if plan.keeps_out:
-        values += node.out if plan.op.results else [node.out]
-    if LazyValue in map(type, values) or is_small(device, values):
+    if plan.programs is not None and plan.programs.least and _is_small(node, seeds):
         return None  # before a key is made, which takes longer than all of this
-    kinds: list[Any] = [node.shapes, *[parent is not None for parent in node.parents]]
+    values: list[Any] = []
+    kinds: list[Any] = [node.shapes]
+    numbers: list[str] = []
     for x in seeds:
         if x is None:
             kinds.append(None)
-        else:
-            kinds += (x._vtype, x._value.shape)
-    numbers: list[str] = []
-    for value, kind in zip(node.values, plan.operands, strict=True):
+            continue
+        there = x._vtype.device
+        if there is not device and there != device:
+            return None
+        value = materialize(x)
+        values.append(value)
+        kinds.append(x._vtype)
+        kinds.append(value.shape)
+    for value, kind, parent in zip(node.values, plan.operands, node.parents, strict=True):
+        kinds.append(parent is None)
         if not isinstance(kind, ValueType):
             (numbers if kind is float else kinds).append(repr(value))
+        elif value is not None:
+            values.append(value)
+    if plan.keeps_out:
+        values += node.out if plan.op.results else [node.out]
+    if LazyValue in map(type, values):
+        return None
     key = tuple(kinds), tuple(numbers)
-    program = plan.backward_programs.get(key)
-    if program is None:
-        program = memoize(plan.backward_programs, key, lambda: _derived(node, seeds))
+    programs = plan.backward_programs
+    program = programs.get(key)
+    if program is None and _calls_itself(plan):  # lengths that come once only are not worth a trace
+        programs[key] = _ONCE
+        return None
+    if program is None or program is _ONCE:
+        program = memoize(programs, key, lambda: _derived(node, seeds))
         if program is False and _calls_itself(plan):
-            plan.backward_programs[_NEVER] = False
+            programs[_NEVER] = False
     if program is False:
         return None
     try:
@@ -83,6 +92,17 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
         None if place is None else wrap(values[~place] if place < 0 else grads[place], kind)
         for place, kind in zip(program.places, program.kinds, strict=True)
     ]
+
+
+def _is_small(node: engine.Node, seeds: Sequence[Tensor | None]) -> bool:
+    """Return whether nothing that the derivative takes is large."""
+    plan = node.plan
+    values = [x._value for x in seeds if x is not None]
+    pairs = zip(node.values, plan.operands, strict=True)
+    values += [value for value, kind in pairs if value is not None and isinstance(kind, ValueType)]
+    if plan.keeps_out:
+        values += node.out if plan.op.results else [node.out]
+    return is_small(plan.out.device, values)
 
 
 def _calls_itself(plan: Plan) -> bool:
@@ -151,6 +171,8 @@ def _derived(node: engine.Node, grads_in: Sequence[Tensor | None]) -> FusedProgr
     )  # what has the fewest steps, where no library is
     name = f"derivative of {op.name}"
     run: Run | None = _nothing if not nodes else compile_program(name, inputs, nodes, device, least)
+    if run is None and _calls_itself(plan):
+        run = planned_program(inputs, nodes, device)
     if run is None:
         return None
     kinds = tuple([plan.out if x is None else ValueType.of(x.dtype, device) for x in backs])

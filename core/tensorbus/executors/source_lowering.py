@@ -129,7 +129,7 @@ class DialectExecutable:
         if layout != known:
             bound = self._for_layouts(values)
             self._last = layout, bound
-        return bound.run(values)
+        return bound.queue(values)
 
     def _for_layouts(self, values: Sequence[Any]) -> BoundProgram:
         """Return the program for values that lie like these."""
@@ -208,7 +208,7 @@ class SymbolicDialectProgram:
             return None
         if self._template is None:
             bound, strides = self._bound(sizes, first_play=2)
-            return SizedDialectExecutable(self, sizes, bound.run, strides) if bound.places_results else None
+            return SizedDialectExecutable(self, sizes, bound.queue, strides) if bound.places_results else None
         size = self._template.at(sizes)
         if size is None:
             return None
@@ -228,7 +228,7 @@ class SymbolicDialectProgram:
 
     def _replayed(self, sizes: Mapping[str, int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return what runs the program for sizes that come again."""
-        return self._bound(sizes, first_play=1)[0].run
+        return self._bound(sizes, first_play=1)[0].queue
 
 
 class SizedDialectExecutable(CompiledForInspection[DialectExecutable]):

@@ -142,7 +142,8 @@ class BoundProgram:
         self._player: Player | None = None
         self._unplayed = first_play
         self._empty = tuple({x.slot for x in self.program.outputs if x.slot in self._bytes} - written)
-        self._alone = self._single(len(layouts))
+        self.queue = self._single(len(layouts)) or self.run
+        """Queues all steps as ``run`` does, with as little as they take."""
 
     def _overwritten(self, layouts: Sequence[Layout | None]) -> list[tuple[int, int]]:
         """Return the slots of outputs that may lie over inputs, and those inputs.
@@ -189,6 +190,17 @@ class BoundProgram:
         allocate, index = self.compiler.allocate, self.index
         if len(outs) == 1:
             ((nbytes, shape, strides, offset, dtype),) = outs
+            fresh = getattr(self.compiler, "fresh", None)
+            once = fresh is not None and order.count(count) == 1
+            start = fresh(launch, order.index(count), nbytes, index) if once and fresh is not None else None
+            if start is not None:
+                others = [k for k in order if k < count]
+
+                def queue(values: Sequence[Any]) -> Sequence[Any]:
+                    block = start([values[k].buffer for k in others], ())
+                    return [StridedArray(block, shape, strides, offset, dtype)]
+
+                return queue
 
             def run_one(values: Sequence[Any]) -> Sequence[Any]:
                 block = allocate(nbytes, index)
@@ -210,8 +222,6 @@ class BoundProgram:
 
     def run(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue all steps; return the results."""
-        if self._alone is not None:
-            return self._alone(values)
         buffers = self._input_buffers(values)
         if self._over:
             self._take(values, buffers)

@@ -129,6 +129,8 @@ class _Preparer:
 
         if call.op in table and table[call.op].results:
             return lambda *values: tuple(kernel_of(values).every(values))
+        if len(call.dtypes) == 2:
+            return _of_two(known, kernel_of)
         return lambda *values: kernel_of(values).run(values)
 
     def over(self, call: Call, place: int) -> Callable[..., bool] | None:
@@ -174,6 +176,22 @@ class _Preparer:
         return run
 
 
+def _of_two(
+    known: Known, kernel_of: Callable[[Sequence[Any]], GeneratedProgram | SizedProgram]
+) -> Callable[[Any, Any], StridedArray]:
+    """Return what runs the kernel of two operands: most calls have two, whose key is made in place."""
+
+    def run(x: Any, y: Any) -> StridedArray:
+        if type(x) is StridedArray and type(y) is StridedArray:
+            key = (x.shape, x.strides, x.offset != 0), (y.shape, y.strides, y.offset != 0)
+            kernel = known.get(key)
+            if kernel is not None:
+                return kernel.run((x, y))
+        return kernel_of((x, y)).run((x, y))
+
+    return run
+
+
 def _layouts(values: Sequence[Any]) -> tuple[Any, ...]:
     """Return what the launches for operands depend on: how they lie; None for a Python number."""
     return tuple([(v.shape, v.strides, v.offset != 0) if type(v) is StridedArray else None for v in values])
@@ -205,15 +223,28 @@ class GeneratedPrograms:
 
         graph = with_bodies(graph)
         known: dict[Any, GeneratedProgram] = {}
+        arrays = [k for k, node in enumerate(graph.inputs) if "scalar" not in node.attrs]
+        last: tuple[Any, Any] = None, None  # a layout, and the program for it
 
         def run(values: Sequence[Any]) -> list[Any]:
+            nonlocal last
+            # Shapes are the graph's, and tuples of strides the same objects: equal at once, and never hashed.
+            layout = [values[k].strides for k in arrays], [values[k].offset for k in arrays]
+            before, kernel = last
+            if layout != before:
+                kernel = bound(values)
+                last = layout, kernel
+            results: list[Any] = kernel.all(values)
+            return results
+
+        def bound(values: Sequence[Any]) -> GeneratedProgram:
             key = _layouts(values)
             kernel = known.get(key)
             if kernel is None:
                 if len(known) >= MAX_PROGRAMS:
                     known.clear()
                 kernel = known[key] = GeneratedProgram(compiler, name, graph, values, index, replaces)
-            return kernel.every(values)
+            return kernel
 
         return run
 

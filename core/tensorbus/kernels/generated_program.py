@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -66,9 +66,12 @@ class Compiler(Protocol):
     # It may have ``is_own(buffer, index) -> bool``: whether what is queued next may write over a buffer that
     # nobody else refers to. Without it changes in place make new values. It may have ``template(source,
     # launch, index)``, a launch for many sizes, see ``executors.program_template``: without it each size is
-    # prepared. It may have ``sequence(runs, slots, arena, index)``: what queues several of what ``prepare``
-    # returned in one call, of buffers by slot and the late parameters of each; the slots of the arena lie in
-    # one block that it allocates. None: each is queued by itself.
+    # prepared. It may have ``sequence(runs, slots, late, arena, index)``: what queues several of what
+    # ``prepare`` returned in one call. It takes buffers by slot, the late parameters, of which ``late`` are
+    # those of each, and the block in which the slots of the arena lie. None: each is queued by itself. It
+    # may have ``allocate_several(sizes, index)``, which takes less time than one after the other, and
+    # ``fresh(run, place, nbytes, index)``: what queues what ``prepare`` returned with a new buffer at a place
+    # among those that it takes, and returns that; None: there is no way to that takes less time.
 
 
 def common_buffer(compiler: Any, slot: int, index: int) -> Any:
@@ -120,14 +123,19 @@ class GeneratedProgram:
         self._room = [None] * (max(last + 1 - len(values), 0) - min(ERROR_SLOT, COUNTS_SLOT))
         self._readers = list(dict.fromkeys([read for _, _, late in self.steps for read in late]))
         self._schedule = self._scheduled(len(values))
+        self._over = self._overwritten(values)
         self._sequence = self._in_sequence() if len(self.steps) > 1 else None
-        self._over = self._overwritten()
         self._results = [
             (x.slot, x.shape, x.strides, x.offset, x.late, dtype)
             for x, dtype in zip(program.outputs, self.dtypes, strict=True)
         ]
-        run = self._single() or self._one_launch()
+        single = self._single()
+        run = single or self._one_launch()
         self.run: Callable[[Sequence[Any]], StridedArray] = run or self._first
+        self.all: Callable[[Sequence[Any]], list[StridedArray]] = self.every
+        """Runs all launches, and returns all results."""
+        if single is not None and not self._over and len(self._results) == 1:
+            self.all = lambda values: [single(values)]
 
     def _bind(
         self, op: str, launch: Launch, slots: tuple[int, ...], graph: Graph, dialect: Dialect
@@ -160,6 +168,17 @@ class GeneratedProgram:
         if ERROR_SLOT in slots:
             return None
         shape, strides, offset, dtype, own = out.shape, out.strides, out.offset, self.dtypes[0], out.slot
+        others = [s for s in slots if s != own]
+        fresh = getattr(compiler, "fresh", None)
+        start = fresh(launch, slots.index(own), nbytes, index) if fresh and slots.count(own) == 1 else None
+        if start is not None:
+
+            def queue(values: Sequence[Any]) -> StridedArray:
+                buffers = [values[s].buffer for s in others]
+                buffer = start(buffers, [read(values) for read in late] if late else ())
+                return StridedArray(buffer, shape, strides, offset, dtype)
+
+            return queue
 
         def run(values: Sequence[Any]) -> StridedArray:
             buffer = compiler.allocate(nbytes, index)
@@ -210,30 +229,26 @@ class GeneratedProgram:
     def every(self, values: Sequence[Any]) -> list[StridedArray]:
         """Run all launches; return all results."""
         compiler, index = self.compiler, self.index
-        allocate = compiler.allocate
         buffers: list[Any] = [v.buffer if type(v) is StridedArray else None for v in values]
         buffers += self._room
-        if self._over:
-            self._take(values, buffers)
-        numbers = [read(values) for read in self._readers]
-        if self._sequence is not None:
-            queue, new, common, places = self._sequence
-            for slot, nbytes in new:
-                if buffers[slot] is None:
-                    buffers[slot] = allocate(nbytes, index)
-            for slot in common:
+        numbers = [read(values) for read in self._readers] if self._readers else ()
+        sequence = self._sequence
+        if sequence is not None:
+            if sequence.plain:
+                blocks = sequence.allocate(sequence.sizes, index)
+                for slot, block in zip(sequence.slots, blocks, strict=False):
+                    buffers[slot] = block
+                room = blocks[-1] if sequence.room else None
+            else:
+                self._take(values, buffers)
+                room = compiler.allocate(sequence.room, index) if sequence.room else None
+            for slot in sequence.common:
                 buffers[slot] = common_buffer(compiler, slot, index)
-            queue(buffers, [[numbers[k] for k in late] if late else () for late in places])
+            sequence.queue(buffers, numbers, room)
         else:
-            for launch, slots, late, new, common, frees in self._schedule:
-                for slot, nbytes in new:
-                    if buffers[slot] is None:
-                        buffers[slot] = allocate(nbytes, index)
-                for slot in common:
-                    buffers[slot] = common_buffer(compiler, slot, index)
-                launch([buffers[s] for s in slots], [numbers[k] for k in late] if late else ())
-                for slot in frees:
-                    buffers[slot] = None
+            if self._over:
+                self._take(values, buffers)
+            self._one_by_one(buffers, numbers)
         return [
             StridedArray(
                 buffers[slot], shape, strides, offset if place is None else offset + values[place].offset, d
@@ -241,30 +256,45 @@ class GeneratedProgram:
             for slot, shape, strides, offset, place, d in self._results
         ]  # fmt: skip
 
-    def _overwritten(self) -> list[tuple[int, int, int]]:
+    def _one_by_one(self, buffers: list[Any], numbers: Sequence[Any]) -> None:
+        """Queue the steps, each by itself; what a step was the last to use is free behind it."""
+        compiler, index = self.compiler, self.index
+        for launch, slots, late, new, common, frees in self._schedule:
+            for slot, nbytes in new:
+                if buffers[slot] is None:
+                    buffers[slot] = compiler.allocate(nbytes, index)
+            for slot in common:
+                buffers[slot] = common_buffer(compiler, slot, index)
+            launch([buffers[s] for s in slots], [numbers[k] for k in late] if late else ())
+            for slot in frees:
+                buffers[slot] = None
+
+    def _overwritten(self, values: Sequence[Any]) -> list[tuple[int, int, int]]:
         """Return the slot of each result, its bytes, and the operand it may lie over (-1: none).
 
         None where there are other buffers: all are allocated before anything is written over.
         """
-        outs = self.program.outputs
-        if _UNSHARED < 0 or getattr(self.compiler, "is_own", None) is None or len(outs) != len(self.sizes):
+        outs, over = self.program.outputs, self.program.replaceable
+        own = getattr(self.compiler, "is_own", None)
+        if _UNSHARED < 0 or own is None or len(outs) != len(self.sizes) or not over:
             return []
-        over = self.program.replaceable
-        return (
-            [(x.slot, self.sizes.get(x.slot, 0), over.get(k, -1)) for k, x in enumerate(outs)] if over else []
-        )
+        packed = {
+            k: place for k, place in over.items() if values[place].is_contiguous and not values[place].offset
+        }
+        return [(x.slot, self.sizes.get(x.slot, 0), packed.get(k, -1)) for k, x in enumerate(outs)]
 
     def _take(self, values: Sequence[Any], buffers: list[Any]) -> None:
         """Let results lie over operands that one tensor and ``values`` hold; make the others' buffers."""
-        is_own = self.compiler.is_own  # type: ignore[attr-defined]
+        compiler, index = self.compiler, self.index
+        is_own, count = compiler.is_own, sys.getrefcount  # type: ignore[attr-defined]
         for slot, nbytes, place in self._over:
-            if place >= 0 and sys.getrefcount(values[place]) == _UNSHARED:
-                x = values[place]
-                free = x.is_contiguous and not x.offset and sys.getrefcount(buffers[place]) == _UNSHARED
-                if free and is_own(buffers[place], self.index):
-                    buffers[slot] = buffers[place]
-            if buffers[slot] is None and nbytes:
-                buffers[slot] = self.compiler.allocate(nbytes, self.index)
+            if (
+                place >= 0 and count(values[place]) == _UNSHARED and count(buffers[place]) == _UNSHARED
+                and is_own(buffers[place], index)
+            ):  # fmt: skip
+                buffers[slot] = buffers[place]
+            elif nbytes:
+                buffers[slot] = compiler.allocate(nbytes, index)
 
     def _scheduled(self, count: int) -> list[Any]:
         """Return each step with the buffers that it is the first to use, what is common, and what it frees.
@@ -282,21 +312,45 @@ class GeneratedProgram:
             schedule.append((launch, slots, places, sized, common, tuple(frees)))
         return schedule
 
-    def _in_sequence(self) -> tuple[Any, list[tuple[int, int]], list[int], list[tuple[int, ...]]] | None:
-        """Return what queues all steps at once, the buffers of results, what is common, and late parameters.
-
-        None where the device has no way to: then each step is queued by itself.
-        """
-        sequence = getattr(self.compiler, "sequence", None)
+    def _in_sequence(self) -> _Sequence | None:
+        """Return what queues all steps at once. None where the device has no way to: each is by itself."""
+        compiler, index = self.compiler, self.index
+        sequence = getattr(compiler, "sequence", None)
         if sequence is None:
             return None
         arena = plan_memory(self.program)
         runs, slots, places, new, common, _ = zip(*self._schedule, strict=True)
-        queue = sequence(runs, slots, arena, self.index)
+        queue = sequence(runs, slots, places, arena, index)
         if queue is None:
             return None
-        results = [(slot, nbytes) for each in new for slot, nbytes in each if slot not in arena.offsets]
-        return queue, results, list(dict.fromkeys([slot for each in common for slot in each])), list(places)
+        results = dict([one for each in new for one in each if one[0] not in arena.offsets])
+        return _Sequence(
+            queue=queue, allocate=getattr(compiler, "allocate_several", None) or self._allocated,
+            slots=(*results,), sizes=(*results.values(), *([arena.total] if arena.total else [])),
+            room=arena.total, common=(*dict.fromkeys([slot for each in common for slot in each]),),
+            plain=not self._over,
+        )  # fmt: skip
+
+    def _allocated(self, sizes: Sequence[int], index: int) -> list[Any]:
+        return [self.compiler.allocate(nbytes, index) for nbytes in sizes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sequence:
+    """The call that queues all steps of a program, and the memory that is new: results', and the arena.
+
+    ``queue(buffers, numbers, room)`` takes buffers by slot. ``slots`` are those of results, ``sizes`` the
+    bytes of each, and behind them of the arena, ``room``, if there is one. ``plain``: no result lies over an
+    operand.
+    """
+
+    queue: Callable[[Sequence[Any], Sequence[Any], Any], None]
+    allocate: Callable[[Sequence[int], int], list[Any]]
+    slots: tuple[int, ...]
+    sizes: tuple[int, ...]
+    room: int
+    common: tuple[int, ...]
+    plain: bool
 
 
 def reader_of(late: RuntimeArg, graph: Graph) -> Callable[[Sequence[Any]], Any]:

@@ -95,9 +95,10 @@ class Module:
         bump_mutation_counter()
 
     def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
         for table in _TABLES:
-            entries = self.__dict__.get(table, ())
-            if name in entries:
+            entries = own.get(table)
+            if entries and name in entries:
                 return entries[name]
         message = f"{type(self).__name__!r} object has no attribute {name!r}"
         raise AttributeError(message + torch_names.of_module(name), name=name, obj=self)

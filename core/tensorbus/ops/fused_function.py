@@ -58,6 +58,19 @@ def saving() -> Iterator[list[Any]]:
         _saved.reset(token)
 
 
+def without_history(*places: int) -> Callable[[Function], Function]:
+    """Return the decorator of a function whose results at ``places`` depend on nothing with a history.
+
+    It sees to that itself, where its ops run one by one; a program of it records nothing for them.
+    """
+
+    def decorate(function: Function) -> Function:
+        function.without_history = frozenset(places)  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def fuse_in_eager(function: Function) -> Function:
     """Return ``function``, which runs as one program where the device of its first operand makes programs.
 

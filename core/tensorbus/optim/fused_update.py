@@ -179,12 +179,13 @@ def fused_update(*results: str) -> Callable[[Update], Update]:
 def _is_even(op: Op[...], operands: tuple[Any, ...]) -> bool:
     """Return whether all tensors have the shape of the first, or ``()``, and its dtype, a floating one."""
     first = operands[0]
-    shape, kind, dtype = first._value.shape, first._vtype, first.dtype
+    shape, kind = first._value.shape, first._vtype
+    dtype = kind.dtype
     if dtype not in op.dtypes:
         return False
     for x in operands:
         if type(x) is not float and isinstance(x, Tensor):
-            if x._vtype is not kind and x.dtype is not dtype:
+            if x._vtype is not kind and x._vtype.dtype is not dtype:
                 return False
             if (own := x._value.shape) != shape and own != ():
                 return False

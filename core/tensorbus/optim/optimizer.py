@@ -265,8 +265,9 @@ class Optimizer:
         return changes
 
     def _rebind(self, changes: Sequence[tuple[Tensor, Tensor, State]]) -> None:
+        by = f"the step of {type(self).__name__}"
         for parameter, value, state in changes:
-            parameter.rebind(value, by=f"the step of {type(self).__name__}")
+            parameter.rebind(value, by=by)
             known = self.state.get(parameter)
             if known is None:
                 known = self.state[parameter] = CountedDict()
@@ -384,8 +385,8 @@ def _store(known: State, state: State) -> None:
         old = known.get(name)
         if not isinstance(value, Tensor):
             host_prologue.store_number(known, name, value)
-        elif isinstance(old, Tensor) and (old.shape, old.dtype, old.device) == (
-            value.shape, value.dtype, value.device
+        elif isinstance(old, Tensor) and old._value.shape == value._value.shape and (
+            old._vtype is value._vtype or (old.dtype, old.device) == (value.dtype, value.device)
         ):  # fmt: skip
             if old is not value:
                 old.rebind(value, by="the step of an optimizer")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from .active_modes import active_modes
 from .active_tracer import active_tracer
 from .mutation_counter import NUMBERS, CountedDict
 from .sym_int import FUNCTIONS, ShapeEnv, SymInt, hints
@@ -369,7 +370,7 @@ def flat_numbers(obj: Any) -> tuple[list[Any], Any]:
 
 def active_prologue() -> HostPrologue | None:
     """Return the host prologue of the capture in this thread, if any."""
-    active = active_tracer()
+    active = active_tracer() if active_modes else None
     return active.prologue if active is not None else None
 
 

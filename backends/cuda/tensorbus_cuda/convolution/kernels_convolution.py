@@ -162,7 +162,7 @@ def prepare(call: Call) -> Any:
 
     def eager(*values: StridedArray) -> StridedArray:
         block = unit.pool.allocate(nbytes)
-        run(values, [block])
+        run(values, (block,))
         return StridedArray(block, shape, strides, 0, dtype)
 
     return eager
@@ -180,6 +180,7 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
     single, size = call.dtypes[0] is dt.float32, call.dtypes[0].itemsize
     layouts: dict[Any, tuple[bool, bool]] = {}
     known: dict[Any, cudnn.Plan] = {}
+    current, note = unit.current(), unit.failures.note
 
     def run(values: Sequence[Any], blocks: Sequence[Any]) -> bool:
         library, stream = cudnn.library(index), unit.stream()
@@ -199,11 +200,11 @@ def _runner(call: Call, *, packs: bool) -> Callable[[Sequence[Any], Sequence[Any
         precision = get_matmul_precision() if single else "high"
         key = (precision, x.strides, y.strides)
         places[_RESULT] = blocks[0].ptr
-        unit.failures.note(op)
+        note(op)
         for block in (x.buffer, y.buffer, *blocks):
             if block.stream is not stream:
                 block.used_by(stream)
-        with unit.current(), library.lock:
+        with current, library.lock:
             try:
                 plan = known.get(key)
                 if plan is None:

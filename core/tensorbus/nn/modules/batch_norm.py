@@ -12,6 +12,7 @@ from ...ops.creation.creation import ones, zeros
 from ...ops.elementwise.transcendental import reciprocal
 from ...ops.elementwise.where_cast import cast
 from ...ops.movement.movement import reshape
+from ...ops.nn.batch_norm import counted_batch_norm
 from ...tensor.tensor import Tensor
 from .. import functional, init
 from ..module import Module
@@ -89,17 +90,24 @@ class _BatchNorm(_Norm):
     def forward(self, input: Tensor) -> Tensor:
         """Return ``input`` normalized. Raises ``ShapeError`` for a wrong rank or number of channels."""
         self.check(input)
-        by_batch = self.training or self.running_mean is None
-        momentum: Any = self.momentum if self.momentum is not None else 0.0
-        if self.training and self.track_running_stats:
+        running, variance, momentum = self.running_mean, self.running_var, self.momentum
+        training, tracked = self.training, self.track_running_stats
+        by_batch = training or running is None
+        if training and tracked:
+            batches = self.num_batches_tracked
+            if type(momentum) is float and not (running is None or variance is None):
+                return counted_batch_norm(
+                    input, running, variance, batches, self.weight, self.bias, momentum, self.eps
+                )
             with no_grad():
-                self.num_batches_tracked += 1
-            if self.momentum is None:
-                momentum = reciprocal(cast(self.num_batches_tracked, self.running_mean.dtype))
-        tracked = self.track_running_stats and (self.training or not by_batch)
+                batches += 1
+        share: Any = 0.0 if momentum is None else momentum
+        if training and tracked and momentum is None:
+            share = reciprocal(cast(batches, running.dtype))
+        tracked = tracked and (training or not by_batch)
         return functional.batch_norm(
-            input, self.running_mean if tracked else None, self.running_var if tracked else None,
-            self.weight, self.bias, by_batch, momentum, self.eps,
+            input, running if tracked else None, variance if tracked else None, self.weight, self.bias,
+            by_batch, share, self.eps,
         )  # fmt: skip
 
 

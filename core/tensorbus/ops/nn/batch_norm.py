@@ -5,15 +5,17 @@ Names, arguments and values are PyTorch's. Running statistics are tensors that a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError, ShapeError
+from ...tensor.grad_mode import no_grad
 from ..call_errors import with_form
 from ..definition import Shape
 from ..elementwise.transcendental import rsqrt
 from ..elementwise.where_cast import cast, narrowed, widened
-from ..fused_function import fuse_in_eager, save_for_backward
+from ..fused_function import fuse_in_eager, save_for_backward, without_history
 from ..movement.movement import reshape
 from ..reduction.reduction import mean
 from .normalization import by_channel, standardize
@@ -46,19 +48,54 @@ def batch_norm(
             f"batch_norm: training needs more than one value per channel, got shape {input.shape}."
         )
     share = count / (count - 1)
-    # Under a transform of functions the input is a value of its level, which the statistics do not become.
-    plain = running_mean is not None and running_mean.device == input.device
-    if plain and running_mean is not None and running_var is not None and type(momentum) is float:
-        # Their views are gone before they are rebound, and no history has them: there is nobody to tell then.
-        known = running_mean.detach()._alias(), running_var.detach()._alias()
-        out, average, variance = _by_batch_followed(input, weight, bias, *known, axes, eps, momentum, share)
-        running_mean.rebind(average.detach(), by="batch_norm")
-        running_var.rebind(variance.detach(), by="batch_norm")
+    if running_mean is not None and running_var is not None and _follows(input, running_mean, momentum):
+        known = _apart(running_mean), _apart(running_var)
+        out, *moved = _by_batch_followed(input, weight, bias, *known, None, axes, eps, momentum, share)
+        _rebind((running_mean, running_var), moved)
         return out
     out, average, variance = _by_batch(input, weight, bias, axes, eps)
     _follow(running_mean, average, momentum)
     _follow(running_var, variance, momentum, share)
     return out
+
+
+def counted_batch_norm(
+    input: Tensor, running_mean: Tensor, running_var: Tensor, batches: Tensor, weight: Tensor | None,
+    bias: Tensor | None, momentum: float, eps: float,
+) -> Tensor:  # fmt: skip
+    """Return what ``batch_norm`` does in training, and add 1 to ``batches``: by one program, where it can."""
+    axes = (0, *range(2, len(input.shape)))
+    count = prod([input.shape[a] for a in axes])
+    if count < 2 or batches.device != running_mean.device or not _follows(input, running_mean, momentum):
+        with no_grad():
+            batches += 1
+        return batch_norm(input, running_mean, running_var, weight, bias, True, momentum, eps)
+    _check("batch_norm", input, running_mean, running_var, weight, bias)
+    known = _apart(running_mean), _apart(running_var), _apart(batches)
+    out, *moved = _by_batch_followed(
+        input, weight, bias, *known, axes, eps, momentum, count / (count - 1)
+    )  # fmt: skip
+    _rebind((running_mean, running_var, batches), moved)
+    return out
+
+
+def _follows(x: Tensor, running: Tensor, momentum: Any) -> bool:
+    """Return whether statistics move in the program that finds them.
+
+    Under a transform of functions the input is a value of its level, which the statistics do not become.
+    """
+    there, here = running._vtype.device, x._vtype.device
+    return type(momentum) is float and (there is here or there == here)
+
+
+def _apart(x: Tensor) -> Tensor:
+    """Return what is no view of ``x`` and has no history: there is nobody to tell when ``x`` is rebound."""
+    return x._alias() if x._node is None else x.detach()._alias()
+
+
+def _rebind(cells: Sequence[Tensor], moved: Sequence[Tensor]) -> None:
+    for cell, value in zip(cells, moved, strict=True):
+        cell.rebind(value, by="batch_norm")
 
 
 @with_form
@@ -110,14 +147,16 @@ def _by_batch(
 
 
 @fuse_in_eager
+@without_history(1, 2, 3)
 def _by_batch_followed(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
-    axes: Shape, eps: float, momentum: float, share: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Return ``x`` normalized over ``axes``, and both running statistics, moved."""
+    batches: Tensor | None, axes: Shape, eps: float, momentum: float, share: float,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Return ``x`` normalized over ``axes``, both running statistics, moved, and the batches, one more."""
     out, average, variance = _by_batch(x, weight, bias, axes, eps)
     average = _moved(running_mean, average.detach(), momentum, 1.0)
-    return out, average, _moved(running_var, variance.detach(), momentum, share)
+    moved = average, _moved(running_var, variance.detach(), momentum, share)
+    return (out, *moved) if batches is None else (out, *moved, batches + 1)
 
 
 def _check(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...dtypes.definition import FLOATING, DType
 from ...dtypes.promotion import common_dtype, promote
@@ -29,10 +29,18 @@ if TYPE_CHECKING:
     from ...tensor.tensor import Tensor
 
 Lengths = int | Sequence[int]
+_INTEGERS: Final = {int}
 
 
 def spread(name: str, what: str, value: Lengths, rank: int, least: int = 0) -> Shape:
     """Return one integer for each spatial axis. Raises ``ShapeError`` for a wrong number or size of them."""
+    if (
+        type(value) is tuple
+        and len(value) == rank
+        and {*map(type, value)} == _INTEGERS
+        and min(value) >= least
+    ):
+        return value
     lengths: tuple[Any, ...] = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     lengths *= rank if len(lengths) == 1 else 1
     if len(lengths) != rank or not all(isinstance(n, int) and n >= least for n in lengths):
@@ -183,6 +191,9 @@ def _of_any_dtype(
     x: Any, weight: Any, stride: Lengths, padding: Lengths, dilation: Lengths, groups: int
 ) -> Any:
     """Return the convolution: of integers as integers, of complex numbers by their parts."""
+    dtypes = x.dtype, weight.dtype
+    if dtypes[0] in FLOATING and dtypes[1] in FLOATING:
+        return conv.function(x, weight, stride, padding, dilation, groups)
     if x.dtype.is_integer and weight.dtype.is_integer:
         common = promote(x.dtype, weight.dtype)
         operands, attrs = _conv_arguments(x, weight, stride, padding, dilation, groups)
