@@ -400,6 +400,11 @@ ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
         .sum().backward(),
         tb.errors.AutogradError, "'max' has no derivative",
     ),
+    "no tensor": (
+        lambda r: dist.all_gather([None] * SIZE, tb.ones(1, device="cpu")), tb.errors.ArgumentError,
+        "all_gather: a tensor is needed, got NoneType",
+    ),
+    "a list": (lambda r: dist.functional.broadcast([1]), tb.errors.ArgumentError, "needed, got list"),
     "a group of nobody": (lambda r: dist.new_group([0, 7]), tb.errors.ArgumentError, "from 0 to 2"),
     "sending to oneself": (
         lambda r: dist.send(tb.ones(1, device="cpu"), dst=r), tb.errors.ArgumentError, "to itself",

@@ -132,12 +132,23 @@ def test_buffers_are_those_of_the_first_rank() -> None:
 
 MISTAKES: dict[str, Callable[[nn.Module], object]] = {
     "replicated already": lambda m: dist.replicate(dist.replicate(m)),
+    "is a FullyShardedModule already": lambda m: dist.replicate(dist.fully_shard(m)),
     "bucket_cap_mb": lambda m: dist.replicate(m, bucket_cap_mb=0),
     "no parameter": lambda m: dist.replicate(m.requires_grad_(False)),
     "not both": lambda m: dist.replicate(
         m, dist.init_device_mesh("cpu", (1,)), process_group=dist.new_group()
     ),
 }
+
+
+def test_ranks_that_have_parts_of_a_parameter_get_no_copies_of_each_other() -> None:
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+        model = dist.parallelize_module(nn.Linear(4, 4, device="cpu"), mesh, dist.ColwiseParallel())
+        dist.replicate(model)
+
+    with pytest.raises(ArgumentError, match=r"'weight' lies as \[Shard\(dim=0\)\].*another dimension"):
+        dist.run_ranks(rank, 2)
 
 
 @pytest.mark.parametrize("message", MISTAKES)

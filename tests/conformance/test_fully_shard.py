@@ -219,6 +219,20 @@ def shared_with_another() -> object:
     return dist.fully_shard(model)
 
 
+def replaced() -> object:
+    """Run a divided module that was given another parameter."""
+    layer = dist.fully_shard(nn.Linear(2, 2, device="cpu"))
+    layer.weight = nn.Parameter(tb.zeros((2, 2), device="cpu"))
+    return layer(tb.ones((1, 2), device="cpu"))
+
+
+def called_with_others() -> object:
+    """Take the gradient of a divided module as a function of its parameters."""
+    layer = dist.fully_shard(nn.Linear(2, 2, device="cpu"))
+    call = lambda p: tb.func.functional_call(layer, p, (tb.ones((1, 2), device="cpu"),)).sum()  # noqa: E731
+    return tb.func.grad(call)(dict(layer.named_parameters()))
+
+
 MISTAKES: dict[str, Callable[[], object]] = {
     "divided already": lambda: dist.fully_shard(dist.fully_shard(Net())),
     "no parameter": lambda: dist.fully_shard(nn.ReLU()),
@@ -227,6 +241,12 @@ MISTAKES: dict[str, Callable[[], object]] = {
         dist.distribute_module(Net(), dist.init_device_mesh("cpu", (1,)))
     ),
     "shared with a module": shared_with_another,
+    "a module is needed, got list": lambda: dist.fully_shard([Net()]),
+    "'0' in this Sequential is a ReplicatedModule": lambda: dist.fully_shard(
+        nn.Sequential(dist.replicate(Net()))
+    ),
+    "this Linear was replaced by a Parameter of shape": replaced,
+    r"functional_call is for modules that are not\s+divided": called_with_others,
     "one or two dimensions": lambda: dist.fully_shard(Net(), dist.init_device_mesh("cpu", (1, 1, 1))),
 }
 

@@ -15,7 +15,8 @@ from .peers import MAIL, Peer, connect
 
 _ONE_STEP_MAX_BYTES: Final = 1 << 15
 """Up to so many bytes every rank sends all that it has to every other: one step in place of two."""
-_STAMP: Final = 4
+_TEXT: Final = 160
+"""Bytes of the text of a call that go before what it sends, behind a checksum of all of it."""
 Shape = tuple[int, ...]
 
 
@@ -113,21 +114,24 @@ class Communicator:
         self, peer: Peer, what: str, like: tb.Tensor, shape: Shape, kind: int = 0, asked: str = ""
     ) -> tb.Tensor:
         data = peer.take(self._timeout, what, kind)
-        stamp, body = data[:_STAMP], data[_STAMP:]
+        expected, start = _stamp(asked or what), 5 + data[4]
+        stamp, body = data[:start], data[start:]
         nbytes = like.dtype.itemsize
         for n in shape:
             nbytes *= n
-        if stamp != _stamp(asked or what) or len(body) != nbytes:
+        if stamp != expected or len(body) != nbytes:
+            other = bytes(stamp[5:]).decode(errors="replace")
+            sent = f"{len(body)} bytes" if len(body) == nbytes else f"{len(body)} bytes, not {nbytes},"
             raise DistributedError(
-                f"{what}: rank {peer.rank} does something else, or with other shapes: it sent {len(body)}"
-                f" bytes where {nbytes} were to come; tensorbus.distributed.records() on each rank shows"
-                f" what it did last."
+                f"{what}: rank {peer.rank} does something else, or with other shapes: it sent {sent} of"
+                f" {other}; tensorbus.distributed.records() on each rank shows what it did last."
             )
         return from_memory(memoryview(bytearray(body)), shape, like.dtype, like.device)
 
 
 def _stamp(what: str) -> bytes:
-    return zlib.crc32(what.encode()).to_bytes(_STAMP, "big")
+    text = what.encode()
+    return zlib.crc32(text).to_bytes(4, "big") + bytes([min(len(text), _TEXT)]) + text[:_TEXT]
 
 
 def _stamped(what: str, x: tb.Tensor) -> bytes:

@@ -68,7 +68,8 @@ class Peer:
                 data = self._inboxes[kind].get(timeout=min(left, _POLL))
                 if data is None:
                     self._inboxes[kind].put(None)
-                    raise DistributedError(f"{what}: rank {self.rank} is gone: {self.reason}.")
+                    reason = self.reason.removesuffix(".")
+                    raise DistributedError(f"{what}: rank {self.rank} is gone: {reason}.")
                 return data
 
     def close(self, reason: str = "") -> None:

@@ -172,6 +172,7 @@ def test_what_makes_no_sense_is_named() -> None:
             with pytest.raises(tb.ArgumentError, match=message):
                 call(x, mesh)
         assert mesh["tp"] == mesh
+        assert dist.init_device_mesh("cpu", 2, mesh_dim_names=["tp"]) is mesh is not other
         x = dist.distribute_tensor(x, mesh)
         assert (
             x.redistribute(mesh, [S(0)]).placements == (S(0),) == x.redistribute(placements=[S(0)]).placements

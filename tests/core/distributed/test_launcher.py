@@ -124,6 +124,27 @@ def test_the_rank_that_failed_first_is_shown(tmp_path: Path, name: str) -> None:
     assert line in err.splitlines() or not line
 
 
+DIFFERS = """
+import tensorbus as tb
+from tensorbus import distributed as dist
+dist.init(timeout=60)
+x, first = tb.ones(4, device="cpu"), dist.get_rank() == 0
+dist.broadcast(x) if first else dist.all_reduce(x)
+dist.barrier()
+"""
+
+
+def test_a_rank_that_sends_what_belongs_to_another_call_is_told_by_that(tmp_path: Path) -> None:
+    pytest.importorskip("tensorbus_tcp", reason="tensorbus-tcp is not installed")
+    code, _, err = run(DIFFERS, 2, tmp_path)
+    assert code == 1
+    assert re.search(
+        r"all_reduce sum of float32\[4\]: rank 0 does something else, or with other shapes:"
+        r" it sent 16 bytes of broadcast of float32\[4\] from place 0;", err
+    )  # fmt: skip
+    assert ".." not in err.replace("...", "")
+
+
 def test_all_are_started_again(tmp_path: Path) -> None:
     code, _, err = run(FAILS.format(how="sys.exit(3)"), 2, tmp_path, max_restarts=2)
     assert code == 0

@@ -133,6 +133,7 @@ def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None) -> Te
 
     Raises as ``all_reduce`` does.
     """
+    check_tensors("broadcast", x)
     name = _name(group)
     size = get_group(name).size
     if not 0 <= root < size:
@@ -150,6 +151,7 @@ def _name(group: ProcessGroup | None) -> str:
 
 
 def _axis(name: str, x: Tensor, axis: int) -> int:
+    check_tensors(name, x)
     if not -x.ndim <= axis < x.ndim:
         raise AxisError(f"{name}: axis {axis} was asked of a tensor of shape {x.shape}.")
     return axis % x.ndim
@@ -169,6 +171,7 @@ def _lengths(name: str, lengths: Lengths, size: int, total: int) -> tuple[int, .
 
 def check_reduction(name: str, reduction: str, x: Tensor) -> None:
     """Raise ``ArgumentError`` for no reduction, ``DtypeError`` for one that the dtype of ``x`` lacks."""
+    check_tensors(name, x)
     if reduction not in (*REDUCTIONS, "average"):
         raise ArgumentError(
             f"{name}: reduction must be one of {', '.join((*REDUCTIONS, 'average'))}, got {reduction!r}."
@@ -184,6 +187,15 @@ def check_reduction(name: str, reduction: str, x: Tensor) -> None:
         defined = dtype.kind != "bool"
     if not defined:
         raise DtypeError(f"{name}: {reduction!r} is not defined for {dtype}.")
+
+
+def check_tensors(name: str, *xs: Tensor) -> None:
+    """Raise ``ArgumentError`` for what is no tensor."""
+    for x in xs:
+        if not isinstance(x, Tensor):
+            raise ArgumentError(
+                f"{name}: a tensor is needed, got {type(x).__name__}; tensorbus.asarray makes one."
+            )
 
 
 def spec(x: Tensor) -> str:

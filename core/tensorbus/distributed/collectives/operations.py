@@ -23,7 +23,7 @@ from ..process_group.group import ProcessGroup, get_group
 from ..process_group.work import Work
 from ..process_group.world import current
 from . import functional
-from .functional import check_reduction
+from .functional import check_reduction, check_tensors
 
 _REDUCTION_NAMES = {
     "avg": "average", "prod": "product", "mean": "average", "band": "bitwise_and", "bor": "bitwise_or",
@@ -66,6 +66,7 @@ def broadcast(
     tensor: Tensor, src: int = 0, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put the ``tensor`` of rank ``src`` into that of every rank; shapes and dtypes are the same."""
+    check_tensors("broadcast", tensor)
     ranks = _group(group)
     root = _place("broadcast", ranks, src)
     return _do(ranks, [tensor], lambda g: functional.broadcast(tensor.detach(), root, g), tensor, async_op)
@@ -75,6 +76,7 @@ def all_gather(
     tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put every rank's ``tensor`` into ``tensor_list``, whose shapes say theirs: they may differ."""
+    check_tensors("all_gather", tensor, *tensor_list)
     ranks = _group(group)
     _one_each("all_gather", ranks, tensor_list)
     shapes = [x.shape for x in tensor_list]
@@ -92,6 +94,7 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put all ranks' ``input_tensor`` into ``output_tensor``, one after the other along axis 0."""
+    check_tensors("all_gather_into_tensor", output_tensor, input_tensor)
     ranks = _group(group)
     _same_size("all_gather_into_tensor", output_tensor, input_tensor.size * ranks.size)
     shape = output_tensor.shape
@@ -112,6 +115,7 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Combine the ranks' lists place by place, and put this rank's place into ``output``."""
+    check_tensors("reduce_scatter", output, *input_list)
     op = _REDUCTION_NAMES.get(op, op)
     ranks = _group(group)
     _one_each("reduce_scatter", ranks, input_list)
@@ -130,6 +134,7 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Combine the ranks' ``input`` and put this rank's part of axis 0 into ``output``."""
+    check_tensors("reduce_scatter_tensor", output, input)
     op = _REDUCTION_NAMES.get(op, op)
     ranks = _group(group)
     _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
@@ -150,6 +155,7 @@ def all_to_all(
     group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Send one tensor to each rank, and put what each sent here into ``output_tensor_list``."""
+    check_tensors("all_to_all", *output_tensor_list, *input_tensor_list)
     ranks = _group(group)
     _one_each("all_to_all", ranks, input_tensor_list)
     _one_each("all_to_all", ranks, output_tensor_list)
@@ -164,6 +170,7 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Send a part of axis 0 to each rank, and put what comes into ``output``, joined along axis 0."""
+    check_tensors("all_to_all_single", output, input)
     ranks = _group(group)
     receive = output_split_sizes
     if receive is None and output.ndim:
@@ -180,6 +187,7 @@ def gather(
     group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Put every rank's ``tensor`` into ``gather_list`` of rank ``dst``; the others give none."""
+    check_tensors("gather", tensor, *(gather_list or ()))
     ranks = _group(group)
     root = _place("gather", ranks, dst)
     if (ranks.rank == root) == (gather_list is None):
@@ -205,6 +213,7 @@ def scatter(
     group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Put the tensor that rank ``src`` has in ``scatter_list`` for this rank into ``tensor``."""
+    check_tensors("scatter", tensor, *(scatter_list or ()))
     ranks = _group(group)
     root = _place("scatter", ranks, src)
     if (ranks.rank == root) == (scatter_list is None):
@@ -238,6 +247,7 @@ def recv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> int:
 
 def isend(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> Work:
     """Send ``tensor`` to rank ``dst`` beside the program; it is not changed before ``wait()`` returns."""
+    check_tensors("send", tensor)
     ranks = _group(group)
     to = _other("send", ranks, dst)
     x = tensor.detach()
@@ -246,6 +256,7 @@ def isend(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> Work:
 
 def irecv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Work:
     """Receive from rank ``src`` beside the program; ``wait()`` puts it into ``tensor``."""
+    check_tensors("recv", tensor)
     ranks = _group(group)
     source = _other("recv", ranks, src)
     x = tensor.detach()

@@ -40,7 +40,7 @@ def run_ranks(
     def fail(rank: int, error: BaseException) -> None:
         with lock:
             failures.append((rank, error))
-        reason = f"rank {rank} raised {type(error).__name__}: {error}"
+        reason = f"rank {rank} raised {type(error).__name__}: {error}".removesuffix(".")
         store.close(reason)
         for world in worlds:
             world.close(reason)

@@ -23,7 +23,7 @@ from ..tensor.dtensor import DTensor, part_of
 from ..tensor.layout import cell_of
 from ..tensor.placements import Placement, Placements, Replicate, Shard, StridedShard, plain
 from ..tensor.redistribute import redistribute
-from .module_class import with_methods
+from .module_class import refuse_other, with_methods
 from .parameter_group import ParameterGroup
 
 M = TypeVar("M", bound=Module)
@@ -105,8 +105,14 @@ def fully_shard(
     >>> tb.distributed.run_ranks(rank, 2)[1]
     ((1, 2), [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
     """
+    if not isinstance(module, Module):
+        raise ArgumentError(
+            f"fully_shard: a module is needed, got {type(module).__name__}; call it on each, or on one module"
+            f" that has them all."
+        )
     if isinstance(module, FullyShardedModule):
         raise ArgumentError(f"fully_shard: this {type(module).__name__} is divided already.")
+    refuse_other("fully_shard", module, FullyShardedModule)
     mesh = DeviceMesh(None, [get_group()], None) if mesh is None else mesh
     if mesh.ndim > 2:
         raise ArgumentError(f"fully_shard: a mesh of one or two dimensions is needed, got {mesh!r}.")

@@ -15,6 +15,7 @@ from typing import Any, Final
 from ...autograd.engine import FREED, Node, no_grad
 from ...autograd.node_order import order
 from ...dtypes.definition import DType
+from ...errors import ArgumentError
 from ...func.checkpoint import is_recomputing
 from ...nn.module import Module
 from ...nn.parameter import Parameter
@@ -180,6 +181,8 @@ class ParameterGroup:
 
     def enter(self) -> None:
         """Begin a run of the module: parameters are whole, and the next group's are on their way."""
+        if self.depth == 0:
+            self._check_homes()
         self.depth += 1
         if self.depth > 1:
             return
@@ -306,6 +309,21 @@ class ParameterGroup:
     def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup) -> Tensor:
         part = functional.reduce_scatter(flat, "average", 0, lengths, group)
         return part if self.replicas is None else functional.all_reduce(part, "average", self.replicas)
+
+    def _check_homes(self) -> None:
+        """Raise where a module has another parameter than the part, which nothing would gather."""
+        whole = self._whole or self.parameters
+        for homes, part, one in zip(self.homes, self.parameters, whole, strict=True):
+            for module, name in homes:
+                here = module._parameters.get(name)
+                if here is not part and here is not one:
+                    got = "nothing" if here is None else f"a {type(here).__name__} of shape {here.shape}"
+                    raise ArgumentError(
+                        f"fully_shard: {name!r} of this {type(module).__name__} was replaced by {got} after"
+                        f" it had been divided; parts of the one before are gathered. Write into that, by"
+                        f" load_state_dict or copy_ say; functional_call is for modules that are not"
+                        f" divided."
+                    )
 
     def _register(self, parameters: Sequence[Parameter]) -> None:
         for homes, parameter in zip(self.homes, parameters, strict=True):

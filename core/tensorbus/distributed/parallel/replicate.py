@@ -14,10 +14,11 @@ from ...tensor.tensor import Tensor
 from ..collectives import functional
 from ..collectives.operations import _group
 from ..process_group.group import ProcessGroup
+from ..process_group.world import get_rank
 from ..tensor.device_mesh import DeviceMesh
-from ..tensor.dtensor import laid_as, part_of
+from ..tensor.dtensor import DTensor, laid_as, part_of
 from .gradient_reducer import GradientReducer, flattened, unflattened
-from .module_class import with_methods
+from .module_class import refuse_other, with_methods
 
 M = TypeVar("M", bound=Module)
 
@@ -74,11 +75,19 @@ def replicate(
     """
     if isinstance(module, ReplicatedModule):
         raise ArgumentError(f"replicate: this {type(module).__name__} is replicated already.")
+    refuse_other("replicate", module, ReplicatedModule)
     if not bucket_cap_mb > 0:
         raise ArgumentError(f"replicate: bucket_cap_mb must be > 0, got {bucket_cap_mb!r}.")
     if mesh is not None and process_group is not None:
         raise ArgumentError("replicate: say mesh or process_group, not both.")
     group = _group(process_group if mesh is None else mesh.get_group())
+    others = {*group.ranks} - {get_rank()}
+    for name, p in module.named_parameters():
+        if isinstance(p, DTensor) and any(others & {*g.ranks} for g in p.device_mesh.groups):
+            raise ArgumentError(
+                f"replicate: {name!r} lies as {[*p.placements]} on {p.device_mesh!r}, whose ranks were to"
+                f" have copies of each other: {[*group.ranks]}. Pass another dimension of that mesh."
+            )
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     if not named:
         raise ArgumentError(f"replicate: {type(module).__name__} has no parameter that requires a gradient.")

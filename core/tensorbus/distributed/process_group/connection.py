@@ -276,7 +276,9 @@ class Connection:
         # after by the thread that calls this.
         if self.queues:
             _aborting.add(self)
-        threading.Thread(target=self._abort, args=(error, reason or str(error)), daemon=True).start()
+        threading.Thread(
+            target=self._abort, args=(error, reason or str(error).removesuffix(".")), daemon=True
+        ).start()
         self._aborted.wait(_PATIENCE)
         for device in late:  # if the abort does not end the device's work, what waits for that ends here
             if isinstance(device.runtime, SupportsInterruptibleWaits):

@@ -53,6 +53,8 @@ class World:
         self.groups: dict[str, ProcessGroup] = {}
         self.meshes: dict[int, Any] = {}
         """Meshes that tensors lie on, by the index of their pseudo device."""
+        self.named_meshes: dict[Any, Any] = {}
+        """Those of ``init_device_mesh``, by its arguments."""
         self.group_counts: dict[tuple[int, ...], int] = {}
         self.thread = threading.get_ident()
         """The thread of the program."""
@@ -166,7 +168,11 @@ def _leave() -> None:
     wait_for_aborts()
     if _process:
         error = getattr(sys, "last_value", None)
-        left = "its program has ended" if error is None else f"it raised {type(error).__name__}: {error}"
+        left = (
+            "its program has ended"
+            if error is None
+            else f"it raised {type(error).__name__}: {error}".removesuffix(".")
+        )
         _process[0].leave(left)
 
 

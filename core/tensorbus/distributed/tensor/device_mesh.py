@@ -100,7 +100,7 @@ def init_device_mesh(
 ) -> DeviceMesh:
     """Arrange all ranks as an array of ``mesh_shape``, the last dimension fastest. All ranks call it.
 
-    A number is the length of a mesh of one dimension.
+    A number is the length of a mesh of one dimension. The same arguments give the same mesh.
 
     ``device_type`` is where the mesh's tensors lie; None: each rank's where they are. Raises
     ``ArgumentError`` where the shape does not hold as many ranks as the program has, or the names do not fit.
@@ -129,6 +129,10 @@ def init_device_mesh(
             f"init_device_mesh: mesh_dim_names are {len(shape)} different words, as"
             f" {('dp', 'tp')[: len(shape)]}, got {names!r}."
         )
+    key = device_type, shape, None if names is None else tuple(names)
+    known: DeviceMesh | None = world.named_meshes.get(key)
+    if known is not None and all(world.groups.get(g.label) is g for g in known.groups):
+        return known
     groups = []
     for dim, size in enumerate(shape):
         stride = math.prod(shape[dim + 1 :])
@@ -136,4 +140,5 @@ def init_device_mesh(
         group = new_group(range(first, first + size * stride, stride))
         assert group is not None
         groups.append(group)
-    return DeviceMesh(device_type, groups, mesh_dim_names)
+    mesh = world.named_meshes[key] = DeviceMesh(device_type, groups, mesh_dim_names)
+    return mesh
