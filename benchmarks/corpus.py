@@ -3,8 +3,9 @@
 Each program of ``tests/programs`` is built twice; its calls are made over and over, in turns of Python and of
 ``tb.compile``, once the compiled one is steady: what is captured is captured, and compared with Python
 where ``tb.compile`` does that. A round is all calls of a program, with the arguments of the first time,
-whether they raise or not; figures are microseconds of a call, of the processor, on one thread. ``python -m
-benchmarks.corpus NAME ...`` measures the programs whose names contain one of these.
+whether they raise or not; figures are microseconds of a call, of the processor, on one thread, and the median
+of the ratios of turns. ``python -m benchmarks.corpus NAME ...`` measures the programs whose names contain one
+of these.
 
 A process measures some of the programs, and one that hangs ends it: it is left out, and the next one goes on.
 """
@@ -24,6 +25,7 @@ from time import process_time
 from typing import Any
 
 import tensorbus as tb
+from tensorbus.compiler.programs import one_time_work
 from tensorbus.compiler.replay import eager_comparison
 
 from benchmarks import eager_steps, isolated, reading
@@ -32,12 +34,14 @@ TARGET = 1.05
 """How many times as long as Python's a compiled call may take."""
 LONG_CALL_US = 200.0
 """Microseconds of a call, either way, from which on the target holds."""
-SETTLING_ROUNDS, SETTLING_SECONDS = 64, 2.0
-"""Rounds after which what is captured again and again is compared with Python, if calls are short."""
-SETTLING_ROUNDS_OF_LONG_CALLS = 24
-"""The same for what takes longer than these seconds: fewer pairs are measured of calls over a millisecond."""
+SETTLED_ROUNDS = 4
+"""Rounds in a row in which nothing is captured, compiled or compared any more: then a way is steady."""
+MAX_ROUNDS, MAX_SECONDS = 192, 20.0
+"""Rounds, and seconds, after which a way counts as steady that is not."""
 ROUNDS, SECONDS = 11, 0.6
 """At most so many rounds of each way, and seconds of both."""
+AGAIN = 3
+"""How many times long calls that lose are measured again."""
 WORST = 10
 TOGETHER, LIMIT, WALL = 40, 60.0, 1800.0
 """Programs of one process; seconds of the processor that each may take, and of the wall that all may."""
@@ -114,41 +118,51 @@ def measure(make: Callable[[bool], Round | None]) -> dict[str, Any] | None:
         for way in (eager, compiled):
             if not _settled(way):
                 return None
-        times: dict[Round, list[float]] = {eager: [], compiled: []}
-        least = min(_seconds(way) for way in times)
-        each = max(int(2e-3 / max(least, 1e-6)), 1)
-        end = process_time() + SECONDS
-        while len(times[eager]) < ROUNDS and (process_time() < end or len(times[eager]) < 3):
-            for way, seconds in times.items():
-                start = process_time()
-                for _ in range(each):
-                    way()
-                seconds.append((process_time() - start) / each)
+        turns: list[tuple[float, float]] = []
+        row = _row(turns, eager, compiled)
+        for _ in range(AGAIN):
+            if row["ratio"] <= TARGET or not _long([row]):
+                break
+            row = _row(turns, eager, compiled)
+    return row
+
+
+def _row(turns: list[tuple[float, float]], eager: Round, compiled: Round) -> dict[str, Any]:
+    """Return the figures of these turns, to which more are added: the seconds of a round, both ways."""
+    each = max(int(2e-3 / max(min(_seconds(eager), _seconds(compiled)), 1e-6)), 1)
+    before, end = len(turns), process_time() + SECONDS
+    while len(turns) - before < ROUNDS and (process_time() < end or len(turns) - before < 3):
+        ways = (eager, compiled) if len(turns) % 2 else (compiled, eager)
+        seconds = {way: _seconds(way, each) for way in ways}
+        turns.append((seconds[eager], seconds[compiled]))
     calls = getattr(eager, "calls", 1)
-    of = {way: median(seconds) / calls * 1e6 for way, seconds in times.items()}
+    us = [median(column) / calls * 1e6 for column in zip(*turns, strict=True)]
     return {
-        "eager us": round(of[eager], 1), "compiled us": round(of[compiled], 1),
-        "ratio": round(of[compiled] / of[eager], 3),
+        "eager us": round(us[0], 1), "compiled us": round(us[1], 1),
+        "ratio": round(median(c / e for e, c in turns), 3),
     }  # fmt: skip
 
 
 def _settled(way: Round) -> bool:
     """Run rounds until nothing more is captured or compared; return whether they raise nothing."""
-    end = process_time() + SETTLING_SECONDS
+    end, calm = process_time() + MAX_SECONDS, 0
     try:
-        for k in range(SETTLING_ROUNDS):
+        for _ in range(MAX_ROUNDS):
+            before = one_time_work.count()
             way()
-            if k >= SETTLING_ROUNDS_OF_LONG_CALLS and process_time() > end:
+            calm = calm + 1 if one_time_work.count() == before else 0
+            if calm == SETTLED_ROUNDS or process_time() > end:
                 break
     except Exception:
         return False
     return True
 
 
-def _seconds(way: Round) -> float:
+def _seconds(way: Round, rounds: int = 1) -> float:
     start = process_time()
-    way()
-    return process_time() - start
+    for _ in range(rounds):
+        way()
+    return (process_time() - start) / rounds
 
 
 class _Calls:
