@@ -42,6 +42,8 @@ ROUNDS, SECONDS = 11, 0.6
 """At most so many rounds of each way, and seconds of both."""
 AGAIN = 3
 """How many times long calls that lose are measured again."""
+CLEAR, CLEAR_TURNS = 0.7, 3
+"""Where the ratios of so many turns are all below this, they are enough."""
 WORST = 10
 TOGETHER, LIMIT, WALL = 40, 60.0, 1800.0
 """Programs of one process; seconds of the processor that each may take, and of the wall that all may."""
@@ -135,6 +137,8 @@ def _row(turns: list[tuple[float, float]], eager: Round, compiled: Round) -> dic
         ways = (eager, compiled) if len(turns) % 2 else (compiled, eager)
         seconds = {way: _seconds(way, each) for way in ways}
         turns.append((seconds[eager], seconds[compiled]))
+        if len(turns) == CLEAR_TURNS and max(c / e for e, c in turns) < CLEAR:
+            break
     calls = getattr(eager, "calls", 1)
     us = [median(column) / calls * 1e6 for column in zip(*turns, strict=True)]
     return {

@@ -242,8 +242,9 @@ class EagerComparison:
             return
         ratios = [(e + DETOUR) / max(c, 1e-9) for c, e in zip(compiled, eager, strict=True)]
         count = PAIRS if min(compiled) > SHORT_CALL_SECONDS else PAIRS_OF_SHORT_CALLS
-        is_clear = python > CLEAR * (max if self._arguments_vary else min)(compiled)
-        few = count if self._arguments_vary else FEW_PAIRS  # the two calls of a pair may differ in their work
+        is_clear, few = python > CLEAR * min(compiled), FEW_PAIRS
+        if self._arguments_vary:  # the two calls of a pair may differ in their work
+            is_clear, few = len(ratios) >= FEW_PAIRS and python > CLEAR * max(compiled), count
         if is_clear or (len(ratios) >= few and min(ratios) > 1.0 and python > min(compiled)):
             self._decide(False)
         elif len(ratios) >= count:
