@@ -13,6 +13,7 @@ A process measures some of the programs, and one that hangs ends it: it is left 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import logging
@@ -117,15 +118,19 @@ def measure(make: Callable[[bool], Round | None]) -> dict[str, Any] | None:
             return None
         if eager is None or compiled is None:
             return None
-        for way in (eager, compiled):
-            if not _settled(way):
-                return None
-        turns: list[tuple[float, float]] = []
-        row = _row(turns, eager, compiled)
-        for _ in range(AGAIN):
-            if row["ratio"] <= TARGET or not _long([row]):
-                break
+        if not _settled(eager, compiled):
+            return None
+        gc.collect()
+        gc.freeze()  # what is there is looked at in no turn
+        try:
+            turns: list[tuple[float, float]] = []
             row = _row(turns, eager, compiled)
+            for _ in range(AGAIN):
+                if row["ratio"] <= TARGET or not _long([row]):
+                    break
+                row = _row(turns, eager, compiled)
+        finally:
+            gc.unfreeze()
     return row
 
 
@@ -135,6 +140,7 @@ def _row(turns: list[tuple[float, float]], eager: Round, compiled: Round) -> dic
     before, end = len(turns), process_time() + SECONDS
     while len(turns) - before < ROUNDS and (process_time() < end or len(turns) - before < 3):
         ways = (eager, compiled) if len(turns) % 2 else (compiled, eager)
+        gc.collect()
         seconds = {way: _seconds(way, each) for way in ways}
         turns.append((seconds[eager], seconds[compiled]))
         if len(turns) == CLEAR_TURNS and max(c / e for e, c in turns) < CLEAR:
@@ -147,13 +153,17 @@ def _row(turns: list[tuple[float, float]], eager: Round, compiled: Round) -> dic
     }  # fmt: skip
 
 
-def _settled(way: Round) -> bool:
-    """Run rounds until nothing more is captured or compared; return whether they raise nothing."""
+def _settled(eager: Round, compiled: Round) -> bool:
+    """Run rounds of both until nothing more is captured or compared; return whether they raise nothing.
+
+    Both run as often: an optimizer that is further on has other work to do.
+    """
     end, calm = process_time() + MAX_SECONDS, 0
     try:
         for _ in range(MAX_ROUNDS):
+            eager()
             before = one_time_work.count()
-            way()
+            compiled()
             calm = calm + 1 if one_time_work.count() == before else 0
             if calm == SETTLED_ROUNDS or process_time() > end:
                 break
@@ -163,10 +173,15 @@ def _settled(way: Round) -> bool:
 
 
 def _seconds(way: Round, rounds: int = 1) -> float:
-    start = process_time()
-    for _ in range(rounds):
-        way()
-    return (process_time() - start) / rounds
+    """Return the seconds of a round, without collections of cycles, which may fall to one way only."""
+    gc.disable()
+    try:
+        start = process_time()
+        for _ in range(rounds):
+            way()
+        return (process_time() - start) / rounds
+    finally:
+        gc.enable()
 
 
 class _Calls:
