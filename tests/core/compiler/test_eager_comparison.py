@@ -13,7 +13,7 @@ import tensorbus as tb
 from tensorbus.compiler import CompiledFunction, SlowerThanEagerWarning
 from tensorbus.compiler.replay import eager_comparison
 from tensorbus.compiler.replay.cache_entry import GUARD_MISS, CacheEntry
-from tensorbus.compiler.replay.eager_comparison import PAIRS
+from tensorbus.compiler.replay.eager_comparison import IN_DOUBT, PAIRS
 from tensorbus.devices.device import Device
 
 MS = 1e-3
@@ -262,6 +262,34 @@ def test_calls_that_differ_are_compared_by_all_pairs(
     for _ in range(3 + 2 * PAIRS):
         comparison.run(lambda: None, lambda: None)
     assert decisions == [wins]
+
+
+@pytest.mark.parametrize(
+    ("stalled", "wins", "pairs"),
+    [
+        pytest.param(set(), True, PAIRS, id="quiet"),
+        pytest.param({2, 3, 5, 6}, True, PAIRS + 2, id="python-stalled-at-first"),
+        pytest.param({2, 3, *range(5, 1000)}, False, PAIRS, id="python-is-slower"),
+        pytest.param({*range(2, 1000, 2)}, False, IN_DOUBT * PAIRS, id="doubt-to-the-end"),
+    ],
+)
+def test_calls_that_vary_are_measured_until_there_is_no_doubt(
+    monkeypatch: pytest.MonkeyPatch, stalled: set[int], wins: bool, pairs: int
+) -> None:
+    """Most of the first calls of Python's wait for the processor: their median says otherwise."""
+    turns = {True: 0, False: 0}
+
+    def seconds(is_eager: bool) -> float:
+        turns[is_eager] += 1
+        return (2 if not is_eager else 3 if turns[True] in stalled else 1) * MS
+
+    clock(monkeypatch, seconds)
+    decisions: list[bool] = []
+    comparison = eager_comparison.EagerComparison([], False, decisions.append, arguments_vary=True)
+    while not decisions:
+        comparison.run(lambda: None, lambda: None)
+    assert decisions == [wins]
+    assert sum(turns.values()) == 3 + 2 * pairs
 
 
 def test_what_python_runs_on_a_tracer_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,8 @@ FEW_PAIRS: Final = 3
 """The number of pairs of turns after which a clear advantage of the program decides."""
 PAIRS, PAIRS_OF_SHORT_CALLS = 7, 15
 """The number of pairs of turns that are measured at most: for long calls, and for short ones."""
+IN_DOUBT: Final = 3
+"""How many times as many pairs of calls that vary are measured while their median and shorter half differ."""
 SHORT_CALL_SECONDS: Final = 1e-3
 """Below how many seconds a call is measured in more pairs."""
 MAX_CALLS: Final = 8
@@ -250,7 +252,10 @@ class EagerComparison:
         elif len(ratios) >= count:
             middle = median(ratios) if not self._arguments_vary else median(eager) / median(compiled)
             undisturbed = (_undisturbed(eager) + DETOUR) / max(_undisturbed(compiled), 1e-9)
-            self._decide(max(middle, undisturbed) < WORTHWHILE)
+            if not self._arguments_vary:
+                self._decide(max(middle, undisturbed) < WORTHWHILE)
+            elif (middle < WORTHWHILE) == (undisturbed < WORTHWHILE) or len(ratios) >= IN_DOUBT * count:
+                self._decide((middle + undisturbed) / 2 < WORTHWHILE)
 
     def _decide(self, eager_wins: bool) -> None:
         self.eager_wins = eager_wins
