@@ -76,7 +76,7 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
 
     >>> import tensorbus as tb
     >>> x = tb.asarray([1.0, 2.0], device="cpu")
-    >>> found = tb.explain("add", x, x)
+    >>> explanation = tb.explain("add", x, x)
     add(float32, float32) on cpu:0: kernel 'numpy' of tensorbus-cpu 0.1.0
       1.  numpy  of tensorbus-cpu 0.1.0  taken
     """
