@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any, Final
 
@@ -31,11 +32,11 @@ def ordering(xp: Any, dtypes: Mapping[DType, Any], wrap: Wrap) -> Table:
     }
     for op, name in (("cumulative_sum", "cumsum"), ("cumulative_prod", "cumprod")):
         if hasattr(xp, name):
-            kernels[op] = Kernel(name=op, prepare=_running(xp, name, dtypes, wrap))
+            kernels[op] = Kernel(name=op, prepare=_scan(getattr(xp, name), dtypes, wrap, takes_dtype=True))
     for op, name in _ACCUMULATED.items():
         function = getattr(getattr(xp, name, None), "accumulate", None)
         if function is not None:
-            kernels[op] = Kernel(name=op, prepare=_accumulated(function, dtypes, wrap))
+            kernels[op] = Kernel(name=op, prepare=_scan(function, dtypes, wrap, takes_dtype=False))
     if hasattr(xp, "searchsorted"):
         kernels["searchsorted"] = Kernel(
             name="searchsorted", prepare=lambda call: wrap(_search(xp, dtypes, call))
@@ -94,30 +95,17 @@ def _argsort(xp: Any, dtypes: Mapping[DType, Any], call: Call) -> Callable[[Any]
     return _along(call.attrs["axis"], descending if call.attrs["descending"] else ascending)
 
 
-def _running(
-    xp: Any, name: str, dtypes: Mapping[DType, Any], wrap: Wrap
+def _scan(
+    function: Callable[..., Any], dtypes: Mapping[DType, Any], wrap: Wrap, *, takes_dtype: bool
 ) -> Callable[[Call], Callable[..., Any]]:
-    function = getattr(xp, name)
+    """Return what prepares a scan by ``function``; narrow floats are scanned in float32."""
 
     def prepare(call: Call) -> Callable[..., Any]:
         axis, own = call.attrs["axis"], dtypes[call.out_dtype]
         if call.dtypes[0] in dt.NARROW:
             wide = dtypes[dt.float32]
             return wrap(lambda x: function(x.astype(wide), axis=axis).astype(own))
-        return wrap(lambda x: function(x, axis=axis, dtype=own))
-
-    return prepare
-
-
-def _accumulated(
-    function: Callable[..., Any], dtypes: Mapping[DType, Any], wrap: Wrap
-) -> Callable[[Call], Callable[..., Any]]:
-    def prepare(call: Call) -> Callable[..., Any]:
-        axis, own = call.attrs["axis"], dtypes[call.out_dtype]
-        if call.dtypes[0] in dt.NARROW:
-            wide = dtypes[dt.float32]
-            return wrap(lambda x: function(x.astype(wide), axis=axis).astype(own))
-        return wrap(lambda x: function(x, axis=axis))
+        return wrap(partial(function, axis=axis, **({"dtype": own} if takes_dtype else {})))
 
     return prepare
 

@@ -31,7 +31,7 @@ def supports(call: Call) -> bool | str:
 def eager(generated: Prepare) -> Prepare:
     """Return what prepares a product: it takes two values and gives a new one, whose rows may be padded.
 
-    It is left to the generated kernel at last where the library has no way for how the operands lie.
+    It is left to the generated kernel at last where the library has no algorithm for how the operands lie.
     """
 
     def prepare(call: Call) -> Any:

@@ -154,7 +154,7 @@ def _placed(x: StridedArray, y: StridedArray, stream: Any) -> tuple[int, int]:
 def multiplier(unit: Unit, n: Sizes, how: Arithmetic, **ends: Any) -> Product | None:
     """Return the product of operands that ``sides`` prepared, with rows of the result at steps of 16.
 
-    ``ends``: see ``Library.product``. None where the library has no way for it.
+    ``ends``: see ``Library.product``. None where the library has no algorithm for it.
     """
     from .cublaslt import Matrix
 

@@ -13,7 +13,7 @@ from ..device import runtime
 
 NAME: Final = "affine"
 STEP: Final = 8
-"""Lengths are multiples of this many elements, 16 bytes: then the library needs no other way."""
+"""Lengths are multiples of this many elements, 16 bytes: then the library needs no other algorithm."""
 _HALF: Final = (dt.float16, dt.bfloat16)
 
 

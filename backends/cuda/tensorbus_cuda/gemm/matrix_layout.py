@@ -1,7 +1,7 @@
 """The layout of operands as matrices, and their products: whole, or in two parts.
 
-The library's fast ways move 16 bytes at a time. Where rows are a few elements longer than a multiple of that,
-the many are one product and the few behind them another.
+The library's fast algorithms move 16 bytes at a time. Where rows are a few elements longer than a multiple of
+that, the many are one product and the few behind them another.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _by_rows(library: Library, x: Matrix, y: Matrix, dtype: dt.DType, how: Arith
 def lead_of(shape: Sequence[int], dtype: dt.DType) -> int:
     """Return how far apart the rows of a matrix should be: 0, packed, unless it is large and rows are odd.
 
-    The library's fast ways store 16 bytes at a time, so that rows have to begin at multiples of that.
+    The library's fast algorithms store 16 bytes at a time, so that rows have to begin at multiples of that.
     """
     step = max(ALIGNED // dtype.itemsize, 1)
     if near(prod(shape)) < PADDED_ROWS_MIN_SIZE or shape[-1] % step == 0 or dtype.is_complex:
@@ -165,5 +165,5 @@ def lead_of(shape: Sequence[int], dtype: dt.DType) -> int:
 
 
 def is_aligned(x: StridedArray) -> bool:
-    """Return whether the first element lies at a multiple of what the library's fast ways need."""
+    """Return whether the first element lies at a multiple of what the library's fast algorithms need."""
     return bool((x.buffer.ptr + x.offset * x.dtype.itemsize) % ALIGNED == 0)

@@ -38,7 +38,7 @@ from .loop_ir import (
 )
 
 COUNTS: Final = "arrived"
-"""The buffer in which groups are counted."""
+"""The buffer in which workgroups are counted."""
 PARAMETER: dict[DType, DType] = {bool_: uint8, **dict.fromkeys(NARROW, float32)}
 """The dtypes that do not pass as arguments by value, and what passes in their place."""
 
@@ -65,12 +65,12 @@ class Launch:
 
     @property
     def group(self) -> int:
-        """The number of work-items along axis 0 that are a group of their own; 0: any number."""
+        """The number of work-items along axis 0 that are a workgroup; 0: any number."""
         return self.kernel.group
 
     @property
     def shares(self) -> bool:
-        """Whether a group has memory of its own, or its work-items wait for each other."""
+        """Whether a workgroup has memory of its own, or its work-items wait for each other."""
         return any(map(_is_common, self.kernel.body))
 
 
@@ -165,7 +165,7 @@ class Builder:
         return tuple(e if isinstance(e, Var | Const) else self.let(e) for e in values)
 
     def arrive(self, index: Expr, total: Expr) -> Var:
-        """Count the group at a counter; return whether it is the last of ``total``."""
+        """Count the workgroup at a counter; return whether it is the last of ``total``."""
         last = Var(self.fresh("last"), bool_)
         self.emit(CountWorkgroup(self.buffer(COUNTS, int32, writes=True), index, total, last))
         return last

@@ -1,7 +1,7 @@
 """Reading a graph element by element: the expression of a node's value at an index.
 
 A node is inlined where it is needed: elementwise ops apply to their operands at the same index, movement ops
-pull their operand at another index, and leaves are loads. So any chain of them becomes part of the kernel
+read theirs at another index, and buffer reads are loads. So any chain of them becomes part of the kernel
 that uses it, with no buffer in between.
 """
 
@@ -170,7 +170,7 @@ class Inliner:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget on leaving what was pulled meanwhile: its names are local to the block that was written."""
+        """Forget on leaving what was inlined meanwhile: its names are local to the block that was written."""
         self._memo.append({})
         try:
             yield

@@ -21,7 +21,7 @@ from .loop_ir import INDEX, Const, Expr, Var
 
 ERROR_SLOT = -1
 COUNTS_SLOT = -2
-"""Where groups are counted: all is 0 between launches, and nothing waits for it."""
+"""Where workgroups are counted: all is 0 between launches, and nothing waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

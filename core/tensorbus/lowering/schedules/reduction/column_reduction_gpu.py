@@ -1,8 +1,8 @@
 """Column reduction on GPUs: a workgroup takes vectors of columns side by side.
 
 Its work-items share the rows, a stretch for each, of which they keep what they find in registers; the memory
-of the group joins their stretches. Where more than one group goes down a column, a second kernel joins
-theirs.
+of the workgroup joins their stretches. Where more than one workgroup goes down a column, a second kernel
+joins theirs.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def lower_columns_by_workgroups(fused: DomainKernel, steps: LaunchList) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnTiling:
-    """The shape of groups over columns: ``wide`` work-items beside each other, ``deep`` one below the other.
+    """The shape of workgroups over columns: ``wide`` work-items side by side, ``deep`` one below the other.
 
     A work-item goes down ``lanes`` columns, ``each`` rows of them, of which it asks for ``ahead`` at a time;
-    ``count`` groups stand one below the other.
+    ``count`` workgroups stand one below the other.
     """
 
     lanes: int
@@ -57,7 +57,7 @@ class _ColumnTiling:
     ) -> _ColumnTiling:  # fmt: skip
         """Return how ``rows`` of so many vectors are shared, ``around`` times.
 
-        ``states`` are the bytes that are kept of a column; ``whole``: a group goes down all rows.
+        ``states`` are the bytes that are kept of a column; ``whole``: a workgroup goes down all rows.
         """
         limits = target.heuristics
         size = limits.column_workgroup
@@ -93,14 +93,14 @@ class _ColumnTiling:
 Take = Callable[[Index, Expr, Expr, State], State]
 """Returns a state with one more element: gets the indices around, the row, the column and the state."""
 Finish = Callable[[Expr, Index, Expr, State], None]
-"""Stores a result: gets the number of the group below others, the indices around, the column, the state."""
+"""Stores a result: gets the workgroup's number below others, the indices around, the column, the state."""
 PartReader = Callable[[Expr, Index, Expr], State]
-"""Returns what a group has stored: gets its number, the indices around, the column."""
+"""Returns what a workgroup has stored: gets its number, the indices around, the column."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _ColumnKernel:
-    """The groups of a kernel, as it is written: ``rows`` and ``columns`` are how many of them there are.
+    """The workgroups of a kernel, as it is written: ``rows`` and ``columns`` are how many of them there are.
 
     ``around`` are the lengths, with their values, of axes that others are repeated along; ``count`` is the
     value of ``columns``. ``block``: see ``blocked_sum.block_of``.
@@ -121,7 +121,7 @@ class _ColumnKernel:
     """The work-item's own states, one of each column of its vector."""
     shared: list[Array] = field(default_factory=list)
     below: Expr = ZERO
-    """Which of the groups one below the other this one is."""
+    """Which of the workgroups one below the other this one is."""
     outer: Index = ()
     workgroup: Expr = ZERO
     beside: Expr = ZERO
@@ -132,8 +132,8 @@ class _ColumnKernel:
     def launch(self, take: Take, finish: Finish, whole: tuple[PartReader, Finish] | None = None) -> Launch:
         """Return the launch; ``take`` makes states, ``finish`` stores what they come to.
 
-        ``whole`` is done by the last of the groups that go down the same columns: it gives what each of them
-        stored of a column, and stores what these come to.
+        ``whole`` is done by the last of the workgroups that go down the same columns: it gives what each of
+        them stored of a column, and stores what these come to.
         """
         b, cut, item = self.b, self.cut, self.item
         workgroups = -(-self.count // cut.columns)
@@ -227,7 +227,7 @@ class _ColumnKernel:
                 self._each([adding(row)])
 
     def _join(self, finish: Finish) -> None:
-        """Emit what joins the stretches of each column of a group, a work-item for each of them."""
+        """Emit what joins the stretches of each column of a workgroup, a work-item for each of them."""
         b, cut = self.b, self.cut
         # What the work-items of a column have found lies apart by more than all columns: in other banks.
         apart = cut.columns + (cut.wide if cut.lanes > 1 else 0)
@@ -251,7 +251,7 @@ class _ColumnKernel:
         b.emit(Barrier())  # before the next columns' values come
 
     def _columns(self, one: Callable[[Expr, Expr], None]) -> None:
-        """Emit what a work-item does with a column of the group: gets its number there, and among all."""
+        """Emit what a work-item does with a column of the workgroup: gets its number there, and among all."""
         b, cut = self.b, self.cut
         for turn in range(-(-cut.columns // cut.size)):
             own = b.let(ix.add(self.item, const(turn * cut.size)), "own")
@@ -260,7 +260,7 @@ class _ColumnKernel:
                 one(own, column)
 
     def _join_groups(self, counter: Expr, count: Expr, part: PartReader, finish: Finish) -> None:
-        """Emit what the last of the groups that go down the same columns makes of what all have stored."""
+        """Emit what the last workgroup that goes down the same columns makes of what all have stored."""
         b, ahead = self.b, self.join_ahead
         turns = self.cut.count // ahead * ahead
 

@@ -26,7 +26,7 @@ Finish = Callable[[tuple[Expr, ...], State], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWorkgroup:
-    """The work of a result's last group: ``part`` is what a chunk has come to, by its number and place.
+    """The work of a result's last workgroup: ``part`` is what a chunk has come to, by its number and place.
 
     ``finish`` gets the place of the result, and what all chunks come to.
     """

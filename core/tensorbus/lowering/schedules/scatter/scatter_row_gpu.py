@@ -133,11 +133,11 @@ def lower_row_scatter(task: KernelTask, steps: LaunchList, op: str | None) -> No
 _NONE: Final = literal(-1, int32)
 """The place of an index that is done, or names none."""
 Take = Callable[[Expr, Expr, Expr, Expr], None]
-"""Gets which of a work-item's indices it is, which of the group's, its place, and its number in this turn."""
+"""Gets which index of a work-item it is, which of the workgroup, its place, and its number in this turn."""
 
 
 class _RowScatter:
-    """The kernel, as it is written: what a group does with its row. ``names`` has a number for each place."""
+    """The kernel, as it is written: what a workgroup does with its row. ``names`` numbers the places."""
 
     def __init__(
         self, b: Builder, task: KernelTask, inliner: Inliner, workgroup: Workgroup, each: int, names: str
@@ -166,7 +166,7 @@ class _RowScatter:
         raise NotImplementedError
 
     def _turns(self) -> AbstractContextManager[Expr]:
-        """Return the loop over blocks of indices, as many as the group takes at a time."""
+        """Return the loop over blocks of indices, as many as the workgroup takes at a time."""
         block = self.workgroup.size * self.each
         turns = ix.quotient(ix.add(self.count, const(block - 1)), const(block))
         return self.b.loop(ZERO, turns, prefix="block")

@@ -30,7 +30,7 @@ BITS: Final = 4
 """Of a key in one pass."""
 BUCKETS: Final = 1 << BITS
 _LANES: Final = 8
-"""Buckets that a word of a work-item counts, a byte for each; those of a group take two words."""
+"""Buckets that a word of a work-item counts, a byte for each; those of a workgroup take two words."""
 
 
 def _slot(b: Builder, tiles: Tiles, row: Expr, bucket: Expr, tile: Expr) -> Expr:

@@ -41,9 +41,9 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileKernel:
-    """A kernel whose groups take a tile each, while it is written.
+    """A kernel whose workgroups take a tile each, while it is written.
 
-    ``item`` is the number of a work-item in its group, ``start`` where in its ``row`` the ``tile`` starts;
+    ``item`` is a work-item's number in its workgroup, ``start`` where in its ``row`` the ``tile`` starts;
     ``read`` reads elements of the source, from buffers of these ``slots``.
     """
 
