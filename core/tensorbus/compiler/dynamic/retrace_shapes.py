@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import _lru_cache_wrapper, partial
+from functools import partial
 from typing import Any, Final
 
 from ...control_flow.unbacked_size import attrs_text
@@ -21,7 +21,7 @@ from ..programs.op_trace import TraceNode
 from ..replay.cache_entry import CacheEntry
 from ..replay.codegen import ReplayCodegen
 from ..state.reachable import ReachableState
-from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
+from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, can_be_taken_back, complete_all, run_dry
 from .mark_dynamic import Axes, relocated
 
 _NOWHERE: Final = -1
@@ -45,14 +45,14 @@ def retrace_with_shapes(
         reach = ReachableState(root, args, kwargs, codes, every, begun.history.without_contents(),
                                replaced=begun.replaced_locations,
                                unrun_code=begun.unrun_code)  # fmt: skip
-        if any(type(tracked.obj) is _lru_cache_wrapper for tracked in reach.objects.values()):
-            return None  # what it keeps could not be taken back
+        if not can_be_taken_back(reach):
+            return None
         back.insert(0, Snapshot(reach).restore)
         with active:
             for where, (x, limits) in relocated(axes, reach).items():
                 active.open(x, where, limits)
             with SideEffectObserver() as observer:
-                out = function(*args, **kwargs)
+                out = run_dry(function, args, kwargs)
             active.close()
             if not _is_same_trace(first, active):
                 return None

@@ -14,7 +14,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from functools import _lru_cache_wrapper, partial
+from functools import partial
 from typing import Any, Final
 
 from ...control_flow.unbacked_size import attrs_text
@@ -40,7 +40,7 @@ from ..state.reachable import (
     is_rebuildable,
     location_of,
 )
-from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, complete_all
+from ..state.snapshot import DRY_RUN_ERRORS, Snapshot, can_be_taken_back, complete_all, run_dry
 from .mark_dynamic import Axes
 from .mark_dynamic import relocated as named_axes
 from .rebuilt_tuples import RebuiltTuples
@@ -87,8 +87,8 @@ def retrace_with_state(
     others; whether there were any is returned too. The sizes of ``axes`` are symbolic, and if ``integers``
     so are varying integers, as sizes: Python may make shapes of them, and guard on ranges of them.
     """
-    if any(type(s.obj) is _lru_cache_wrapper for s in first_run.reach.objects.values()):
-        return None  # what it keeps could not be taken back
+    if not can_be_taken_back(first_run.reach):
+        return None
     after = Snapshot(first_run.reach, now=True)
     active = Tracer(mode, dry=True)
     run = _DryRun(active, first_run, mutations, varying_inputs, integers)
@@ -104,7 +104,7 @@ def retrace_with_state(
             for where, (x, limits) in open_axes.items():
                 active.open(x, where, limits)
             with SideEffectObserver() as observer:
-                out = function(*arguments, **keywords)
+                out = run_dry(function, arguments, keywords)
             active.close()
             run.finish()
             second = [*active.traces.values()]

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from functools import _lru_cache_wrapper
+from typing import Any, Final, TypeVar
 
 from ...autograd.views import members
 from ...errors import TensorbusError
@@ -18,11 +19,34 @@ from .inspection import inspect_object
 from .object_view import KeyAccess, ObjectView, TensorState, Uncapturable
 from .reachable import ReachableState
 
+T = TypeVar("T")
+
 DRY_RUN_ERRORS: Final = (
     Uncapturable, TensorbusError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError,
 )  # fmt: skip
 """Errors by which a dry run ends where symbolic values do not do: then no symbolic program exists."""
 _ABSENT: Final = object()
+
+
+def run_dry(function: Callable[..., T], args: Iterable[Any], kwargs: Mapping[str, Any]) -> T:
+    """Return what a function returns that has just been run, with symbolic values in the place of others.
+
+    Raises ``Uncapturable`` where it raises anything: the first run did not, so what it minds is a symbolic
+    value, as code does that asserts the type of a number.
+    """
+    try:
+        return function(*args, **kwargs)
+    except (Exception, SystemExit) as error:
+        raise Uncapturable(f"raises {type(error).__name__} where a value is symbolic") from error
+
+
+def can_be_taken_back(reach: ReachableState) -> bool:
+    """Return whether a dry run leaves nothing behind: in no cache of ``functools``, and by no finalizer."""
+    for x in [tracked.obj for tracked in reach.objects.values()]:
+        is_finalized = issubclass(type(x), type) and any("__del__" in vars(base) for base in type.mro(x))
+        if is_finalized or type(x) is _lru_cache_wrapper:
+            return False
+    return True
 
 
 def complete_all(*steps: Callable[[], None]) -> None:
