@@ -48,7 +48,7 @@ class BackwardProgram:
 
     graph: Callable[..., Graph]
     backward: CompiledProgram | ShapeSpecializations
-    count: int
+    saved_outputs: slice
     kinds: tuple[ValueType, ...]
     shapes: tuple[tuple[int, ...], ...]
     outs: tuple[int, ...]
@@ -204,7 +204,8 @@ def trace_backward(
     outs = tuple(outputs.index(x._value.place) for x in results)
     outputs.extend(saved)
     return BackwardProgram(
-        graph=partial(trace.detached().graph, tuple(outputs), tuple(inputs)), backward=back, count=count,
+        graph=partial(trace.detached().graph, tuple(outputs), tuple(inputs)), backward=back,
+        saved_outputs=slice(count, len(outputs)),
         kinds=kinds, shapes=shapes, outs=outs, tracked=tuple(k for k, _ in parents),
         dtypes=tuple(trace.nodes[inputs[k]].spec.dtype for k, _ in parents),
         through=through, shared=shared, saved=saved_eagerly,
@@ -256,7 +257,7 @@ def attach_node(
     node.order = next(node_order.order)
     node.parents, node.saved = parents, saved
     node.values = tuple(map(unlent, values) if lent else values)
-    node.out = tuple(map(unlent, outs[d.count :]) if lent else outs[d.count :])
+    node.out = tuple(map(unlent, outs[d.saved_outputs]) if lent else outs[d.saved_outputs])
     node.shapes = ()
     attach(node, results)
 
