@@ -53,7 +53,7 @@ from .segments.segmentation import Segmentation, asks_cache
 from .state.argument_history import ArgumentHistory
 from .state.inspection import WRAPPED_FUNCTIONS
 from .state.mutations import Mutations, StateVaries
-from .state.object_view import StateNotSettled, Uncapturable
+from .state.object_view import OpaqueObject, StateNotSettled, Uncapturable
 from .state.optimizer_init import OptimizerInit
 from .state.reachable import ReachableState
 from .state.value_identity import exact_isinstance, is_transformed, stands_for_others
@@ -229,6 +229,7 @@ class CompiledFunction(Generic[P, R]):
                     self.replays = []
                     self.reasons = [f"was captured {self._captures} times, and still {why} differed"]
                     warn_of_captures(self.name, self._captures, why)
+                    self._divide_at_late_statements()
                     return self._run(args, kwargs)
             return self._capture(args, kwargs)
 
@@ -322,6 +323,8 @@ class CompiledFunction(Generic[P, R]):
             except Uncapturable as error:
                 entry, reason = None, str(error)
                 unsettled = isinstance(error, StateNotSettled)
+                if isinstance(error, OpaqueObject):
+                    active.sites.note_opaque(code_of(self._function))
                 mutations = error.mutations if isinstance(error, StateVaries) and len(traces) < 2 else None
             except BaseException:  # no program: the effects of the function stand all the same
                 active.run()
@@ -396,9 +399,19 @@ class CompiledFunction(Generic[P, R]):
             self._failed_captures >= MAX_FAILED_CAPTURES or self._unsettled_captures >= RECOMPILE_LIMIT
         )
         self.reasons = [reason]
-        undivided = not unsettled and (sites.breaks or sites.loops) and not self._divide(sites, reach.codes)
+        divides = sites.breaks or sites.loops or sites.opaque
+        undivided = not unsettled and divides and not self._divide(sites, reach.codes)
         if undivided and sites.repeats:
             self._python_only = self._unrolls = True
+        self._divide_at_late_statements()
+
+    def _divide_at_late_statements(self) -> None:
+        """Divide the function anew where a segment of it is given up with statements that were put off."""
+        code = code_of(self._function)
+        if self._python_only and self._note_sites is not None and code is not None:
+            sites = BreakSites()
+            sites.given_up = code
+            self._note_sites(sites)
 
     def _trial(self) -> Tracer:
         """Return the tracer of a capture, which ends where a loop is too long."""

@@ -277,10 +277,15 @@ def from_pickle(
 def to_list(x: Tensor) -> Any:
     """Return nested lists of Python scalars, or one scalar."""
     wide = x.detach() if x.dtype in CODES else cast(x.detach(), dt.float32)
-    flat: list[Any] = _elements(to_bytes(wide), CODES[wide.dtype]) if x.size else []
-    if x.dtype.is_complex:
+    return arranged(scalars(to_bytes(wide), wide.dtype) if x.size else [], x.shape)
+
+
+def scalars(data: memoryview, dtype: DType) -> list[Any]:
+    """Return elements of a dtype in ``CODES`` as Python scalars."""
+    flat = _elements(data, CODES[dtype])
+    if dtype.is_complex:
         flat = [complex(a, b) for a, b in zip(flat[::2], flat[1::2], strict=True)]
-    return arranged(flat, x.shape)
+    return flat
 
 
 def _elements(data: memoryview, code: str) -> list[Any]:

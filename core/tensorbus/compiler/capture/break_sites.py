@@ -12,6 +12,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
+from ...devices.device import Device
 from ..state.code_origin import is_own, is_standard
 
 CAPTURING_CODE: Final[set[int]] = set()
@@ -62,8 +63,14 @@ class BreakSites:
         """Whether the break is in a function that is called there."""
         self.ops: dict[int, set[int]] = {}
         self.loops: dict[int, set[Position]] = {}
-        self.late: list[tuple[int, Places]] = []
+        self.late: list[tuple[int | None, Device, Places]] = []
         """The reads that were put off on a device with late errors: places of the copies and of the lines."""
+        self.devices: set[Device] = set()
+        """The devices with work that a break had to be waited for."""
+        self.given_up: CodeType | None = None
+        """The code of a segment that Python runs from now on."""
+        self.opaque: CodeType | None = None
+        """The code that names what cannot be looked into, if nothing breaks: it may show something on it."""
         self.asks_cache = self.repeats = False
         self.last_op: Places = ()
         self.reached: Container[int] = ()
@@ -71,8 +78,9 @@ class BreakSites:
         self.nodes: dict[tuple[Any, int], Places] = {}
         """The places of the user's that made a node, by device and place in the trace."""
 
-    def note_break(self, frame: FrameType | None = None) -> None:
-        """Note a break at the innermost line of the user's."""
+    def note_break(self, frame: FrameType | None = None, devices: Iterable[Device] = ()) -> None:
+        """Note a break at the innermost line of the user's, where work of ``devices`` is waited for."""
+        self.devices.update(devices)
         self._note_break(_user_places(frame or sys._getframe(1)))
 
     def _note_break(self, places: Iterable[tuple[CodeType, int]]) -> None:
@@ -83,14 +91,18 @@ class BreakSites:
             known[offset] = known.get(offset, False) or leads
             leads = True
 
-    def note_late_read(self, place: int) -> None:
-        """Note a read that was put off, of the copy at a place of the trace."""
-        self.late.append((place, tuple(_user_places(sys._getframe(1)))))
+    def note_late_read(self, place: int | None, device: Device) -> None:
+        """Note a read that was put off, of the copy at a place of the trace; None: of an input."""
+        self.late.append((place, device, tuple(_user_places(sys._getframe(1)))))
 
     def divide_at_late_reads(self) -> None:
         """Note breaks where reads were put off."""
-        for _, places in self.late:
+        for *_, places in self.late:
             self._note_break(places)
+
+    def note_opaque(self, code: CodeType | None) -> None:
+        """Note that code depends on what cannot be looked into."""
+        self.opaque = None if self.breaks or self.loops else code
 
     def note_op(self) -> None:
         """Note that an op is recorded."""

@@ -444,7 +444,7 @@ class Tracer(Mode):
             )
         self.breaks.append(graph_break)
         if self.trial:
-            self.sites.note_break()
+            self.sites.note_break(devices=self.traces)
             self.sites.nodes.clear()
         self.run()
         while self.at_breaks:  # effects that were put off until behind what was recorded

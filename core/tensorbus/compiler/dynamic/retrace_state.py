@@ -29,6 +29,7 @@ from ..capture.tracer import Tracer
 from ..programs.op_trace import OpTrace
 from ..replay.cache_entry import CacheEntry
 from ..replay.codegen import ReplayCodegen
+from ..replay.read_values import ReadValue
 from ..state.mutations import Mutations
 from ..state.object_view import ChildRef, KeyAccess, Uncapturable
 from ..state.reachable import (
@@ -451,6 +452,8 @@ def _is_same_value(a: Any, b: Any, depth: int = 0) -> bool:
     if isinstance(a, Tensor):
         kind = (b.dtype, b.device, b.requires_grad)
         return a.shape == hints(b.shape) and (a.dtype, a.device, a.requires_grad) == kind
+    if isinstance(a, ReadValue):
+        return _is_same_value(a.shown, b.shown, depth + 1)
     if isinstance(a, dict):
         return [*a] == [*b] and all(_is_same_value(a[k], b[k], depth + 1) for k in a)
     if isinstance(a, (list, tuple, deque)):

@@ -44,7 +44,7 @@ from ..state.mutations import (
     diff_state,
     note_refill,
 )
-from ..state.object_view import ChildRef, TensorState, Uncapturable
+from ..state.object_view import ChildRef, OpaqueObject, TensorState, Uncapturable
 from ..state.optimizer_init import idle_states
 from ..state.reachable import GlobalRef, ReachableState, TrackedObject
 from .cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
@@ -202,7 +202,7 @@ class ReplayCodegen:
                 raise Uncapturable(f"makes the global {created[0]!r}")
         for tracked in self.reached.values():
             if tracked.before.kind == "opaque":
-                raise Uncapturable(f"depends on {describe_object(tracked)}, which Python cannot look into")
+                raise OpaqueObject(f"depends on {describe_object(tracked)}, which Python cannot look into")
 
     def _check_script(self) -> str | None:
         """Return how code may read numbers of the prologue by another way: guards leave those out."""

@@ -11,24 +11,32 @@ two apart later, and put back for the first read of Python's run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from ...backend_interface.spec import Spec
 from ...devices.device import Device, ValueType
-from ...dtypes.definition import DType
 from ...errors import TensorbusError
+from ...interchange.host_array import CODES, scalars
 from ...random.generator import Generator
 from ...tensor.tensor import Tensor, wrap_settled
 from ...tracing.lazy_value import LazyValue
+from ...tracing.sym_int import is_open
 from ..capture.side_effect_observer import unobserved
 from ..programs.program_cache import compile_single_use
 from ..state.object_view import Uncapturable
+from .read_values import HostNumbers
 
 if TYPE_CHECKING:
     from ..capture.tracer import Tracer
+    from ..programs.op_trace import OpTrace
 
 T = TypeVar("T")
+
+
+_MOST_ERRORS: Final = 64
+"""How many errors a device is asked for at most: one that is lost tells of it each time."""
 
 
 class _OfThread(threading.local):
@@ -47,56 +55,87 @@ def tells_read_errors(device: Device) -> bool:
         return isinstance(device.runtime, SupportsReadErrors)
 
 
+def _read_error(device: Device) -> Exception | None:
+    """Return, and forget, what a read would raise now."""
+    runtime: Any = device.runtime
+    try:
+        runtime.synchronize(device.index)
+    except TensorbusError as error:
+        return error
+    return None
+
+
+def take_read_errors(device: Device) -> list[Exception]:
+    """Take all that reads of a device would raise now, the first first."""
+    errors: list[Exception] = []
+    with unobserved():
+        while len(errors) < _MOST_ERRORS and (error := _read_error(device)) is not None:
+            errors.append(error)
+    return errors
+
+
+def put_back_read_errors(device: Device, errors: Sequence[Exception]) -> None:
+    """Have errors that were taken raised by the next reads after all."""
+    runtime: Any = device.runtime
+    with unobserved():
+        for error in errors:
+            runtime.put_back_read_error(error, device.index)
+
+
 def known_values(tracer: Any, tensors: Sequence[Tensor]) -> list[Tensor] | None:
     """Return tensors of a capture with their values, computed aside; None where that is not possible.
 
-    Of a run that computes nothing the list is empty. Values that were there before are none of a program's.
+    Of a run that computes nothing the list is empty.
     """
-    if any(type(x._value) is not LazyValue or x._value.tracer is not tracer for x in tensors):
+    if any(type(x._value) is LazyValue and x._value.tracer is not tracer for x in tensors):
         return None
     if tracer.prologue.dry:
         return []
     feeds = {d: [feed.value for feed in trace.sources] for d, trace in tracer.traces.items()}
     if not tracer.trial or tracer.shape_env.symbols or any(v is None for vs in feeds.values() for v in vs):
         return None
-    return [tracer.untraced(partial(_known, tracer, feeds, x)) for x in tensors]
+    computed: dict[int, Tensor] = {}
+    for device, trace in tracer.traces.items():
+        lazy = {id(x): x for x in tensors if type(x._value) is LazyValue and x.device == device}
+        if lazy:
+            places = [x._value.place for x in lazy.values()]
+            values = tracer.untraced(partial(_values, trace, places, tracer.mode, feeds[device]))
+            for x, value in zip(lazy.values(), values, strict=True):
+                computed[id(x)] = wrap_settled(value, ValueType.of(x.dtype, device))
+    return [computed.get(id(x), x) for x in tensors]
 
 
-def _known(tracer: Tracer, feeds: Mapping[Device, Sequence[Any]], x: Tensor) -> Tensor:
-    device = x.device
-    program = compile_single_use(tracer.traces[device], [x._value.place], tracer.mode)
-    return wrap_settled(program(feeds[device])[0], ValueType.of(x.dtype, device))
+def _values(trace: OpTrace, places: list[int], mode: str, feed: Sequence[Any]) -> Sequence[Any]:
+    return compile_single_use(trace, places, mode)(feed)
 
 
 class LateErrors:
-    """The late reads of a program: of these outputs, each with its dtype."""
+    """The late reads of a program: of these outputs, each with what its numbers are."""
 
-    __slots__ = ("_index", "_outputs", "_runtime")
+    __slots__ = ("_device", "_index", "_outputs", "_runtime")
 
-    def __init__(self, device: Device, outputs: Sequence[tuple[int, DType]]) -> None:
+    def __init__(self, device: Device, outputs: Sequence[tuple[int, Spec]]) -> None:
         self._runtime: Any = device.runtime
-        self._index, self._outputs = device.index, outputs
-
-    def _taken(self) -> Exception | None:
-        """Return, and forget, what a read would raise now."""
-        try:
-            self._runtime.synchronize(self._index)
-        except TensorbusError as error:
-            return error
-        return None
+        self._device, self._index, self._outputs = device, device.index, outputs
 
     def before(self) -> bool:
         """Return whether a read would raise before anything runs; the first of Python's run does then."""
-        error = self._taken()
+        error = _read_error(self._device)
         if error is None:
             return False
         self._runtime.put_back_read_error(error, self._index)
         return True
 
-    def read(self, results: Sequence[Any]) -> None:
-        """Read the outputs; raises what failed."""
-        for k, dtype in self._outputs:
-            self._runtime.to_host(results[k], dtype, self._index)
+    def read(self, results: Sequence[Any]) -> dict[int, HostNumbers]:
+        """Return the numbers of outputs by their index, of those that are plain; raises what failed."""
+        numbers = {}
+        for k, spec in self._outputs:
+            data = self._runtime.to_host(results[k], spec.dtype, self._index)
+            if is_plain(spec):
+                numbers[k] = HostNumbers(scalars(data, spec.dtype), spec.shape)
+        if not self._outputs and (error := _read_error(self._device)) is not None:
+            raise error
+        return numbers
 
     def note(self, error: Exception) -> None:
         """Note what failed in a program that Python runs again."""
@@ -110,7 +149,7 @@ class LateErrors:
         error, _failed.error = _failed.error, None
         result = function()
         if error is not None:
-            own = self._taken()
+            own = _read_error(self._device)
             self._runtime.put_back_read_error(own or error, self._index)
         return result
 
@@ -121,16 +160,21 @@ def late_errors(tracer: Tracer, outputs: list[Any]) -> LateErrors | None:
     Raises ``Uncapturable`` for what Python cannot do again, and notes that the reads cannot wait.
     """
     sites, traces = tracer.sites, [*tracer.traces.values()]
-    places = list(dict.fromkeys(place for place, _ in sites.late))
-    if not places:
+    if not sites.late:
         return None
-    is_one = len(traces) == 1 and traces[0].last_ordered is None
+    places = list(dict.fromkeys(place for place, *_ in sites.late if place is not None))
+    is_one = {*tracer.traces} == {device for _, device, _ in sites.late} and traces[0].last_ordered is None
     if not is_one or any(type(x) is not Generator for x in tracer.prologue.owners):
         sites.divide_at_late_reads()
         raise Uncapturable("shows numbers in the middle of work that Python cannot do again")
     outputs += [place for place in places if place not in outputs]
     (trace,) = traces
-    return LateErrors(trace.device, [(outputs.index(p), trace.nodes[p].spec.dtype) for p in places])
+    return LateErrors(trace.device, [(outputs.index(p), trace.nodes[p].spec) for p in places])
+
+
+def is_plain(spec: Any) -> bool:
+    """Return whether bytes of such values are numbers of Python's as they stand."""
+    return spec.dtype in CODES and not is_open(spec.shape)
 
 
 def guarded(body: Sequence[str], at: int, streams: Sequence[str], late: LateErrors | None) -> list[str]:
@@ -144,7 +188,7 @@ def guarded(body: Sequence[str], at: int, streams: Sequence[str], late: LateErro
     return [
         *["if late.before(): return FALL_BACK"] * (late is not None),
         *[f"s{name} = {name}.get_state()" for name in streams],
-        *body[:at], "try:", *run, *["    late.read(o)"] * (late is not None), f"except {errors}:",
+        *body[:at], "try:", *run, *["    n = late.read(o)"] * (late is not None), f"except {errors}:",
         *["    late.note(error)"] * (late is not None),
         *[f"    {name}.set_state(s{name})" for name in streams], "    return FALL_BACK",
     ]  # fmt: skip

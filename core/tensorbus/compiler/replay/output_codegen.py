@@ -26,6 +26,8 @@ from ..state.inspection import LOCKS, compares_by_identity, inspect_object
 from ..state.object_view import Uncapturable
 from ..state.reachable import ReachableState, TrackedObject
 from ..state.value_identity import is_scalar
+from .late_errors import is_plain
+from .read_values import ReadValue
 
 
 class OutputCodegen:
@@ -60,6 +62,8 @@ class OutputCodegen:
         name = self._names.get(id(x))
         if name is not None:
             return name
+        if type(x) is ReadValue and x.copy is not None:
+            return self._late_value(x, x.copy)
         tracked = self.reached.get(self.reach.stand_ins.get(id(x), id(x)))
         if tracked is not None:
             return (
@@ -106,6 +110,14 @@ class OutputCodegen:
         self._kept_alive.append(x)
         self.lines.append(f"{name} = {expr}")
         return name
+
+    def _late_value(self, x: ReadValue, copy: Tensor) -> str:
+        """Return the expression of a number that is read behind the program."""
+        is_plain_output = is_plain(copy) and type(copy._value) is LazyValue and not x.is_array
+        at = self.output(copy) if is_plain_output else ""
+        if at.startswith("o["):
+            return self._assign_name(x, f"n{at[1:]}")
+        return self._assign_name(x, f"{self.reach.name(ReadValue)}(copy={self.emit(copy)})")
 
     def _tensor(self, x: Tensor) -> str:
         if type(x) is not (x._vtype.cell or Tensor):

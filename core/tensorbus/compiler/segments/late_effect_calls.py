@@ -20,11 +20,20 @@ from typing import Any, Final
 
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
-from ..replay.late_errors import known_values, tells_read_errors
+from ..replay.late_errors import known_values
+from ..replay.read_values import ReadValue
 from ..state.value_identity import exact_isinstance
-from .late_reads import ReadNumber, has_numbers, never_fails, read_number
+from .late_read_calls import (
+    SCALARS,
+    VALUE,
+    copies,
+    is_fixed,
+    is_readable,
+    may_wait_for_errors,
+    never_fails,
+    read,
+)
 
-_SCALARS: Final = frozenset({bool, int, float, str, bytes, type(None)})
 _WRITERS: Final = frozenset({"logging", "tqdm", "rich", "ipykernel", "_pytest"})
 """Packages of handlers, streams and progress bars that show what they are given and do nothing else."""
 _SHOWING: Final = frozenset(
@@ -56,6 +65,11 @@ class LateCalls:
         self._done.add(number)
         self._effects[number](*values)
 
+    def run_now(self, number: int, values: Sequence[Any]) -> None:
+        """Run an effect where it is written, behind those before it."""
+        self.run_waiting()
+        self.run(number, values)
+
     def run_waiting(self) -> None:
         """Run the effects that wait, as something else happens now."""
         while self.waiting:
@@ -64,7 +78,7 @@ class LateCalls:
     def finish(self, number: int, values: Any) -> None:
         """Run an effect whose segment is through, unless it has run."""
         self.waiting = [x for x in self.waiting if x[0] != number]
-        if number in self._done:
+        if number in self._done or values is None:  # None: the call has not come to it
             self._done.discard(number)
             return
         try:
@@ -104,76 +118,66 @@ def put_off(number: int, is_rare: bool, *reads: Any) -> Any:
 
     ``is_rare``: it stands below an ``if``. What queues its work is not to wait for it in each call then.
     """
-    calls, kinds, operands = _current.calls[-1], reads[::2], reads[1::2]
+    calls, operands = _current.calls[-1], reads[1::2]
     tracer = active_tracer()
     if tracer is None:
         calls.run(number, operands)
         return None
-    reads = tuple(zip(kinds, operands, strict=True))
+    reads = tuple(zip(reads[::2], operands, strict=True))
     is_reached = any(id(x) in tracer.sites.reached for x in calls.targets[number])
-    if not (is_reached or is_rare) and all(_may_wait_for_errors(x, kind) for kind, x in reads):
-        known = known_values(tracer, operands)
+    if not is_reached and all(_is_shown(x, kind) for kind, x in reads):
+        tensors = [(kind, x) for kind, x in reads if exact_isinstance(x, Tensor)]
+        is_read = any(type(x) is ReadValue for x in operands)  # behind the program, by what copied it
+        if not is_read and all(never_fails(x, kind) for kind, x in tensors):
+            values = tuple([x.detach().clone() if exact_isinstance(x, Tensor) else x for x in operands])
+            if not tracer.prologue.dry:
+                calls.waiting.append((number, values))
+                tracer.at_breaks.append(calls.run_waiting)
+            return values
+        known = None
+        if not is_rare and all(may_wait_for_errors(x, kind) for kind, x in tensors):
+            known = known_values(tracer, [x for _, x in tensors])
         if known is not None:
-            return _put_off_at_late_errors(tracer, calls, number, operands, known)
-    if is_reached or not all(_may_wait(x, kind) for kind, x in reads):
-        for kind, x in reads:  # at the line, which a capture then notes
-            _read(x, kind)
-        tracer.materialize("a number is shown that cannot wait")
-        tracer.untraced(lambda: calls.run(number, operands))
-        return None
-    values = tuple([x.detach().clone() for x in operands])
-    if not tracer.prologue.dry:
-        calls.waiting.append((number, values))
-        tracer.at_breaks.append(calls.run_waiting)
-    return values
-
-
-def _put_off_at_late_errors(
-    tracer: Any, calls: LateCalls, number: int, operands: Sequence[Any], known: Sequence[Any]
-) -> Any:
-    """Return copies of what an effect reads, where reads raise errors of other work.
-
-    A capture shows the numbers at once: what it computes aside fails where eager code does.
-    """
-    if known:
-        tracer.untraced(lambda: calls.run(number, known))
-    values = tuple([x.detach().clone() for x in operands])
-    for x in values:
-        tracer.sites.note_late_read(x._value.place)
-    return values
-
-
-def _may_wait(x: Any, kind: str) -> bool:
-    return _is_shown(x, kind) and never_fails(x, kind)
-
-
-def _may_wait_for_errors(x: Any, kind: str) -> bool:
-    shown = _is_shown(x, kind) and has_numbers(x, kind) and not never_fails(x, kind)
-    return shown and tells_read_errors(x.device)
+            values = tuple(copies(tracer, reads, known))
+            if not tracer.prologue.dry:
+                tracer.untraced(lambda: calls.run_now(number, values))
+            return values
+    for kind, x in reads:  # at the line, which a capture then notes
+        read(x, kind)
+    tracer.materialize("a number is shown that cannot wait")
+    tracer.untraced(lambda: calls.run(number, operands))
+    return None
 
 
 def _is_shown(x: Any, kind: str) -> bool:
-    one = exact_isinstance(x, Tensor) and (kind == "tolist" or x.size == 1)
-    return one and not x.dtype.is_complex
-
-
-def _read(x: Any, kind: str) -> Any:
-    return x.tolist() if kind == "tolist" else read_number(x, kind)
+    if kind.startswith(VALUE):
+        return is_fixed(x, kind)
+    if type(x) is ReadValue:
+        return x.copy is not None
+    return is_readable(x, kind) and not x.dtype.is_complex
 
 
 def is_calm(parts: Callable[[], Sequence[tuple[str, Any]]]) -> bool:
     """Return whether what effects call only shows or adds, and what else they show stays as it is."""
     try:
-        checks = parts()
+        return all(_is_calm(kind, x) for kind, x in parts())
     except Exception:  # whatever it is, Python meets it where it is written
         return False
-    return all(_is_calm(kind, x) for kind, x in checks)
+
+
+def checked(segment: Any, looked: Callable[[], Sequence[tuple[str, Any]]]) -> Callable[..., Any]:
+    """Return a segment behind other lines, or, where these changed what it shows on, its function."""
+    return segment if is_calm(looked) else segment.function  # type: ignore[no-any-return]
 
 
 def _is_calm(kind: str, x: Any) -> bool:
     kind, _, name = kind.partition(".")
+    if kind == "if":
+        names, test, holds, inner = x
+        is_known = all(type(value) in SCALARS for value in names())
+        return (is_known and bool(test()) is not holds) or all(_is_calm(*part) for part in inner())
     if kind == "value":
-        return type(x) in _SCALARS
+        return type(x) in SCALARS
     if kind == "print":
         return x[0] is builtins.print and _is_file(sys.stdout if x[1] is None else x[1])
     if kind == "append":
@@ -198,6 +202,8 @@ def _is_file(x: Any) -> bool:
 
 
 def _is_logger(x: Any) -> bool:
+    if x is None:
+        return False
     while x is not None:
         if type(x) not in (logging.Logger, logging.RootLogger) or x.filters:
             return False
@@ -225,7 +231,7 @@ def _is_meter(x: Any, name: str) -> bool:
     if isinstance(getattr(x, name), MethodType) is False or not _only_computes(method.__code__):
         return False
     names = method.__code__.co_names
-    if any(hasattr(kind, n) and type(getattr(kind, n)) not in _SCALARS for n in names):
+    if any(hasattr(kind, n) and type(getattr(kind, n)) not in SCALARS for n in names):
         return False
     return all(type(x.__dict__[n]) in (int, float) for n in names if n in x.__dict__)
 
@@ -236,7 +242,7 @@ def _runs_on_a_copy(x: Any, name: str, arguments: Any) -> bool:
         stand = object.__new__(type(x))
         stand.__dict__.update(x.__dict__)
         try:
-            args, named = arguments(*[ReadNumber(number)] * arguments.__code__.co_argcount)
+            args, named = arguments(*[ReadValue(number)] * arguments.__code__.co_argcount)
             getattr(stand, name)(*args, **named)
         except (ArithmeticError, TypeError, AttributeError):
             return False

@@ -18,11 +18,14 @@ from typing import Any, Final
 from ...nn.hooks import EVERYWHERE, Hooks
 from ...nn.module import Module
 from ..capture.break_sites import BreakSites, Position
+from ..replay.late_errors import tells_read_errors
 from . import late_effect_calls as late
 from .evaluation_order import CALLEE
-from .late_effects import BEGIN, EAGERLY, END, FINISH, IS_CALM, PUT_OFF
-from .late_reads import SNAPSHOT, snapshot
-from .split import SplitCode, split
+from .late_effects import BEGIN, CHECKED, EAGERLY, END, FINISH, IS_CALM, PUT_OFF
+from .late_read_calls import snapshot
+from .late_reads import SNAPSHOT
+from .shown_statements import shown_places
+from .split import LATE, SplitCode, split
 
 MAX_FUNCTIONS: Final = 8
 """How many functions of the same code, such as closures, are rewritten."""
@@ -44,7 +47,7 @@ class Segmentation:
         compile_segment: Callable[[FunctionType, CodeType, Callable[[BreakSites], bool]], Callable[..., Any]],
     ) -> None:
         self._compile = compile_segment
-        self.withdrawn = False
+        self.withdrawn = self._queues = False
         self._codes: dict[int, CodeType] = {}
         self._breaks: dict[int, dict[Position, bool]] = {}
         self._ops: dict[int, set[Position]] = {}
@@ -67,7 +70,17 @@ class Segmentation:
         """Add the places of a capture; return whether any break among them is new."""
         if sites.asks_cache:
             self.withdrawn = True
-        new = False
+        if not self._queues and any(tells_read_errors(device) for device in sites.devices):
+            self._queues = True
+            self._splits.clear()
+            self._functions.clear()
+        new = sites.given_up is not None and self._divide_at_late_statements(sites.given_up)
+        if sites.opaque is not None:
+            code = self._original(sites.opaque)
+            shown = shown_places(code)
+            if not shown <= self._breaks.setdefault(id(code), {}).keys():
+                self._divide_at(code, shown)
+                new = True
         for key, offsets in sites.breaks.items():
             code = self._original(sites.codes[key])
             known = self._breaks.setdefault(id(code), {})
@@ -91,6 +104,22 @@ class Segmentation:
             places = (Position.of_instruction(sites.codes[key], offset) for offset in op_offsets)
             self._ops.setdefault(id(code), set()).update(p for p in places if p is not None)
         return new
+
+    def _divide_at_late_statements(self, segment: CodeType) -> bool:
+        """Divide a function at all that it puts off, for a segment that does; return whether that is new."""
+        if LATE.isdisjoint(segment.co_freevars):
+            return False
+        code = self._original(segment)
+        parts, known = self._splits.get(id(code)), self._breaks.setdefault(id(code), {})
+        if parts is None or known.keys() >= {*parts.effects}:
+            return False
+        self._divide_at(code, parts.effects)
+        return True
+
+    def _divide_at(self, code: CodeType, places: Iterable[Position]) -> None:
+        self._breaks[id(code)].update(dict.fromkeys(places, False))
+        self._splits.pop(id(code), None)
+        self._functions.pop(id(code), None)
 
     def _original(self, code: CodeType) -> CodeType:
         _, original = self._originals.get(id(code), (code, code))
@@ -131,7 +160,9 @@ class Segmentation:
         if len(known) >= (MAX_FUNCTIONS if owner is None else MAX_MODULES):
             return function
         if id(code) not in self._splits:
-            self._splits[id(code)] = split(code, self._breaks[id(code)], self._ops.get(id(code), set()))
+            self._splits[id(code)] = split(
+                code, self._breaks[id(code)], self._ops.get(id(code), set()), self._queues
+            )
         parts = self._splits[id(code)]
         new = function if parts is None else self._with_segments(function, parts)
         known[key] = (function, owner, new)
@@ -141,7 +172,7 @@ class Segmentation:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         helpers = {
             CALLEE: self.callee, SNAPSHOT: snapshot, PUT_OFF: late.put_off, FINISH: late.finish,
-            BEGIN: late.begin, END: late.end, IS_CALM: late.is_calm,
+            BEGIN: late.begin, END: late.end, IS_CALM: late.is_calm, CHECKED: late.checked,
             EAGERLY: partial(self._run_eagerly, function, parts.effects),
         }  # fmt: skip
         cells |= {name: CellType(helper) for name, helper in helpers.items()}
@@ -158,10 +189,7 @@ class Segmentation:
         self, function: FunctionType, effects: Iterable[Position], *args: Any, **kwargs: Any
     ) -> Any:
         """Run a function in which effects cannot wait, and divide it there from the next call on."""
-        code = function.__code__
-        self._breaks[id(code)].update(dict.fromkeys(effects, False))
-        self._splits.pop(id(code), None)
-        self._functions.pop(id(code), None)
+        self._divide_at(function.__code__, effects)
         return function(*args, **kwargs)
 
 

@@ -17,11 +17,15 @@ from typing import Any, Final
 from ..capture.break_sites import Position
 from .evaluation_order import CALLEE, BreakMarks, Flattening, computes
 from .function_source import FunctionSource, function_source
-from .late_effects import BEGIN, EAGERLY, END, FINISH, IS_CALM, PUT_OFF, LateEffects
+from .late_effects import BEGIN, CHECKED, EAGERLY, END, FINISH, IS_CALM, LOOKED, PUT_OFF, LateEffects
 from .late_reads import SNAPSHOT, LateReads
 from .name_flow import NameFlow, Names, names_bound, names_needed, names_read
+from .plain_names import write_out
+from .shown_numbers import Everything
 
-HELPERS: Final = (CALLEE, SNAPSHOT, PUT_OFF, FINISH, BEGIN, END, IS_CALM, EAGERLY)
+LATE: Final = frozenset({PUT_OFF, SNAPSHOT})
+"""The names of what segments call that put something off."""
+HELPERS: Final = (CALLEE, SNAPSHOT, PUT_OFF, FINISH, BEGIN, END, IS_CALM, EAGERLY, CHECKED)
 """The names of what rewritten functions call."""
 _MAKER: Final = ".maker"
 _REFUSED_NAMES: Final = frozenset({"locals", "vars", "dir", "eval", "exec", "globals"})
@@ -44,8 +48,13 @@ class SplitCode:
     effects: tuple[Position, ...] = ()
 
 
-def split(code: CodeType, breaks: dict[Position, bool], ops: set[Position]) -> SplitCode | None:
-    """Return a function's code rewritten, or None where that would not do the same in all cases."""
+def split(
+    code: CodeType, breaks: dict[Position, bool], ops: set[Position], queues: bool = False
+) -> SplitCode | None:
+    """Return a function's code rewritten, or None where that would not do the same in all cases.
+
+    ``queues``: some device that it uses queues its work.
+    """
     source = function_source(code)
     if source is None:
         return None
@@ -53,27 +62,31 @@ def split(code: CodeType, breaks: dict[Position, bool], ops: set[Position]) -> S
     nodes = [n for s in source.node.body for n in ast.walk(s)]
     if names & _REFUSED_NAMES or any(isinstance(n, _REFUSED_NODES) for n in nodes):
         return None
-    return _Splitting(source, code, breaks, ops).run()
+    return _Splitting(source, code, breaks, ops, queues).run()
 
 
 class _Splitting:
     def __init__(
-        self, source: FunctionSource, code: CodeType, breaks: dict[Position, bool], ops: set[Position]
-    ) -> None:
+        self, source: FunctionSource, code: CodeType, breaks: dict[Position, bool], ops: set[Position],
+        queues: bool,
+    ) -> None:  # fmt: skip
         self._code = code
         self._local: set[str] = {*code.co_varnames, *code.co_cellvars}
         self._node: ast.FunctionDef = copy.deepcopy(source.node)
-        _Plain(code, source.class_name).definition(self._node)
+        write_out(self._node, code, source.class_name)
         self._breaks = breaks
         self._marks = BreakMarks(self._node, breaks, ops)
         self._reads = LateReads(self._node, self._marks, self._local)
-        self._effects = LateEffects(self._node, self._marks, self._local, self._reads.handled)
+        self._effects = LateEffects(self._node, self._marks, self._local, self._reads, queues)
         self._native: set[int] = set()
         self._idle: set[int] = set()
         """The ids of statements that record no op."""
         self._hosted: set[str] = set()
         """Names of plain values that Python has read from tensors."""
         self._temps = 0
+        self._outcomes: list[ast.stmt] = []
+        self._has_begun = False
+        """Whether something has run that may change what effects show on, where segments are made."""
         self._segments: dict[str, ast.FunctionDef] = {}
         self._declared = [s for s in ast.walk(self._node) if isinstance(s, (ast.Global, ast.Nonlocal))]
 
@@ -81,6 +94,7 @@ class _Splitting:
         if self._rebinds_closed_names():
             return None
         body = self._lower(self._node.body)
+        body[:0] = [self._outcome(name, ast.Constant(None)) for name, _ in self._effects.outcomes.values()]
         arguments = self._node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
         every += [x for x in (arguments.vararg, arguments.kwarg) if x is not None]
@@ -115,7 +129,7 @@ class _Splitting:
 
     def _lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
-        body = self._effects.put_off(self._reads.put_off(body, self._temporary), self._temporary)
+        body = self._effects.put_off(body, self._temporary)
         for s, seen in zip(body, self._reached(body), strict=True):
             if not isinstance(s, (ast.Global, ast.Nonlocal)):
                 self._lower_statement(s, out, seen)
@@ -133,6 +147,8 @@ class _Splitting:
         if id(s) in self._reads.late or id(s) in self._effects.late:
             self._hosted |= names_bound(s, self._local)
             self._run_natively(s, out)
+        elif id(s) in self._effects.branched:
+            out.append(s)
         elif id(s) in self._marks.whole:
             self._run_natively(s, out)
         elif simple and broken:
@@ -253,6 +269,7 @@ class _Splitting:
         for s in body:
             if id(s) in self._native:
                 self._close(group, out)
+                self._has_begun = self._has_begun or s not in self._outcomes
                 blocks = ("body", "orelse", "finalbody") if isinstance(s, _COMPOUND) else ()
                 for name in blocks:
                     if hasattr(s, name):
@@ -285,10 +302,23 @@ class _Splitting:
         first, last = work[0], work[-1] + 1
         if isinstance(group[-1], ast.Return):
             last = len(group)
+        self._has_begun = self._has_begun or any(computes(s) for s in group[:first])
         out += group[:first]
+        read = frozenset[str]().union(*(names_read(s, self._local) for s in group[first:last]))
+        out += [self._outcome(n, e) for n, e in self._effects.outcomes.values() if n in read]
         out.append(self._segment(group[first:last]))
+        self._has_begun = True
         out += group[last:]
         group.clear()
+
+    def _outcome(self, name: str, e: ast.expr) -> ast.stmt:
+        """Return what binds the outcome of a comparison that a segment asks for, which Python makes."""
+        s = ast.Assign([ast.Name(name, ast.Store())], copy.deepcopy(e))
+        for n in ast.walk(s):
+            ast.copy_location(n, self._node.body[0] if isinstance(e, ast.Constant) else e)
+        self._native.add(id(s))
+        self._outcomes.append(s)
+        return s
 
     def _segment(self, body: list[ast.stmt]) -> ast.stmt:
         flow, local = self._flow, self._local
@@ -308,7 +338,10 @@ class _Splitting:
         ast.copy_location(function, body[0])
         function.end_lineno, function.end_col_offset = body[-1].end_lineno, body[-1].end_col_offset
         self._segments[name] = function
-        call = ast.Call(ast.Name(name, ast.Load()), [ast.Name(n, ast.Load()) for n in ins], [])
+        called: ast.expr = ast.Name(name, ast.Load())
+        if self._has_begun and any(names_read(x, LATE) for x in body) and self._effects.looks:
+            called = ast.Call(ast.Name(CHECKED, ast.Load()), [called, ast.Name(LOOKED, ast.Load())], [])
+        call = ast.Call(called, [ast.Name(n, ast.Load()) for n in ins], [])
         statement: ast.stmt
         if ends:
             statement = ast.Return(call)
@@ -323,7 +356,7 @@ class _Splitting:
 
     def _declarations(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
         """Return the ``global`` and ``nonlocal`` statements for what a part of the function binds."""
-        stored = {n for s in body for n in names_bound(s, _Everything())}
+        stored = {n for s in body for n in names_bound(s, Everything())}
         stored |= {
             n.id for s in body for n in ast.walk(s)
             if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
@@ -342,7 +375,7 @@ class _Splitting:
         free = [*self._code.co_freevars, *HELPERS, *self._segments]
         main = self._code_of(node, free)
         segments = {k: self._code_of(s, free) for k, s in self._segments.items()}
-        return SplitCode(code=main, segments=segments, effects=tuple(x.at for x in self._effects.effects))
+        return SplitCode(code=main, segments=segments, effects=self._effects.places)
 
     def _code_of(self, function: ast.FunctionDef, free: Sequence[str]) -> CodeType:
         """Compile a definition, with the names ``free`` around it."""
@@ -371,69 +404,6 @@ class _Unbound(Exception):  # noqa: N818 - it never leaves this module
     """A segment would take or return a name that may not be bound."""
 
 
-class _Everything:
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-class _Plain(ast.NodeTransformer):
-    """Writes out what depends on where a definition stands: ``super()`` and private names of a class."""
-
-    def __init__(self, code: CodeType, class_name: str | None) -> None:
-        self._first = code.co_varnames[0] if code.co_argcount else None
-        self._class = class_name.lstrip("_") if class_name else None
-        self._inside = False
-
-    def definition(self, node: ast.FunctionDef) -> None:
-        """Write out the definition of the function itself, whose defaults are taken from elsewhere."""
-        node.args.defaults = [ast.copy_location(ast.Constant(None), x) for x in node.args.defaults]
-        node.args.kw_defaults = [
-            x and ast.copy_location(ast.Constant(None), x) for x in node.args.kw_defaults
-        ]
-        self.visit(node.args)
-        node.body = [self.visit(s) for s in node.body]
-
-    def _name(self, name: str) -> str:
-        private = self._class and name.startswith("__") and not name.endswith("__") and "." not in name
-        return f"_{self._class}{name}" if private else name
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        node.id = self._name(node.id)
-        return node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        node.attr = self._name(node.attr)
-        return self.generic_visit(node)
-
-    def visit_keyword(self, node: ast.keyword) -> ast.AST:
-        node.arg = node.arg and self._name(node.arg)
-        return self.generic_visit(node)
-
-    def visit_arg(self, node: ast.arg) -> ast.AST:
-        node.arg, node.annotation = self._name(node.arg), None
-        return node
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        node.annotation = ast.copy_location(ast.Constant(None), node.annotation)
-        return self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        outer, self._inside = self._inside, True
-        node.name = self._name(node.name)
-        self.generic_visit(node)
-        self._inside = outer
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        if (
-            isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
-            and self._first and not self._inside
-        ):  # fmt: skip
-            names = (ast.Name("__class__", ast.Load()), ast.Name(self._first, ast.Load()))
-            node.args = [ast.copy_location(n, node) for n in names]
-        return self.generic_visit(node)
-
-
 def _definition(name: str, parameters: Sequence[str], body: Sequence[ast.stmt]) -> ast.FunctionDef:
     definition = ast.FunctionDef(
         name=name, args=_arguments(parameters), body=[*body], decorator_list=[], returns=None
@@ -452,7 +422,7 @@ def _arguments(names: Sequence[str]) -> ast.arguments:
 
 def _added_to(body: Sequence[ast.stmt]) -> list[ast.Call]:
     """Return the calls in the body of a loop that make a sequence longer which was there before the round."""
-    fresh = {n for s in body for n in names_bound(s, _Everything())}
+    fresh = {n for s in body for n in names_bound(s, Everything())}
     return [
         s.value for s in _statements(body)
         if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)

@@ -20,6 +20,10 @@ class Uncapturable(Exception):  # noqa: N818 - it is told, not raised to users
     """The reason why Python must run the function itself at each call."""
 
 
+class OpaqueObject(Uncapturable):
+    """The code names something that Python cannot look into, such as a file: it may show something on it."""
+
+
 class StateNotSettled(Uncapturable):
     """The run initialized state that the next one finds: the next call is worth another capture."""
 
