@@ -30,6 +30,12 @@ OURS: Final = "tensorbus compiled"
 WITHOUT: Final = "no reads"
 
 
+class _Run:
+    """The counters that a training script keeps beside the model."""
+
+    step, every, verbose = 0, 10, False
+
+
 def reads(lib: Any) -> Calls:
     """Return steps of 6 x (Linear, GELU) with Adam on 32 x 64 numbers, by what they do with the loss."""
     layers: list[Any] = []
@@ -40,6 +46,7 @@ def reads(lib: Any) -> Calls:
     x, y = lib.randn(32, 64), lib.randn(32, 64)
     losses: list[float] = []
     sink = open(os.devnull, "w")  # noqa: SIM115 - it lives as long as the steps do
+    run = _Run()
 
     def loss_of() -> Any:
         optimizer.zero_grad()
@@ -89,9 +96,35 @@ def reads(lib: Any) -> Calls:
         loss.backward()
         optimizer.step()
 
+    def numbers_bound_before_backward() -> tuple[float, str]:
+        loss = loss_of()
+        value, total = float(loss), 0.0
+        total += loss.item()
+        text = f"loss {value:.3f}"
+        losses.append(value)
+        loss.backward()
+        optimizer.step()
+        return total, text
+
+    def printed_now_and_then() -> None:
+        run.step += 1
+        loss = loss_of()
+        if run.step % run.every == 0 and run.step > 0:
+            print(f"{run.step}: loss {loss.item():.3f}", file=sink)
+        loss.backward()
+        optimizer.step()
+
+    def never_printed() -> None:
+        loss = loss_of()
+        if run.verbose:
+            print(f"loss {loss.item():.3f}", file=sink)
+        loss.backward()
+        optimizer.step()
+
     steps = (
         nothing_read, item_returned, loss_printed, loss_appended, read_before_backward,
-        printed_before_backward, appended_before_backward,
+        printed_before_backward, appended_before_backward, numbers_bound_before_backward,
+        printed_now_and_then, never_printed,
     )  # fmt: skip
     return {step.__name__.replace("_", " "): step for step in steps}
 
