@@ -205,7 +205,7 @@ if TYPE_CHECKING:
     from .tracing.sym_int import near as near
     from .tracing.sym_int import substitute as substitute
 
-    LoopKernel = _ir.Kernel
+    LoopKernel = _ir.LoopKernel
     KernelBuilder = _builder.Builder
     AttentionProblem = _attention.Problem
     attention_tiles = _attention.tiles_of
@@ -262,7 +262,7 @@ _LATER: Final = {
     "Helper": "lowering.codegen.dialect",
     "TypeRule": "lowering.codegen.dialect",
     "INDEX": "lowering.ir.loop_ir",
-    "LoopKernel": "lowering.ir.loop_ir:Kernel",
+    "LoopKernel": "lowering.ir.loop_ir",
     "Library": "lowering.library",
     "COUNTS_SLOT": "lowering.ir.kernel_task",
     "ERROR_SLOT": "lowering.ir.kernel_task",

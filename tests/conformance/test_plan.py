@@ -142,7 +142,7 @@ def test_wrong_options_are_named(option: str) -> None:
     assert text in " ".join(answer.output.split())
 
 
-def calls_of(result: plan.Plan) -> dict[tuple[str, str], int]:
+def calls_of(result: plan.TrainingPlan) -> dict[tuple[str, str], int]:
     """Return the number of calls along each dimension of a mesh."""
     return {(row.dimension, row.operation): row.calls for row in result.traffic}
 

@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from tensorbus.cli.conformance_reports import Report, merge_shards, read_reports, save, saved_reports, section
+from tensorbus.cli.conformance_reports import (
+    ConformanceReport,
+    merge_shards,
+    read_reports,
+    save,
+    saved_reports,
+    section,
+)
 from tensorbus_conformance import report
 from tensorbus_conformance.outcome import Case, Finding, Outcome
 
@@ -64,7 +71,7 @@ def test_the_document_counts_by_family_and_lists_what_was_found(file: Path) -> N
 
 def test_a_device_that_the_other_report_lacks_has_an_empty_cell(file: Path) -> None:
     (report,) = read_reports(file)
-    other = Report(**{**{k: getattr(report, k) for k in report.__slots__}, "name": "", "ops": {}})
+    other = ConformanceReport(**{**{k: getattr(report, k) for k in report.__slots__}, "name": "", "ops": {}})
     assert "| linalg | 1 host |  |" in section([report, other])
 
 
@@ -75,7 +82,7 @@ def test_a_report_on_a_part_of_the_checks_is_refused(tmp_path: Path) -> None:
         read_reports(path)
 
 
-def shards(file: Path, tmp_path: Path, which: dict[str, slice]) -> list[Report]:
+def shards(file: Path, tmp_path: Path, which: dict[str, slice]) -> list[ConformanceReport]:
     """Return reports of parts of the run that the file is of."""
     parts = []
     for number, (shard, rows) in enumerate(which.items()):

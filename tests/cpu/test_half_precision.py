@@ -13,7 +13,7 @@ import tensorbus as tb
 from fused import program_of, record, steps_by_name
 from tensorbus.dtypes import definition as dt
 from tensorbus.lowering.codegen.render import kernel_parts
-from tensorbus.lowering.ir.loop_ir import Const, Kernel, Let, Var
+from tensorbus.lowering.ir.loop_ir import Const, Let, LoopKernel, Var
 from tensorbus.lowering.ir.verify import verify
 from tensorbus.ops.definition import Spec
 from tensorbus_cpu.compiler import NATIVE
@@ -205,7 +205,9 @@ def test_the_generated_code_has_them_in_vectors(name: str, lanes: int) -> None:
 def written(value: float, dtype: dt.DType) -> str:
     """Return how a kernel has a number."""
     numbers = (Let(Var("number", dtype), Const(value, dtype)),)
-    lines = kernel_parts(Kernel("tb_number", (), (), numbers), dialect(half=True, lanes=0))[1].splitlines()
+    lines = kernel_parts(LoopKernel("tb_number", (), (), numbers), dialect(half=True, lanes=0))[
+        1
+    ].splitlines()
     return next(line.partition(" = ")[2] for line in lines if "number =" in line)
 
 

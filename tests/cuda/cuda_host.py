@@ -19,7 +19,7 @@ from tensorbus.lowering.codegen.dialect import Dialect
 from tensorbus.lowering.codegen.render import render
 from tensorbus.lowering.ir.builder import Launch, RuntimeArg
 from tensorbus.lowering.ir.kernel_task import COUNTS_SLOT, ERROR_SLOT
-from tensorbus.lowering.ir.loop_ir import INDEX, Kernel, Var
+from tensorbus.lowering.ir.loop_ir import INDEX, LoopKernel, Var
 from tensorbus.lowering.program.program import Program, steps_of
 
 from flex_host import on_host
@@ -85,7 +85,7 @@ class _Held:
         return all((edge == 0x5A).all() for edge in self._edges)
 
 
-def _compiled(kernels: Sequence[Kernel], dialect: Dialect) -> ctypes.CDLL:
+def _compiled(kernels: Sequence[LoopKernel], dialect: Dialect) -> ctypes.CDLL:
     parts = [f'#include "{SHIM}"\n', _plain(dialect.prologue)]
     parts += [_entry(k, kernel, dialect) for k, kernel in enumerate(kernels)]
     with tempfile.TemporaryDirectory() as folder:  # no library has the name of an earlier one
@@ -110,7 +110,7 @@ def _plain(source: str) -> str:
     return plain.replace('extern "C" __global__ void', "static void")
 
 
-def _entry(number: int, kernel: Kernel, dialect: Dialect) -> str:
+def _entry(number: int, kernel: LoopKernel, dialect: Dialect) -> str:
     """Return a kernel in a namespace of its own, and a function that takes its arguments out of arrays."""
 
     def storage(dtype: DType) -> str:

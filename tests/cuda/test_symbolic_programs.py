@@ -24,7 +24,7 @@ from tensorbus.executors.source_lowering import DialectLowering
 from tensorbus.graph.passes.simplify import simplify
 from tensorbus.lowering.ir.builder import Launch, RuntimeArg
 from tensorbus.lowering.ir.layout import packed
-from tensorbus.lowering.ir.loop_ir import INDEX, Array, Buffer, Kernel, Var
+from tensorbus.lowering.ir.loop_ir import INDEX, Array, Buffer, LoopKernel, Var
 from tensorbus.lowering.program.lower import lower
 from tensorbus.lowering.program.program import sized, steps_of
 from tensorbus.ops.definition import Spec
@@ -414,7 +414,7 @@ def test_one_launcher_has_the_arguments_and_blocks_of_each_size(
     names = SimpleNamespace(launchKernel=launch_kernel, CUDADriverError=RuntimeError)
     monkeypatch.setattr(module, "driver", names)
     dtypes = (INDEX, dt.float32, dt.complex128, dt.int32)
-    kernel = Kernel(
+    kernel = LoopKernel(
         name="k", buffers=tuple(Buffer(f"x{k}", dt.float32) for k in range(2)), body=(), group=group,
         params=tuple(Var(f"p{k}", dtype) for k, dtype in enumerate(dtypes)),
     )  # fmt: skip

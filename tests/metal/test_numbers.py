@@ -14,9 +14,9 @@ from tensorbus.lowering.ir.loop_ir import (
     Buffer,
     Const,
     For,
-    Kernel,
     Let,
     Load,
+    LoopKernel,
     Report,
     Store,
     Var,
@@ -69,7 +69,7 @@ def test_items_of_a_group_wait_for_each_other() -> None:
     )
     loop = For(i, Const(0, INDEX), Var("n0", INDEX), body, 1, "parallel", 0)
     buffers = (Buffer("x0", dt.int32), Buffer("out", dt.int32, True))
-    kernel = Kernel("tb_turn", buffers, (Var("n0", INDEX),), (loop,))
+    kernel = LoopKernel("tb_turn", buffers, (Var("n0", INDEX),), (loop,))
     x, out = np.arange(count, dtype=np.int32), np.zeros(count, np.int32)
     entry = shim().entry(render(kernel, MSL), kernel, MSL)
     entry([x.ctypes.data, out.ctypes.data], packed([INDEX], [count]), (count,), (count,))
@@ -80,7 +80,7 @@ def test_the_first_report_stays() -> None:
     i = Var("i0", INDEX)
     report = Report("errors", Const(7, INDEX), Load("x0", i, INDEX), Const(10, INDEX))
     loop = For(i, Const(0, INDEX), Var("n0", INDEX), (report,), 1, "parallel", 0)
-    kernel = Kernel(
+    kernel = LoopKernel(
         "tb_look", (Buffer("x0", INDEX), Buffer("errors", INDEX, True)), (Var("n0", INDEX),), (loop,)
     )
     x, errors = np.array([3, -2, 12], np.int64), np.zeros(3, np.int64)

@@ -18,7 +18,7 @@ from tensorbus.backend_interface.protocols import Runtime
 from tensorbus.dtypes import definition as dt
 from tensorbus.errors import DeviceError
 from tensorbus.lowering.ir.builder import Launch
-from tensorbus.lowering.ir.loop_ir import Kernel
+from tensorbus.lowering.ir.loop_ir import LoopKernel
 
 from opencl_bench import Bench
 
@@ -63,7 +63,7 @@ def test_a_value_outlives_the_name_of_its_source(bench: Bench) -> None:
 
 
 def test_build_errors_show_the_source(bench: Bench) -> None:
-    launch = Launch(kernel=Kernel("wrong", (), (), ()), values=(), grid=(1,))
+    launch = Launch(kernel=LoopKernel("wrong", (), (), ()), values=(), grid=(1,))
     with pytest.raises(DeviceError, match=r"(?s)does not compile.*   2   oops;"):
         bench.runtime.compiler.prepare("__kernel void wrong() {\n  oops;\n}\n", launch, 0)
 

@@ -14,7 +14,7 @@ from tensorbus import plugins
 from tensorbus.backend_api import INDEX, Launch, RuntimeArg
 from tensorbus.backend_api import dtypes as dt
 from tensorbus.executors import source_lowering
-from tensorbus.lowering.ir.loop_ir import Kernel, Var
+from tensorbus.lowering.ir.loop_ir import LoopKernel, Var
 from tensorbus.tracing.plan_env import PlanEnv
 from tensorbus_opencl.launch_template import LaunchTemplate
 
@@ -154,7 +154,7 @@ def test_threads_fill_the_same_launches() -> None:
 def test_parameters_of_each_width_are_packed_and_floats_beyond_them_are_infinite() -> None:
     params = [(INDEX, 1 << 40), (dt.int8, -3), (dt.uint16, 65535), (dt.float32, 1e39), (dt.float64, 0.5)]
     names = tuple(Var(f"p{k}", dtype) for k, (dtype, _) in enumerate(params))
-    kernel, n = Kernel(name="k", buffers=(), body=(), params=names), PlanEnv().symbol("s0", 5)
+    kernel, n = LoopKernel(name="k", buffers=(), body=(), params=names), PlanEnv().symbol("s0", 5)
     handle: Any = SimpleNamespace(unit=SimpleNamespace(largest_group=256))
 
     def template(values: Any, grid: Any) -> LaunchTemplate:

@@ -35,7 +35,7 @@ lock: Final = fork_safe_locks.reentrant()
 """Held while a change reaches the tensors that show it: two of different parts are both kept."""
 
 
-class Step:
+class ViewStep:
     """The taking of a view, where there is no plan that says it.
 
     ``root`` is kept alive: the base, where views are to show it, or what it has lent, though it is let go of.
@@ -49,7 +49,7 @@ class Step:
         self.root: Tensor | None = None
 
 
-class KeyStep(Step):
+class KeyStep(ViewStep):
     """The taking of ``base[key]`` by a key whose numbers vary from run to run of a captured program."""
 
     __slots__ = ("key", "name", "take", "view")
@@ -62,7 +62,7 @@ class KeyStep(Step):
         self.view = ViewRule(put=lambda base, value, _: put(base, key, value), partial=True)
 
 
-DETACHED: Final = Step(None, {})
+DETACHED: Final = ViewStep(None, {})
 """How ``detach`` takes its result: the same value, and another history."""
 
 
@@ -118,9 +118,9 @@ def link(x: Tensor, base: Tensor, how: Any, start: Any = None) -> Tensor:
     return x
 
 
-def kept_by(how: Any, base: Tensor) -> Step:
+def kept_by(how: Any, base: Tensor) -> ViewStep:
     """Return how a view was taken, so that it keeps ``base`` alive: one that has lent its memory, say."""
-    step = copy.copy(how) if isinstance(how, Step) else Step(how.op, how.attrs, how.operands)
+    step = copy.copy(how) if isinstance(how, ViewStep) else ViewStep(how.op, how.attrs, how.operands)
     step.root = base
     return step
 
@@ -172,7 +172,7 @@ def _copies(key: tuple[Any, ...], base: Link, shape: Shape) -> bool:
     """Return whether an op on a view copies: a reshape of what does not lie in order, say."""
     how = key[0]
     copies: bool = how.op.view.copies(_strides(base), hints(shape), **hints(dict(how.attrs)))
-    if not any(isinstance(step, Step) for step in key):
+    if not any(isinstance(step, ViewStep) for step in key):
         if len(_layouts) >= 4096:
             _layouts.clear()
         _layouts[key] = copies
@@ -358,7 +358,13 @@ def link_along(x: Tensor, base: Tensor, steps: Sequence[Any], by_key: Callable[[
         base._view = None
     for name, shape, attrs in steps:
         kind = (base._vtype,)  # only that of the step from the root is asked for
-        how = by_key(attrs) if not name else DETACHED if name == "detach" else Step(table[name], attrs, kind)
+        how = (
+            by_key(attrs)
+            if not name
+            else DETACHED
+            if name == "detach"
+            else ViewStep(table[name], attrs, kind)
+        )
         if parent is None and id(base) in lent:
             how = kept_by(how, base)
         parent = (above, shape, how, parent, None)
@@ -402,7 +408,7 @@ def link_side_by_side(xs: Sequence[Tensor], paths: Sequence[Sequence[Any]]) -> N
         parent: Link | None = None
         above = root
         for name, shape, attrs in steps:
-            how = DETACHED if name == "detach" else Step(table[name], attrs)
+            how = DETACHED if name == "detach" else ViewStep(table[name], attrs)
             parent = (above, shape, how, parent, None)
             above = _gone
         x._view = parent

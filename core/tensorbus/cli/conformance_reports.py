@@ -27,7 +27,7 @@ _PARTS: Final = ("--ops ", "--dtypes ", _SHARD, _STOPPED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ConformanceReport:
     """One run of the kit on one device. ``ops`` has the dtypes of each op by how it ran, between spaces.
 
     ``again`` names ops and dtypes that were run once more by themselves, with the date, and of which that is
@@ -61,7 +61,7 @@ class Report:
         )
 
 
-def read_reports(file: Path) -> list[Report]:
+def read_reports(file: Path) -> list[ConformanceReport]:
     """Return the reports in a file that the kit wrote, one for each of its devices.
 
     Raises ``ValueError`` for another file, and for a report of a part of the checks.
@@ -80,7 +80,7 @@ def read_reports(file: Path) -> list[Report]:
     return reports
 
 
-def _device_report(data: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> Report:
+def _device_report(data: Mapping[str, Any], device: str, rows: Mapping[str, Any]) -> ConformanceReport:
     about = data.get("about", {}).get(device, {})
     ops: dict[str, dict[str, str]] = {}
     calls, findings = 0, []
@@ -91,7 +91,7 @@ def _device_report(data: Mapping[str, Any], device: str, rows: Mapping[str, Any]
             calls += case["calls"]
             findings += [f"{op} {dtype}: {f['check']}: {f['call']}: {f['problem']}" for f in case["findings"]]
         ops[op] = {status: " ".join(by_status[status]) for status in STATUSES if status in by_status}
-    return Report(
+    return ConformanceReport(
         device=device, name=about.get("name", ""), driver=about.get("driver", ""), calls=calls, ops=ops,
         findings=findings, limits=data.get("limits", []),
         each={op: {dtype: case["calls"] for dtype, case in row.items()} for op, row in rows.items()},
@@ -99,12 +99,12 @@ def _device_report(data: Mapping[str, Any], device: str, rows: Mapping[str, Any]
     )  # fmt: skip
 
 
-def merge_shards(reports: Sequence[Report]) -> list[Report]:
+def merge_shards(reports: Sequence[ConformanceReport]) -> list[ConformanceReport]:
     """Return ``reports`` with the shards of each complete run merged; incomplete runs stay in shards.
 
     Shards may be of several counts: 1/2, 2/4 and 4/4 are a whole run.
     """
-    shards: dict[tuple[Any, ...], dict[str, Report]] = {}
+    shards: dict[tuple[Any, ...], dict[str, ConformanceReport]] = {}
     merged = []
     for report in reports:
         which = next((x.removeprefix(_SHARD) for x in report.limits if x.startswith(_SHARD)), "")
@@ -126,7 +126,7 @@ def _covers_all(shards: Iterable[str]) -> bool:
     return sorted(op for one, count in parts for op in range(one - 1, every, count)) == list(range(every))
 
 
-def _merged(parts: Sequence[Report]) -> Report:
+def _merged(parts: Sequence[ConformanceReport]) -> ConformanceReport:
     """Return the report of a run that was made in parts, which have no op in common."""
     return replace(
         parts[0], limits=[x for x in parts[0].limits if not x.startswith(_SHARD)],
@@ -137,7 +137,7 @@ def _merged(parts: Sequence[Report]) -> Report:
     )  # fmt: skip
 
 
-def save(report: Report, folder: Path) -> Path:
+def save(report: ConformanceReport, folder: Path) -> Path:
     """Write a report into the folder; return its path.
 
     A report of some cases takes their place in what the folder has of the same device. Raises
@@ -155,7 +155,7 @@ def save(report: Report, folder: Path) -> Path:
     return path
 
 
-def _cases(report: Report) -> dict[tuple[str, str], str]:
+def _cases(report: ConformanceReport) -> dict[tuple[str, str], str]:
     return {
         (op, dtype): status
         for op, row in report.ops.items()
@@ -164,7 +164,7 @@ def _cases(report: Report) -> dict[tuple[str, str], str]:
     }
 
 
-def _within(whole: Report, part: Report) -> Report:
+def _within(whole: ConformanceReport, part: ConformanceReport) -> ConformanceReport:
     """Return a report with some cases, and what was found of them, taken from a later one."""
     cases, later = _cases(whole), _cases(part)
     limits = [limit for limit in part.limits if limit != "--quick"]
@@ -185,12 +185,14 @@ def _within(whole: Report, part: Report) -> Report:
     )  # fmt: skip
 
 
-def saved_reports(folder: Path) -> list[Report]:
+def saved_reports(folder: Path) -> list[ConformanceReport]:
     """Return the reports of a folder, by the names of their files."""
-    return [Report(**json.loads(f.read_text(encoding="utf-8"))) for f in sorted(folder.glob("*.json"))]
+    return [
+        ConformanceReport(**json.loads(f.read_text(encoding="utf-8"))) for f in sorted(folder.glob("*.json"))
+    ]
 
 
-def section(reports: Sequence[Report]) -> list[str]:
+def section(reports: Sequence[ConformanceReport]) -> list[str]:
     """Return the lines of the document: the runs, how the ops of each family ran, and what was found."""
     lazy_families.load_all()
     lines = [
@@ -219,7 +221,7 @@ def section(reports: Sequence[Report]) -> list[str]:
     return [*lines, ""]
 
 
-def _where(report: Report) -> str:
+def _where(report: ConformanceReport) -> str:
     machine = ", ".join(filter(None, (report.name, report.driver, report.system)))
     versions = ", ".join(
         filter(None, (f"Python {report.python}" if report.python else "", *report.limits, report.again))
@@ -227,6 +229,6 @@ def _where(report: Report) -> str:
     return "; ".join(filter(None, (machine, versions)))
 
 
-def _cell(report: Report, ops: Sequence[str]) -> str:
+def _cell(report: ConformanceReport, ops: Sequence[str]) -> str:
     counts = report.counts([op for op in ops if op in report.ops])
     return ", ".join(f"{n} {_SHOWN.get(status, status)}" for status, n in counts.items())

@@ -24,7 +24,7 @@ from ..plugins.discovery import manifest_path
 from ..plugins.manifest import Manifest
 from ..testing.coverage import TRANSFER, Coverage, survey
 from . import conformance_reports as reports
-from .conformance_reports import Report
+from .conformance_reports import ConformanceReport
 
 _STYLES: Final = {"native": "green", "decomposed": "cyan", "host": "yellow", "missing": "red"}
 _WIDTH: Final = 110
@@ -121,7 +121,7 @@ def manifests() -> list[Manifest]:
     return sorted(known, key=lambda m: str(m.type))
 
 
-def markdown(devices: Sequence[Manifest], runs: Sequence[Report] = ()) -> str:
+def markdown(devices: Sequence[Manifest], runs: Sequence[ConformanceReport] = ()) -> str:
     """Return what ``runs`` of the kit found, and the matrix of ops and devices, by their manifests."""
     from ..version import __version__
 

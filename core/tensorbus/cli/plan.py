@@ -66,7 +66,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """The memory and time of a step of ``rank``; ``elements`` are the whole model's parameters."""
 
     mesh: dict[str, int]
@@ -140,7 +140,7 @@ def plan(
     build_model: Build, mesh: Mapping[str, int], *, rank: int = 0, optimizer: str = "adamw",
     compute_dtype: DType | None = None, reduce_dtype: DType | None = None,
     progress: Callable[[str], Any] = lambda what: nullcontext(),
-) -> Plan:  # fmt: skip
+) -> TrainingPlan:  # fmt: skip
     """Run two training steps of ``rank`` on a mesh of ranks that are not there, and return the second's plan.
 
     ``build_model`` is called on the device ``"meta"``. A module may have ``parallel_plan``, styles for
@@ -174,7 +174,7 @@ def plan(
             with progress("A step"):
                 figures = _measured(model, arguments, update, memory, "tp" in mesh)
         names = {group.ranks: name for group, name in zip(grid.groups, mesh, strict=True)}
-        return Plan(
+        return TrainingPlan(
             mesh=dict(mesh), rank=rank, elements=elements, memory=figures,
             traffic=_summed(store.calls[first:], names),
         )  # fmt: skip
@@ -259,12 +259,12 @@ def _summed(calls: Iterable[Any], names: Mapping[tuple[int, ...], str]) -> tuple
     )
 
 
-def as_dict(result: Plan) -> dict[str, Any]:
+def as_dict(result: TrainingPlan) -> dict[str, Any]:
     """Return a plan as JSON has it."""
     return asdict(result)
 
 
-def render(result: Plan, console: Console) -> None:
+def render(result: TrainingPlan, console: Console) -> None:
     """Print a plan as two tables, and what they leave out."""
     mesh = ", ".join(f"{name}={length}" for name, length in result.mesh.items())
     ranks = math.prod(result.mesh.values())

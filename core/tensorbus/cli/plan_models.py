@@ -18,7 +18,7 @@ Styles = Mapping[str, dist.ParallelStyle]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class DecoderSize:
     """A decoder's size: ``hidden`` is the width between the two matrices of a feed-forward layer."""
 
     layers: int
@@ -49,7 +49,7 @@ class Rotary(nn.Module):
 class Attention(nn.Module):
     """Causal attention whose keys and values have ``kv_heads`` heads."""
 
-    def __init__(self, size: Size, bias: bool, rotary: Rotary | None) -> None:
+    def __init__(self, size: DecoderSize, bias: bool, rotary: Rotary | None) -> None:
         super().__init__()
         self.head = size.width // size.heads
         self.q = nn.Linear(size.width, size.width, bias=bias)
@@ -75,7 +75,7 @@ class Attention(nn.Module):
 class GptBlock(nn.Module):
     """Attention and two layers with GELU between them, each after a norm."""
 
-    def __init__(self, size: Size, rotary: Rotary | None) -> None:
+    def __init__(self, size: DecoderSize, rotary: Rotary | None) -> None:
         super().__init__()
         self.attention_norm, self.norm = nn.LayerNorm(size.width), nn.LayerNorm(size.width)
         self.attention = Attention(size, bias=True, rotary=rotary)
@@ -91,7 +91,7 @@ class GptBlock(nn.Module):
 class LlamaBlock(nn.Module):
     """Attention and a gated feed-forward layer, each after a norm."""
 
-    def __init__(self, size: Size, rotary: Rotary | None) -> None:
+    def __init__(self, size: DecoderSize, rotary: Rotary | None) -> None:
         super().__init__()
         self.attention_norm, self.norm = nn.RMSNorm(size.width), nn.RMSNorm(size.width)
         self.attention = Attention(size, bias=False, rotary=rotary)
@@ -127,7 +127,10 @@ class Decoder(nn.Module):
     }
 
     def __init__(
-        self, size: Size, block: Callable[[Size, Rotary | None], nn.Module], learned_positions: bool
+        self,
+        size: DecoderSize,
+        block: Callable[[DecoderSize, Rotary | None], nn.Module],
+        learned_positions: bool,
     ) -> None:
         super().__init__()
         self.kv_heads = size.kv_heads
@@ -154,7 +157,7 @@ class Decoder(nn.Module):
 class Gpt(Decoder):
     """A decoder with learned positions, as GPT-2; its last layer has weights of its own."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: DecoderSize) -> None:
         super().__init__(size, GptBlock, learned_positions=True)
 
 
@@ -163,15 +166,15 @@ class Llama(Decoder):
 
     parallel_plan = {**Decoder.parallel_plan, "blocks.*.gate": dist.ColwiseParallel()}
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: DecoderSize) -> None:
         super().__init__(size, LlamaBlock, learned_positions=False)
 
 
-_LLAMA: Final = Size(
+_LLAMA: Final = DecoderSize(
     layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128256, sequence=8192
 )
-PRESETS: Final[dict[str, tuple[Callable[[Size], Decoder], Size]]] = {
-    "gpt2": (Gpt, Size(layers=12, width=768, heads=12, kv_heads=12, hidden=3072, vocabulary=50257,
+PRESETS: Final[dict[str, tuple[Callable[[DecoderSize], Decoder], DecoderSize]]] = {
+    "gpt2": (Gpt, DecoderSize(layers=12, width=768, heads=12, kv_heads=12, hidden=3072, vocabulary=50257,
                        sequence=1024)),
     "llama-8b": (Llama, _LLAMA),
     "llama-70b": (Llama, replace(_LLAMA, layers=80, width=8192, heads=64, hidden=28672)),

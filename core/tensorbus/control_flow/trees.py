@@ -19,19 +19,19 @@ from ..tracing.sym_number import SymNumber
 _NUMBERS: Final = (bool, int, float, complex)
 
 
-class Leaf(NamedTuple):
+class TreeLeaf(NamedTuple):
     """A leaf of a tree, with the expression that finds it: ``carried[1]['h']``."""
 
     name: str
     value: Any
 
 
-def named_leaves(tree: Any, name: str) -> list[Leaf]:
+def named_leaves(tree: Any, name: str) -> list[TreeLeaf]:
     """Return the leaves of a tree in order. An empty container is a leaf: it is part of the structure."""
     return list(_walk(tree, name))
 
 
-def _walk(tree: Any, name: str) -> Iterator[Leaf]:
+def _walk(tree: Any, name: str) -> Iterator[TreeLeaf]:
     steps, frames = [name], [iter([("", tree)])]
     above: dict[int, None] = {0: None}
     while frames:
@@ -43,7 +43,7 @@ def _walk(tree: Any, name: str) -> Iterator[Leaf]:
                 above[id(value)] = None
                 frames.append(_named_parts(value))
                 break
-            yield Leaf("".join([*steps, step]), value)
+            yield TreeLeaf("".join([*steps, step]), value)
         else:
             frames.pop()
             steps.pop()
@@ -114,7 +114,7 @@ def same_values(who: str, function: str, before: Any, after: Any, name: str, dev
     return tree_map(lambda _: next(values), before)
 
 
-def _same_value(who: str, function: str, was: Leaf, now: Any, device: Device | None) -> Any:
+def _same_value(who: str, function: str, was: TreeLeaf, now: Any, device: Device | None) -> Any:
     old = was.value
     if not isinstance(old, (Tensor, Spec)):
         if is_value(now) or (now is not old and now != old):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from ..autograd import engine
-from ..autograd.views import Step, link, unlink
+from ..autograd.views import ViewStep, link, unlink
 from ..compat import torch_names
 from ..dispatch import kernel_preference
 from ..dispatch.modes import apply_modes, below_modes, is_value_mode
@@ -187,7 +187,7 @@ def _linking(op: Op[...], run: Callable[..., Any]) -> Callable[..., Any]:
         if not (isinstance(x, Tensor) and isinstance(out, Tensor)) or out is x:
             return out
         attrs = attrs if normalize is None else normalize((x,), **attrs)
-        return link(out, x, Step(op, attrs, (x._vtype,)))
+        return link(out, x, ViewStep(op, attrs, (x._vtype,)))
 
     return run_and_link
 

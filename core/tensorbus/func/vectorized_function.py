@@ -23,7 +23,7 @@ from ..tensor.tensor import Tensor, wrap
 from .vectorize import Batched, Vmap
 
 
-class VmapInfo(NamedTuple):
+class FunctionVmapInfo(NamedTuple):
     """The ``vmap`` that a batching rule runs in."""
 
     batch_size: int
@@ -92,7 +92,7 @@ def _spread(level: Vmap, x: Tensor) -> Tensor:
 def _by_rule(level: Vmap, cls: type[Function], inner: Sequence[Any], varies: Sequence[bool]) -> Any:
     name, size = cls.__name__, level.count
     in_dims = tuple([0 if v else None for v in varies])
-    answer: Any = cls.vmap(VmapInfo(size, level.randomness), in_dims, *inner)
+    answer: Any = cls.vmap(FunctionVmapInfo(size, level.randomness), in_dims, *inner)
     if not isinstance(answer, tuple) or len(answer) != 2:
         raise ArgumentError(f"{name}.vmap returns (output, out_dims), got {type(answer).__name__}.")
     output, out_dims = answer

@@ -13,7 +13,7 @@ from ..dtypes.definition import DType
 from ..errors import DeviceError, UnsupportedDtypeError
 from ..lowering.codegen.dialect import Dialect
 from ..lowering.ir.builder import PARAMETER, Launch
-from ..lowering.ir.loop_ir import INDEX, Buffer, Kernel, Var
+from ..lowering.ir.loop_ir import INDEX, Buffer, LoopKernel, Var
 from .from_dialect import pack
 from .generated_program import Compiler
 
@@ -47,7 +47,7 @@ def launch_of(call: SourceCall) -> Launch:
     if call.group:
         first = -(-first // call.group) * call.group
     return Launch(
-        kernel=Kernel(call.name, tuple(buffers), tuple(params), (), group=call.group),
+        kernel=LoopKernel(call.name, tuple(buffers), tuple(params), (), group=call.group),
         values=(*(value for _, _, value in call.scalars), *call.sizes),
         grid=(first, *others),
     )

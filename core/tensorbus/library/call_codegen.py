@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 from .call_layout import attribute
-from .schema import Parameter, Schema
+from .schema import Schema, SchemaParameter
 
 _TYPES = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
 
@@ -93,7 +93,7 @@ def _fast_path(schema: Schema) -> list[str]:
     ]
 
 
-def _conditions(parameter: Parameter) -> list[str]:
+def _conditions(parameter: SchemaParameter) -> list[str]:
     if parameter.is_tensor:
         return [f"type({parameter.name}) is _Tensor"]
     own = f"type({parameter.name}) is {_TYPES[parameter.kind]}"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..errors import ArgumentError, DtypeError
 from ..tensor.tensor import Tensor
-from .schema import Parameter, Schema, scalar
+from .schema import Schema, SchemaParameter, scalar
 
 ABSENT: Final = -1
 _RESERVED: Final = frozenset(
@@ -20,7 +20,7 @@ _RESERVED: Final = frozenset(
 )
 
 
-def attribute(parameter: Parameter) -> str:
+def attribute(parameter: SchemaParameter) -> str:
     """Return the name of the attribute for a parameter: its own, unless that means something in a vjp."""
     if parameter.dtype is not None:
         return parameter.name

@@ -25,7 +25,7 @@ _SCALARS: Final[dict[Any, Kind]] = {int: "int", float: "float", bool: "bool", st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class SchemaParameter:
     """A parameter of the function.
 
     Of a sequence ``element`` is the kind of each, and ``count`` how many there are, None where any number.
@@ -63,7 +63,7 @@ class Schema:
     """
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[SchemaParameter, ...]
     results: int | None
     returns: Literal["nothing", "tensor", "tuple", "list"]
     mutated: tuple[str, ...]
@@ -79,17 +79,17 @@ class Schema:
         return self.returns == "nothing" and len(changed) == 1 and self.is_plain(changed[0])
 
     @staticmethod
-    def is_plain(parameter: Parameter) -> bool:
+    def is_plain(parameter: SchemaParameter) -> bool:
         """Return whether a parameter takes exactly one tensor."""
         return parameter.kind == "tensor" and not parameter.optional
 
     @property
-    def tensors(self) -> tuple[Parameter, ...]:
+    def tensors(self) -> tuple[SchemaParameter, ...]:
         """The parameters that take tensors."""
         return tuple(p for p in self.parameters if p.is_tensor)
 
     @property
-    def scalars(self) -> tuple[Parameter, ...]:
+    def scalars(self) -> tuple[SchemaParameter, ...]:
         """The parameters that take anything else."""
         return tuple(p for p in self.parameters if not p.is_tensor)
 
@@ -100,7 +100,7 @@ class Schema:
         return f"{self.name}({', '.join(texts)}) -> {end}"
 
 
-def _text(parameter: Parameter, mutated: bool) -> str:
+def _text(parameter: SchemaParameter, mutated: bool) -> str:
     kinds = {"tensor": "Tensor", "tensors": "list[Tensor]", "dtype": "DType"}
     kind = kinds.get(parameter.kind, parameter.kind)
     if parameter.element is not None:
@@ -150,7 +150,7 @@ def schema_of(name: str, function: Callable[..., Any], mutates_args: Collection[
     return Schema(name=name, parameters=parameters, results=results, returns=returns, mutated=mutated)
 
 
-def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
+def _parameter(name: str, parameter: inspect.Parameter) -> SchemaParameter:
     where = f"custom op {name!r}: parameter {parameter.name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ArgumentError(f"{where} takes any number of arguments; take a list[Tensor], or name them.")
@@ -163,7 +163,7 @@ def _parameter(name: str, parameter: inspect.Parameter) -> Parameter:
     if kind is None:
         shown = getattr(parameter.annotation, "__name__", None) or str(parameter.annotation)
         raise ArgumentError(f"{where} is annotated with {shown}; it may be {SUPPORTED}.")
-    described = Parameter(
+    described = SchemaParameter(
         name=parameter.name, kind=kind, element=element, count=count, optional=optional,
         keyword_only=parameter.kind is parameter.KEYWORD_ONLY, default=parameter.empty,
     )  # fmt: skip
@@ -223,7 +223,7 @@ def _results(name: str, annotation: Any) -> tuple[int | None, Literal["nothing",
     )
 
 
-def scalar(name: str, parameter: Parameter, value: Any) -> Any:
+def scalar(name: str, parameter: SchemaParameter, value: Any) -> Any:
     """Return an argument that is no tensor in the type of its parameter. Raises ``DtypeError``."""
     if value is None and parameter.optional:
         return None

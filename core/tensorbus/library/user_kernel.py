@@ -22,7 +22,7 @@ from .custom_op import CustomOp, define
 from .kernel_definition import KernelDefinition, checked_default, checked_jvp, checked_vjp, defined
 from .kernel_source import KernelSource, Rule
 from .rules import Definition
-from .schema import Kind, Parameter, Schema
+from .schema import Kind, Schema, SchemaParameter
 
 
 def kernel(
@@ -119,7 +119,9 @@ def _custom_op(
     kinds += [(key, _kind(dtype), dtype) for key, dtype in definition.scalars.items()]
     required = inspect.Parameter.empty
     parameters = [
-        Parameter(name=key, kind=kind, optional=False, keyword_only=False, default=required, dtype=dtype)
+        SchemaParameter(
+            name=key, kind=kind, optional=False, keyword_only=False, default=required, dtype=dtype
+        )
         for key, kind, dtype in kinds
     ]
     schema = Schema(

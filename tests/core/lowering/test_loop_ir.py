@@ -16,9 +16,9 @@ from tensorbus.lowering.ir.loop_ir import (
     Const,
     For,
     If,
-    Kernel,
     Let,
     Load,
+    LoopKernel,
     Select,
     Stmt,
     Store,
@@ -32,9 +32,9 @@ X = Load("x0", AT, dt.float32)
 DOUBLED = Apply("add", (X, X), dt.float32)
 
 
-def kernel(*body: Stmt) -> Kernel:
+def kernel(*body: Stmt) -> LoopKernel:
     loop = For(AT, ZERO, N, body, 1, "parallel")
-    return Kernel(
+    return LoopKernel(
         "tb_double", (Buffer("x0", dt.float32), Buffer("out", dt.float32, writes=True)), (N,), (loop,)
     )
 

@@ -109,7 +109,7 @@ class CompiledProgram:
 
 
 @dataclass(slots=True, eq=False)
-class SizedProgram(CompiledProgram):
+class SpecializedProgram(CompiledProgram):
     """A program of a plan for one set of ``sizes``; ``graph`` has symbols until its results are checked."""
 
     order: CompileRequest | None = None

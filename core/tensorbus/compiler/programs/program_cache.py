@@ -21,7 +21,7 @@ from ...system import env, fork_safe_locks
 from ...system.garbage_collection import without_collections
 from ...tracing.plan_env import PlanEnv
 from . import one_time_work
-from .compiled_program import CompiledProgram, SizedProgram
+from .compiled_program import CompiledProgram, SpecializedProgram
 from .device_compile import (
     compile_request,
     has_user_kernels,
@@ -189,7 +189,7 @@ class SymbolicPlan:
         executable = self._plan.at(sizes)
         if executable is None:
             return None
-        program = SizedProgram(
+        program = SpecializedProgram(
             self._order.graph, executable, self._device, (), order=self._order, sizes=sizes
         )
         program._examined, self._examined = self._examined, True

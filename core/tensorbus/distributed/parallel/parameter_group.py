@@ -39,16 +39,16 @@ REPEATABLE: Final = ("alias", "cast", "movement")
 """Families of ops of one operand that are done again on gathered parameters: they copy at most."""
 
 
-class Schedule:
+class GatherSchedule:
     """The groups of one model, and in which order they ran last: what is gathered ahead of its use."""
 
     def __init__(self) -> None:
         self.groups: list[ParameterGroup] = []
         self.last: ParameterGroup | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Schedule:
+    def __deepcopy__(self, memo: dict[int, Any]) -> GatherSchedule:
         """Return an empty schedule, to which copies of the groups add themselves."""
-        return Schedule()
+        return GatherSchedule()
 
 
 class FromShards:
@@ -111,7 +111,7 @@ class ParameterGroup:
         self.shards, self.replicas, self.device = shards, replicas, device
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward, self.sync = reshard, True
-        self.schedule = Schedule()
+        self.schedule = GatherSchedule()
         self.depth = 0
         self.deferred = False
         self.following: ParameterGroup | None = None

@@ -22,10 +22,10 @@ from ..ir.loop_ir import (
     Fetch,
     For,
     If,
-    Kernel,
     LastTaskEpilogue,
     Let,
     Load,
+    LoopKernel,
     Report,
     Select,
     Stmt,
@@ -63,14 +63,14 @@ def _held(value: float, dtype: DType) -> float:
     return float(struct.unpack("f", struct.pack("I", high))[0])
 
 
-def render(kernel: Kernel, dialect: Dialect) -> str:
+def render(kernel: LoopKernel, dialect: Dialect) -> str:
     """Return the source of ``kernel``. Raises ``TensorbusError`` for what the dialect cannot say."""
     if kernel.code:
         return kernel.code
     return _Renderer(kernel, dialect).source()
 
 
-def kernel_parts(kernel: Kernel, dialect: Dialect) -> tuple[dict[str, str], str]:
+def kernel_parts(kernel: LoopKernel, dialect: Dialect) -> tuple[dict[str, str], str]:
     """Return the functions that ``kernel`` needs, by name, and its source: ``render`` without prologue."""
     return _Renderer(kernel, dialect).parts()
 
@@ -101,7 +101,7 @@ def _nested(body: Sequence[Stmt]) -> Iterator[Stmt]:
 
 
 class _Renderer:
-    def __init__(self, kernel: Kernel, dialect: Dialect) -> None:
+    def __init__(self, kernel: LoopKernel, dialect: Dialect) -> None:
         self.kernel = kernel
         self.dialect = dialect
         self.types = {**dialect.types, **dialect.task_types} if kernel.task else dialect.types

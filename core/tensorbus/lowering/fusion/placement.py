@@ -69,7 +69,7 @@ class LoweringInput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class BufferPlacement:
     """The place of each value, by the id of its node.
 
     ``where`` has the layouts of what has a buffer or is a view of one, ``scalars`` the numbers of the inputs
@@ -83,7 +83,7 @@ class Placement:
     sizes: Mapping[int, tuple[int, DType]]
     next_slot: int
 
-    def without(self, nodes: Collection[int]) -> Placement:
+    def without(self, nodes: Collection[int]) -> BufferPlacement:
         """Return the placement without the buffers of some nodes, which are computed where they are read."""
         gone = {self.where[key].slot for key in nodes}
         return replace(
@@ -94,7 +94,7 @@ class Placement:
         )
 
 
-def place(asked: LoweringInput) -> Placement:
+def place(asked: LoweringInput) -> BufferPlacement:
     """Return where every node lies that gets a buffer or is a view of one."""
     nodes, calls = asked.nodes, asked.calls
     where: dict[int, Layout] = {}
@@ -132,7 +132,7 @@ def place(asked: LoweringInput) -> Placement:
                 else:
                     size, where[id(node)] = _new_buffer(asked, node, slot, where, read)
                 sizes[slot] = size, node.spec.dtype
-    return Placement(
+    return BufferPlacement(
         where=where, scalars=scalars, buffered=frozenset(buffered), sizes=sizes,
         next_slot=len(asked.inputs) + len(sizes),
     )  # fmt: skip

@@ -29,9 +29,9 @@ from .loop_ir import (
     Expr,
     For,
     If,
-    Kernel,
     Kind,
     Let,
+    LoopKernel,
     Stmt,
     Store,
     Var,
@@ -56,7 +56,7 @@ class Launch:
     is known. Empty: of no buffer.
     """
 
-    kernel: Kernel
+    kernel: LoopKernel
     values: tuple[Scalar | RuntimeArg, ...]
     grid: tuple[int, ...]
     tiled: bool = False
@@ -226,7 +226,7 @@ class Builder:
         for axis, (var, length, _) in enumerate(loops):
             body = (For(var, ZERO, length, body, 1, "parallel", axis),)
         params = tuple(v for v, _ in self.params.values())
-        kernel = Kernel(self.name, tuple(self.buffers.values()), params, body, task or not loops)
+        kernel = LoopKernel(self.name, tuple(self.buffers.values()), params, body, task or not loops)
         values = tuple(value for _, value in self.params.values())
         filled = tuple(fills.get(name, 0) for name in self.buffers) if fills and len(loops) == 1 else ()
         return Launch(

@@ -242,7 +242,7 @@ class Buffer:
 
 @former_names(solo="task")
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class LoopKernel:
     """One function for the device. Arguments: ``buffers``, then ``params``, in order.
 
     ``task`` says that one iteration of the grid is enough work for a core: compilers do not vectorize over

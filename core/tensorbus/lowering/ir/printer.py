@@ -17,10 +17,10 @@ from .loop_ir import (
     Fetch,
     For,
     If,
-    Kernel,
     LastTaskEpilogue,
     Let,
     Load,
+    LoopKernel,
     Report,
     Select,
     Stmt,
@@ -101,7 +101,7 @@ def _lines(body: tuple[Stmt, ...], depth: int) -> Iterator[str]:
                 yield from _lines(s.body, depth + 1)
 
 
-def kernel_text(kernel: Kernel) -> str:
+def kernel_text(kernel: LoopKernel) -> str:
     """Return a kernel as text: its arguments, then its body."""
     buffers = [
         f"{'aliased ' if b.aliased else ''}{'shared ' if b.shared else ''}"

@@ -19,10 +19,10 @@ from .loop_ir import (
     Fetch,
     For,
     If,
-    Kernel,
     LastTaskEpilogue,
     Let,
     Load,
+    LoopKernel,
     Report,
     Select,
     Stmt,
@@ -44,7 +44,7 @@ class IRError(TensorbusError, ValueError):
     """A kernel in loop IR is malformed: a fault of the pass that made it, not of the user's program."""
 
 
-def verify(kernel: Kernel) -> Kernel:
+def verify(kernel: LoopKernel) -> LoopKernel:
     """Return ``kernel`` when it is well formed; raise ``IRError`` naming the statement otherwise."""
     checker = _Checker(kernel)
     checker.block(kernel.body, dict(checker.params), top=True)
@@ -52,7 +52,7 @@ def verify(kernel: Kernel) -> Kernel:
 
 
 class _Checker:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: LoopKernel) -> None:
         self.kernel = kernel
         self.params: dict[str, tuple[Var, bool]] = {p.name: (p, False) for p in kernel.params}
         self.memory: dict[str, tuple[DType, bool]] = {b.name: (b.dtype, b.writes) for b in kernel.buffers}

@@ -16,7 +16,7 @@ from ...ops.definition import table
 from ..fusion.foreach_update import fused_updates, group_of, opened
 from ..fusion.fusion_groups import FusionGroup
 from ..fusion.kernel_cache import KernelKeys, insert, lookup
-from ..fusion.placement import LoweringInput, Placement, result_orders
+from ..fusion.placement import BufferPlacement, LoweringInput, result_orders
 from ..ir.builder import RuntimeArg
 from ..ir.kernel_task import LaunchList, LibraryCall
 from ..ir.layout import Layout, packed
@@ -43,7 +43,7 @@ class _CallUses:
     side_outputs: dict[Node, tuple[int, int]]
 
 
-def emit(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGroup]) -> EmittedProgram:
+def emit(asked: LoweringInput, placement: BufferPlacement, groups: Sequence[FusionGroup]) -> EmittedProgram:
     """Return the launches and calls of all groups. Raises ``UnsupportedOpError`` for what nobody can run."""
     where, scalars = placement.where, placement.scalars
     launches = LaunchList(target=asked.target, sizes={**placement.sizes}, next_slot=placement.next_slot)
@@ -77,7 +77,7 @@ def emit(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGrou
     return EmittedProgram(launches=launches, outputs=tuple(outputs))
 
 
-def output_buffers(asked: LoweringInput, placement: Placement) -> set[int]:
+def output_buffers(asked: LoweringInput, placement: BufferPlacement) -> set[int]:
     """Return the ids of the nodes whose buffers are those of the outputs."""
     ids: set[int] = set()
     for node in asked.graph.outputs:
@@ -87,7 +87,9 @@ def output_buffers(asked: LoweringInput, placement: Placement) -> set[int]:
     return ids
 
 
-def _read_elsewhere(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGroup]) -> set[int]:
+def _read_elsewhere(
+    asked: LoweringInput, placement: BufferPlacement, groups: Sequence[FusionGroup]
+) -> set[int]:
     """Return the ids of the nodes whose buffers are read outside the kernel that makes them."""
     ids = output_buffers(asked, placement)
     for group in groups:
@@ -105,8 +107,8 @@ def _readers(calls: Collection[Node]) -> dict[Node, list[Node]]:
 
 
 def _emit_group(
-    asked: LoweringInput, placement: Placement, group: FusionGroup, read: Collection[int], keys: KernelKeys,
-    launches: LaunchList,
+    asked: LoweringInput, placement: BufferPlacement, group: FusionGroup, read: Collection[int],
+    keys: KernelKeys, launches: LaunchList,
 ) -> None:  # fmt: skip
     """Append the launches of a group; roots that nobody else reads lose their buffers."""
     stored = {k: placement.where[k].slot for k in group.roots if k in read}
@@ -122,7 +124,7 @@ def _emit_group(
 
 
 def _emit_several(
-    asked: LoweringInput, placement: Placement, group: FusionGroup, launches: LaunchList
+    asked: LoweringInput, placement: BufferPlacement, group: FusionGroup, launches: LaunchList
 ) -> None:
     """Append the launches of an op of several results, in buffers of their own."""
     (root,) = group.roots.values()
@@ -146,8 +148,8 @@ def _result_layouts(
 
 
 def _emit_update(
-    asked: LoweringInput, placement: Placement, group: FusionGroup, parts: Sequence[Node], keys: KernelKeys,
-    launches: LaunchList,
+    asked: LoweringInput, placement: BufferPlacement, group: FusionGroup, parts: Sequence[Node],
+    keys: KernelKeys, launches: LaunchList,
 ) -> None:  # fmt: skip
     """Append the launches of a fused update; it is opened where none like it was before."""
     launches.sizes.pop(placement.where[next(iter(group.roots))].slot)
@@ -164,7 +166,7 @@ def _emit_update(
 
 
 def _request(
-    asked: LoweringInput, placement: Placement, group: FusionGroup, where: Mapping[int, Layout],
+    asked: LoweringInput, placement: BufferPlacement, group: FusionGroup, where: Mapping[int, Layout],
     stored: Mapping[int, int], launches: LaunchList,
 ) -> ScheduleRequest:  # fmt: skip
     """Return what schedules are asked about a group whose roots in ``stored`` go to these slots."""
@@ -175,7 +177,7 @@ def _request(
 
 
 def _emit_call(
-    asked: LoweringInput, placement: Placement, node: Node, uses: _CallUses, launches: LaunchList
+    asked: LoweringInput, placement: BufferPlacement, node: Node, uses: _CallUses, launches: LaunchList
 ) -> None:
     """Append the call that runs an op of the device's."""
     where, scalars = placement.where, placement.scalars

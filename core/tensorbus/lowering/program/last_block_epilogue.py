@@ -15,7 +15,7 @@ from ..ir import index_expr as ix
 from ..ir.index_expr import ONE
 from ..ir.inline import ERRORS
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
-from ..ir.loop_ir import INDEX, Buffer, Expr, For, Kernel, LastTaskEpilogue, Stmt, Var, VectorAccess
+from ..ir.loop_ir import INDEX, Buffer, Expr, For, LastTaskEpilogue, LoopKernel, Stmt, Var, VectorAccess
 from .program import Item, slots_of
 
 _BEGINS: Final = "end_"
@@ -89,7 +89,7 @@ def _joined(first: KernelLaunch, last: KernelLaunch) -> KernelLaunch:
         body = body[-1].body
     params = tuple(replace(p, name=names[p.name]) for p in b.kernel.params)
     end = LastTaskEpilogue(ERRORS, total, _renamed(b.kernel.body, names))
-    kernel = Kernel(
+    kernel = LoopKernel(
         f"{a.kernel.name}_{b.kernel.name.removeprefix('tb_')}", tuple(buffers.values()),
         (*a.kernel.params, *params), (*a.kernel.body, end), a.kernel.task,
     )  # fmt: skip

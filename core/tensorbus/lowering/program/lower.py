@@ -11,7 +11,7 @@ from ...backend_interface.graph import Graph, Node
 from ...graph.pipeline import run_passes
 from ...system.env import verifying
 from ..fusion.fusion_groups import FusionGroup, GroupBuilder
-from ..fusion.placement import LoweringInput, Placement, place, read_by_calls
+from ..fusion.placement import BufferPlacement, LoweringInput, place, read_by_calls
 from ..fusion.rematerialize import rematerialized
 from ..ir.layout import Layout
 from ..library import Calls
@@ -62,12 +62,12 @@ def _scatters_rows(node: Node, target: Target) -> bool:
     return serves(node, target) is True
 
 
-def _fusion_groups(asked: LoweringInput, placement: Placement) -> list[FusionGroup]:
+def _fusion_groups(asked: LoweringInput, placement: BufferPlacement) -> list[FusionGroup]:
     """Return the groups of what has a buffer, each after those that it reads from."""
     return list(GroupBuilder(asked.nodes, placement.buffered, asked.target, asked.calls).ordered())
 
 
-def _recomputed(asked: LoweringInput, placement: Placement, groups: Sequence[FusionGroup]) -> set[int]:
+def _recomputed(asked: LoweringInput, placement: BufferPlacement, groups: Sequence[FusionGroup]) -> set[int]:
     """Return the ids of the nodes that kernels had better compute again than read."""
     if not asked.whole or len(groups) < 2:
         return set()

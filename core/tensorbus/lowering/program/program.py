@@ -14,7 +14,7 @@ from ..heuristics import Heuristics
 from ..ir.builder import RuntimeArg
 from ..ir.kernel_task import COUNTS_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
-from ..ir.loop_ir import INDEX, Apply, Kernel
+from ..ir.loop_ir import INDEX, Apply, LoopKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Program:
     replaceable: Mapping[int, int] = field(default_factory=dict)
     heuristics: Heuristics = field(default_factory=Heuristics)
 
-    def kernels(self) -> Iterator[Kernel]:
+    def kernels(self) -> Iterator[LoopKernel]:
         """Yield each different kernel once, in order of use."""
         seen: set[int] = set()
         for item in self.steps:
@@ -175,7 +175,7 @@ def parts_of(program: Program, sources: Mapping[int, str]) -> list[ProgramPart]:
     return parts
 
 
-def _ops(kernel: Kernel) -> list[str]:
+def _ops(kernel: LoopKernel) -> list[str]:
     """Return the ops that a kernel computes with, those of indices left out."""
     ops: list[str] = []
     stack: list[Any] = list(reversed(kernel.body))

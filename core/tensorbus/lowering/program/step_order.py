@@ -18,7 +18,7 @@ from ..heuristics import Heuristics
 from ..ir.builder import Launch
 from ..ir.kernel_task import ERROR_SLOT, KernelLaunch, LibraryCall
 from ..ir.layout import Layout
-from ..ir.loop_ir import Kernel
+from ..ir.loop_ir import LoopKernel
 from .collective_order import overlap_collectives
 from .early_free import early
 from .emit import EmittedProgram
@@ -99,7 +99,7 @@ def _replacing(steps: StepSequence, asked: LoweringInput) -> dict[int, int]:
 
 def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
     """Return the steps with those buffers marked that may become one: an output and the input it replaces."""
-    known: dict[tuple[int, tuple[int, ...]], Kernel] = {}
+    known: dict[tuple[int, tuple[int, ...]], LoopKernel] = {}
     result: list[Item] = []
     for item in items:
         if isinstance(item, KernelLaunch):
@@ -122,8 +122,8 @@ def _aliased(items: Sequence[Item], replacing: Mapping[int, int]) -> list[Item]:
 
 def _shared(items: Sequence[Item]) -> list[Item]:
     """Return the steps with one object for equal kernels."""
-    known: dict[str, Kernel] = {}
-    kernels: dict[int, Kernel] = {}
+    known: dict[str, LoopKernel] = {}
+    kernels: dict[int, LoopKernel] = {}
     result: list[Item] = []
     for item in items:
         if isinstance(item, KernelLaunch):

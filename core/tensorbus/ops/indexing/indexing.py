@@ -214,7 +214,7 @@ def _is_whole(key: Key, shape: Shape) -> bool:
     return key.size == shape and all(s == 1 for s in key.step)
 
 
-class Selection(NamedTuple):
+class IndexSelection(NamedTuple):
     """Returns the elements that index tensors select from a box.
 
     ``axes`` are indexed by ``indices``, which are broadcast to ``common`` and count from the front; ``rest``
@@ -234,7 +234,7 @@ class Selection(NamedTuple):
         return (*self.lengths[: self.before], *self.common, *self.lengths[self.before :])
 
 
-def _select(key: Key, shape: Shape, where_from: Shape) -> Selection:
+def _select(key: Key, shape: Shape, where_from: Shape) -> IndexSelection:
     axes = tuple(axis for axis, _, _ in key.tensors)
     try:
         common: Shape = broadcast_shapes(*(t.shape for _, t, _ in key.tensors))
@@ -250,7 +250,7 @@ def _select(key: Key, shape: Shape, where_from: Shape) -> Selection:
             raise IndexingError(
                 f"an index into axis {empty[0]} of shape {where_from}, which has no elements."
             )
-    return Selection(
+    return IndexSelection(
         axes=axes,
         rest=tuple(a for a in range(len(shape)) if a not in axes),
         indices=tuple(indices),

@@ -26,7 +26,7 @@ from ..pointwise.vectorize import VECTOR_DTYPES, VectorLoop, Vectors
 from ..reduction.blocked_sum import BlockedState, Nest, Span, block_of
 from ..reduction.reducer import ProductReducer, Reducer, State
 from ..schedule import Schedule, ScheduleRequest, Verdict
-from .row_normalization import Pass, RowKernel
+from .row_normalization import RowKernel, RowPass
 
 
 def lower_column_normalization(fused: DomainKernel, steps: LaunchList) -> None:
@@ -129,7 +129,7 @@ class _ColumnStrips(RowKernel):
         for k in over:
             self.row[k] = ZERO
 
-    def _add_up(self, part: Pass) -> None:
+    def _add_up(self, part: RowPass) -> None:
         """Emit a pass down the panel for reductions that do not wait for each other."""
         b = self.b
         kinds = [Reducer.of(r.op, r.inputs[0].spec.dtype) for r in part.reductions]

@@ -33,7 +33,7 @@ from ..schedule import Schedule, ScheduleRequest, Verdict, rows_fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pass:
+class RowPass:
     """One pass: the reductions that it makes, what it stores, what it keeps for later passes and where."""
 
     reductions: tuple[Node, ...]
@@ -120,7 +120,7 @@ class RowKernel:
             waves[id(node)] = before + 1 if node.op in REDUCTIONS else before
         return waves
 
-    def _passes(self) -> list[Pass]:
+    def _passes(self) -> list[RowPass]:
         """Return the passes in order."""
         fused, waves = self.fused, self.waves
         count = max(waves.values()) + 1
@@ -164,7 +164,7 @@ class RowKernel:
             elif cache is not None:
                 keeps[used[0]].append((node, cache))
         return [
-            Pass(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
+            RowPass(reductions=tuple(reductions[w]), stores=tuple(stores[w]), keeps=tuple(keeps[w]))
             for w in range(count)
         ]
 
@@ -227,7 +227,7 @@ class RowKernel:
     def _place(self, o: Output, index: Index) -> Expr:
         return store_offset(self.b, self.names[o.slot], o, index, self.lengths, self.fused)
 
-    def emit(self, part: Pass, index: Index) -> None:
+    def emit(self, part: RowPass, index: Index) -> None:
         """Emit the stores of an element: all values first, so that operands may be overwritten."""
         elements = [
             (o, self.inliner.at(n, index)) for n, o in (*((o.node, o) for o in part.stores), *part.keeps)
@@ -245,7 +245,7 @@ class RowKernel:
         target = self.steps.target
         return bool(target.vector_ops) or self.fused.domain[-1] % max(target.pointwise_vector_lanes, 1) == 0
 
-    def _reduce(self, part: Pass, row: Index, over: list[int]) -> None:
+    def _reduce(self, part: RowPass, row: Index, over: list[int]) -> None:
         b = self.b
         length = self.fused.domain[over[0]]  # a search for places goes over one axis
         parts = tuple(Reducer.of(r.op, r.inputs[0].spec.dtype).over(length) for r in part.reductions)
@@ -269,7 +269,7 @@ class RowKernel:
             )
         self.remember(part)
 
-    def remember(self, part: Pass) -> None:
+    def remember(self, part: RowPass) -> None:
         """Have what a pass kept read where it was stored."""
         for node, o in part.keeps:
             layout = Layout(o.slot, self.fused.domain, o.strides)
@@ -333,7 +333,7 @@ class RowKernel:
 
         return fetch if names else None
 
-    def store(self, part: Pass, row: Index, over: list[int]) -> None:
+    def store(self, part: RowPass, row: Index, over: list[int]) -> None:
         """Emit a pass over the row that only stores."""
         b, target = self.b, self.steps.target
         index = list(row)

@@ -28,7 +28,7 @@ from ..reduction.reducer import ProductReducer, Reducer, State
 from ..reduction.reduction_loop import Element
 from ..schedule import Schedule, ScheduleRequest, Verdict
 from ..workgroup import Workgroup
-from .row_normalization import Pass, RowKernel, has_rows
+from .row_normalization import RowKernel, RowPass, has_rows
 
 
 def lower_row_per_workgroup(fused: DomainKernel, steps: LaunchList) -> None:
@@ -155,7 +155,7 @@ class _WorkgroupRows(RowKernel):
             with self.b.when(ix.less(self.item, ONE)):
                 super().end(row)
 
-    def emit(self, part: Pass, index: Index) -> None:
+    def emit(self, part: RowPass, index: Index) -> None:
         if not self.written_out:
             super().emit(part, index)
             return
@@ -171,7 +171,7 @@ class _WorkgroupRows(RowKernel):
             if o.node is node and o.slot >= 0:
                 self.b.store(self.names[o.slot], self._place(o, index), e)
 
-    def remember(self, part: Pass) -> None:
+    def remember(self, part: RowPass) -> None:
         if not self.written_out:
             super().remember(part)
         else:
@@ -245,7 +245,7 @@ class _WorkgroupRows(RowKernel):
         self._elements(row, over, take, back, sums)
         return self.group.reduce_across(reducer, state)
 
-    def store(self, part: Pass, row: Index, over: list[int]) -> None:
+    def store(self, part: RowPass, row: Index, over: list[int]) -> None:
         self.passed += 1
         self._elements(row, over, lambda index: self.emit(part, index), back=self.passed % 2 == 0)
 
