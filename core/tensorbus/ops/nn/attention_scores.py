@@ -13,6 +13,7 @@ from ..definition import Spec
 from ..elementwise.comparison import greater_equal
 from ..elementwise.family import broadcast_shapes, fit
 from ..elementwise.where_cast import where
+from ..fused_function import fuse_in_eager
 from ..matmul.matmul import matrix_transpose, product
 from ..movement.movement import reshape
 from ..reduction.reduction import max
@@ -84,6 +85,8 @@ def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: b
     A float mask is added to the scores; a row of it that is all ``-inf`` gives zeros as well.
     """
     scores = shared_product(query * scale, matrix_transpose(key))
+    if is_causal and not masks and scores.shape[-1]:
+        return causal_weights(scores)
     if is_causal:
         scores = where(_earlier(scores), scores, float("-inf"))
     for mask in masks:
@@ -92,6 +95,12 @@ def attention_weights(query: Any, key: Any, masks: tuple[Any, ...], is_causal: b
         return softmax(scores, axis=-1)
     dead = max(scores.detach(), axis=-1, keepdims=True) == float("-inf")
     return where(dead, 0.0, softmax(where(dead, 0.0, scores), axis=-1))
+
+
+@fuse_in_eager
+def causal_weights(scores: Any) -> Any:
+    """Return the share of each key of a query's own place and before: eager code makes no mask for it."""
+    return softmax(where(_earlier(scores), scores, float("-inf")), axis=-1)
 
 
 def _earlier(scores: Any) -> Any:
