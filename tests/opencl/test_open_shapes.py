@@ -31,6 +31,10 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[Any, ..
     "take": (lambda x: tb.take(x, tb.asarray([1, 0], device="opencl"), axis=0), lambda x: x[[1, 0]],
              (("n", "m"),)),
     "padded": (lambda x: tb.nn.functional.pad(x, (1, 2)), lambda x: np.pad(x, ((0, 0), (1, 2))), ((2, "n"),)),
+    "causal attention": (
+        lambda q, v: tb.nn.functional.scaled_dot_product_attention(q, q, v, is_causal=True),
+        lambda q, v: _attention(q, v), ((2, "n", 4), (2, "n", 3)),
+    ),
     "variance": (lambda x: tb.var(x, axis=-1), lambda x: x.astype("f8").var(-1).astype("f4"), ((4, "n"),)),
 }  # fmt: skip
 LENGTHS = (
@@ -54,6 +58,12 @@ def _softmax(x: Any) -> Any:
     return e / e.sum(-1, keepdims=True)
 
 
+def _attention(q: Any, v: Any) -> Any:
+    scores = q @ q.swapaxes(-1, -2) / 2
+    earlier = np.tril(np.ones(scores.shape[-2:], dtype=bool))
+    return _softmax(np.where(earlier, scores, -np.inf)) @ v if len(q[0]) else v
+
+
 def _operands(shapes: Any, n: int, m: int) -> list[Any]:
     rng, lengths = np.random.default_rng(n), {"n": n, "m": m}
     whole = [tuple(lengths.get(k, k) for k in shape) for shape in shapes]
@@ -74,7 +84,8 @@ def test_ops_are_the_same_for_any_length(name: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "name", ["concat", "add a row", "softmax", "sum of columns", "times a number", "padded"]
+    "name",
+    ["concat", "causal attention", "add a row", "softmax", "sum of columns", "times a number", "padded"],
 )
 def test_a_new_length_is_not_lowered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     function, _, shapes = OPS[name]
