@@ -1,6 +1,7 @@
 """Finds words of the project's own where the field has one: ``docs/glossary.md`` says which word to use.
 
 Some are words that no line needs, others are plain English and wrong only as the name of a module or a class.
+A class name of the core that stands for two things is found too.
 ``python scripts/check_words.py`` prints each place with such a word, and exits with 1 where there is one.
 """
 
@@ -67,6 +68,11 @@ NAMES: Final = frozenset({"made", "found", "given", "told", "kept", "brought", "
 """Names of functions, arguments, locals and attributes for which there is always a better one: what it is."""
 OPENINGS: Final = frozenset({"What", "How", "Which", "Where", "When", "Who"})
 """First words that make a docstring a question: it opens with a noun, or a verb in the third person."""
+TWICE: Final = frozenset({"Node", "Store"})
+"""Classes of the core that stand twice, as the field has them.
+
+Nodes of autograd and of graphs are both public; a store is where ranks meet, and ``Load``'s pair in loop IR.
+"""
 _CLASS: Final = re.compile(rf"^ *class _*({'|'.join(CLASSES)})\b", re.MULTILINE)
 _SKIPPED: Final = (
     "CHANGELOG.md",
@@ -83,6 +89,7 @@ def findings() -> list[str]:
     """Return a text for each place that has such a word."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     places = []
+    classes: dict[str, str] = {}
     for name in listed.split():
         if not name.endswith((".py", ".md", ".c")) or name.startswith(_SKIPPED):
             continue
@@ -90,7 +97,18 @@ def findings() -> list[str]:
         places += _in_lines(name, text)
         if name.endswith(".py"):
             places += _in_names(name, text)
+        if name.startswith("core/") and name.endswith(".py"):
+            places += _twice(name, text, classes)
     return places
+
+
+def _twice(name: str, text: str, classes: dict[str, str]) -> Iterator[str]:
+    """Yield a text for each class of a module whose name another one has; ``classes`` are those before."""
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and node.name not in TWICE:
+            other = classes.setdefault(node.name, name)
+            if other != name:
+                yield f"{name}:{node.lineno}: a class {node.name!r}; {other} has one of this name"
 
 
 def _in_lines(name: str, text: str) -> Iterator[str]:

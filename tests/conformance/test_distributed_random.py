@@ -11,7 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus.ops.creation.random import bits_of_part, random_bits
-from tensorbus.ops.sharding_rules import Part
+from tensorbus.ops.sharding_rules import ShardPart
 
 SHAPE = (5, 3, 7)
 """Lengths that two and four ranks divide unevenly, and rows that begin inside of a block of four words."""
@@ -111,7 +111,7 @@ def test_a_part_of_random_bits_is_what_lies_there(whole: tuple[int, ...]) -> Non
     everything = random_bits(state, whole).numpy()
     limits = [[(0, n), (n // 2, n), (0, -(-n // 2)), (n, n)] for n in whole]
     for box in itertools.product(*limits):
-        part = Part(tuple(b - a for a, b in box), tuple(a for a, _ in box), whole)
+        part = ShardPart(tuple(b - a for a, b in box), tuple(a for a, _ in box), whole)
         expected = everything[tuple(slice(a, b) for a, b in box)]
         assert bits_of_part(state, part).numpy().tolist() == expected.tolist(), box
 

@@ -20,7 +20,7 @@ Specs = Sequence[Any]
 """Specs; None stands for a Python number."""
 
 
-class Part(NamedTuple):
+class ShardPart(NamedTuple):
     """A rank's part of a tensor: its shape, where it begins along each axis, and the shape of the whole."""
 
     shape: Shape
@@ -42,7 +42,9 @@ class Strategy(NamedTuple):
     operands: tuple[Mark, ...]
     results: tuple[Mark, ...]
     divides: int = 0
-    attrs: Callable[[Mapping[str, Any], Sequence[Part | None], Sequence[Part]], dict[str, Any]] | None = None
+    attrs: (
+        Callable[[Mapping[str, Any], Sequence[ShardPart | None], Sequence[ShardPart]], dict[str, Any]] | None
+    ) = None
     run: Callable[..., Any] | None = None
     decomposes: bool = False
 
@@ -134,7 +136,7 @@ def reduction(partial: str | None, *, is_linear: bool = False) -> ShardRule:
         elif partial in ("max", "min"):
             yield Strategy((partial,), (partial,), run=_reduced)
 
-    def _reduced(xs: Any, attrs: Any, parts: Sequence[Part], _: Sequence[Part]) -> Any:
+    def _reduced(xs: Any, attrs: Any, parts: Sequence[ShardPart], _: Sequence[ShardPart]) -> Any:
         """Reduce a part, which has an extreme also where it has no elements: that of none."""
         (x,), (part,) = xs, parts
         if partial in ("max", "min") and 0 in part.shape:
@@ -181,7 +183,7 @@ def _commuting() -> Strategies:
         yield Strategy((name,), (name,))
 
 
-def _with_shape(attrs: Mapping[str, Any], _: Any, results: Sequence[Part]) -> dict[str, Any]:
+def _with_shape(attrs: Mapping[str, Any], _: Any, results: Sequence[ShardPart]) -> dict[str, Any]:
     return {**attrs, "shape": results[0].shape}
 
 
@@ -294,7 +296,7 @@ def box(
     yield from (s._replace(attrs=localize) for s in moved)
 
 
-def _with_size(attrs: Mapping[str, Any], _: Any, results: Sequence[Part]) -> dict[str, Any]:
+def _with_size(attrs: Mapping[str, Any], _: Any, results: Sequence[ShardPart]) -> dict[str, Any]:
     return {**attrs, "size": results[0].shape}
 
 

@@ -29,7 +29,7 @@ from ..collectives import functional
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
-from ..tensor.layout import Layout, cell_of
+from ..tensor.layout import MeshLayout, cell_of
 from ..tensor.placements import chunk_lengths
 from .gradient_reducer import finished, flattened, unflattened
 
@@ -97,7 +97,7 @@ class ParameterGroup:
     """
 
     def __init__(
-        self, parameters: Sequence[Parameter], layouts: Sequence[Layout | None],
+        self, parameters: Sequence[Parameter], layouts: Sequence[MeshLayout | None],
         homes: Sequence[Sequence[tuple[Module, str]]], shards: ProcessGroup, replicas: ProcessGroup | None,
         device: Any, param_dtype: DType | None, reduce_dtype: DType | None, reshard: bool,
     ) -> None:  # fmt: skip

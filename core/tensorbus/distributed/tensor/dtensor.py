@@ -19,7 +19,7 @@ from ...tensor.leaf import Leaf
 from ...tensor.tensor import Tensor, wrap
 from ..collectives import functional
 from .device_mesh import DeviceMesh
-from .layout import MESH, Distributed, Layout, cell_of, layout_of
+from .layout import MESH, Distributed, MeshLayout, cell_of, layout_of
 from .mesh_mode import MeshMode
 from .placements import Partial, Placement, Placements, Replicate, Shard, checked_placements, local_shape
 from .redistribute import gradient_placements, redistribute
@@ -58,7 +58,7 @@ def _recorded(op: Op[...], x: Tensor, out: T, **attrs: Any) -> T:
     return out
 
 
-def _part_gradient(g: DTensor, layout: Layout) -> Tensor:
+def _part_gradient(g: DTensor, layout: MeshLayout) -> Tensor:
     """Return the gradient of a rank's part, of which the tensor in ``layout`` was made."""
     mesh = layout.mesh
     g = g.redistribute(gradient_placements(layout.placements))
@@ -73,7 +73,7 @@ def _part_gradient(g: DTensor, layout: Layout) -> Tensor:
     return part
 
 
-def _cell(local: Tensor, layout: Layout) -> DTensor:
+def _cell(local: Tensor, layout: MeshLayout) -> DTensor:
     """Return the distributed tensor without history whose part is ``local``."""
     out: DTensor = cell_of(wrap(local._value, local._vtype), layout.mesh, layout.placements, layout.shape)
     return out
@@ -165,7 +165,7 @@ class DTensor(Tensor):
         that it lies on. All ranks of the mesh call it. Raises ``ArgumentError``, ``AxisError`` and what
         collectives raise.
         """
-        layout: Layout = self._value.layout
+        layout: MeshLayout = self._value.layout
         wanted: Any = placements
         if device_mesh is not None and not isinstance(device_mesh, DeviceMesh):
             wanted, device_mesh = device_mesh, None
@@ -185,13 +185,13 @@ class DTensor(Tensor):
     @property
     def device_mesh(self) -> DeviceMesh:
         """The mesh whose ranks have the tensor."""
-        layout: Layout = self._value.layout
+        layout: MeshLayout = self._value.layout
         return layout.mesh
 
     @property
     def placements(self) -> Placements:
         """The placement of the tensor along each dimension of the mesh."""
-        layout: Layout = self._value.layout
+        layout: MeshLayout = self._value.layout
         return layout.placements
 
     def detach(self) -> Tensor:

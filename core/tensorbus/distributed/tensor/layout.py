@@ -15,7 +15,7 @@ from ...devices.device import Device, ValueType
 from ...dispatch.modes import CompositeValue
 from ...errors import DeviceError
 from ...ops.definition import Shape
-from ...ops.sharding_rules import Part
+from ...ops.sharding_rules import ShardPart
 from ...tensor.tensor import Tensor, wrap
 from ..process_group.world import current
 from .device_mesh import DeviceMesh
@@ -30,21 +30,21 @@ _devices: Final[dict[int, Device]] = {}
 """The device of the parts, by the index of the pseudo device."""
 
 
-class Layout:
+class MeshLayout:
     """A mesh, a placement for each of its dimensions, and the shape of the tensor as a whole."""
 
     __slots__ = ("_part", "mesh", "placements", "shape")
 
     def __init__(self, mesh: DeviceMesh, placements: Placements, shape: Shape) -> None:
         self.mesh, self.placements, self.shape = mesh, placements, shape
-        self._part: Part | None = None
+        self._part: ShardPart | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Layout:
+    def __deepcopy__(self, memo: dict[int, Any]) -> MeshLayout:
         """Return the layout itself, which is one object for all tensors that lie so."""
         return self
 
     @property
-    def part(self) -> Part:
+    def part(self) -> ShardPart:
         """This rank's part."""
         if self._part is None:
             lengths, start = list(self.shape), [0] * len(self.shape)
@@ -55,7 +55,7 @@ class Layout:
                     chunks = chunk_lengths(lengths[placement.dim], self.mesh.shape[dim])
                     start[placement.dim] += sum(chunks[: coordinate[dim]])
                     lengths[placement.dim] = chunks[coordinate[dim]]
-            self._part = Part(tuple(lengths), tuple(start), self.shape)
+            self._part = ShardPart(tuple(lengths), tuple(start), self.shape)
         return self._part
 
     def as_gradient(self, g: Any) -> Any:
@@ -71,7 +71,7 @@ class Distributed(CompositeValue):
     PARTS = ("local",)
     FRAME = "layout"
 
-    def __init__(self, local: Tensor, layout: Layout) -> None:
+    def __init__(self, local: Tensor, layout: MeshLayout) -> None:
         self.local, self.layout, self.shape = local, layout, layout.shape
 
     def rebuilt(self, *parts: Any) -> Distributed:
@@ -80,12 +80,12 @@ class Distributed(CompositeValue):
         return Distributed(local, self.layout)
 
 
-def layout_of(mesh: DeviceMesh, placements: Placements, shape: Shape) -> Layout:
+def layout_of(mesh: DeviceMesh, placements: Placements, shape: Shape) -> MeshLayout:
     """Return the one layout of a mesh with these placements and this shape."""
     key = placements, shape
-    layout: Layout | None = mesh.layouts.get(key)
+    layout: MeshLayout | None = mesh.layouts.get(key)
     if layout is None:
-        layout = mesh.layouts.setdefault(key, Layout(mesh, placements, shape))
+        layout = mesh.layouts.setdefault(key, MeshLayout(mesh, placements, shape))
     return layout
 
 

@@ -17,7 +17,7 @@ from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
 from .implicit_replication import is_replicating
-from .layout import MESH, Distributed, Layout, layout_of, mesh_of, part_device
+from .layout import MESH, Distributed, MeshLayout, layout_of, mesh_of, part_device
 from .placements import Replicate, Shard, plain
 from .sharding_plan import ShardingPlan, plan_op
 
@@ -105,7 +105,7 @@ class MeshMode:
 
         The ranks have the same state, so that the numbers are those of any other layout.
         """
-        layout: Layout = like._value.layout
+        layout: MeshLayout = like._value.layout
         lead = len(shape) - len(layout.shape)
         placements = plain(
             type(p)(p.dim + lead)
@@ -169,5 +169,5 @@ def _creating(op: Op[...], call: Call) -> Callable[[], Any]:
     return run
 
 
-def _everywhere(mesh: Any, shape: Any) -> Layout:
+def _everywhere(mesh: Any, shape: Any) -> MeshLayout:
     return layout_of(mesh, (Replicate(),) * mesh.ndim, tuple(shape))

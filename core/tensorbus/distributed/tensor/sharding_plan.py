@@ -18,11 +18,11 @@ from ...dispatch.plan import new_cache
 from ...dispatch.plan import plan as plan_parts
 from ...dtypes.definition import DType
 from ...ops.definition import Op, Spec, table
-from ...ops.sharding_rules import Mark, Part, Strategy
+from ...ops.sharding_rules import Mark, ShardPart, Strategy
 from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from . import explicit_mode
-from .layout import Distributed, Layout, layout_of
+from .layout import Distributed, MeshLayout, layout_of
 from .placements import Partial, Placement, Placements, Replicate, Shard, StridedShard, local_shape, plain
 from .redistribute import plan as steps_between
 from .redistribute import redistribute
@@ -37,11 +37,11 @@ class ShardingPlan:
     """
 
     op: Op[...]
-    moves: tuple[Layout | None, ...]
-    results: tuple[Layout, ...]
+    moves: tuple[MeshLayout | None, ...]
+    results: tuple[MeshLayout, ...]
     attrs: Mapping[str, Any]
     run: Any
-    parts: tuple[tuple[Part | None, ...], tuple[Part, ...]]
+    parts: tuple[tuple[ShardPart | None, ...], tuple[ShardPart, ...]]
     decomposes: bool
     replicates: bool
     bytes: int
@@ -165,7 +165,7 @@ def plan_op(
     )  # fmt: skip
 
 
-def _bytes(value: Distributed, move: Layout) -> int:
+def _bytes(value: Distributed, move: MeshLayout) -> int:
     """Return how many bytes a rank sends to bring an operand to another layout."""
     layout = value.layout
     steps = steps_between(layout.shape, layout.mesh.shape, layout.placements, move.placements)
@@ -173,7 +173,7 @@ def _bytes(value: Distributed, move: Layout) -> int:
 
 
 def _best(
-    strategies: Sequence[Strategy], before: Sequence[Strategy], layouts: Sequence[Layout | None],
+    strategies: Sequence[Strategy], before: Sequence[Strategy], layouts: Sequence[MeshLayout | None],
     specs: Sequence[Spec | None], dim: int, size: int,
 ) -> Strategy:  # fmt: skip
     """Return the strategy along a dimension of the mesh that sends least, then changes least."""
@@ -195,14 +195,14 @@ def _best(
     return min(fitting, key=cost)
 
 
-def _split_by(strategy: Strategy, before: Sequence[Strategy], layouts: Sequence[Layout | None]) -> int:
+def _split_by(strategy: Strategy, before: Sequence[Strategy], layouts: Sequence[MeshLayout | None]) -> int:
     """Return into how many parts earlier dimensions of the mesh split the same axes."""
     mesh = next(layout.mesh for layout in layouts if layout is not None)
     sizes = zip(before, mesh.shape, strict=False)
     return math.prod(size for earlier, size in sizes if earlier.operands == strategy.operands)
 
 
-def _part_size(layout: Layout) -> int:
+def _part_size(layout: MeshLayout) -> int:
     """Return the elements of the first rank's part, which is the largest: all ranks plan by it."""
     sizes = layout.mesh.shape
     return math.prod(local_shape(layout.shape, layout.placements, sizes, (0,) * len(sizes)))

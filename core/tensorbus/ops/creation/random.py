@@ -96,7 +96,7 @@ random_bits = table.add(
 )
 
 
-def bits_of_part(state: Any, part: sharding_rules.Part) -> Any:
+def bits_of_part(state: Any, part: sharding_rules.ShardPart) -> Any:
     """Return the elements of ``random_bits(state, part.whole)`` that lie in a part of it.
 
     Those behind the last axis that is divided stand side by side, a run of words, for which the counter

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..definition import Spec, table
-from ..sharding_rules import ANY, Part, Specs, Strategies, Strategy, linear_reductions
+from ..sharding_rules import ANY, ShardPart, Specs, Strategies, Strategy, linear_reductions
 
 
 def gather(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
@@ -28,7 +28,9 @@ def gather(operands: Specs, results: Sequence[Spec], **_: Any) -> Strategies:
         yield Strategy((name, *(None,) * count), (name,), run=_gather_part)
 
 
-def _gather_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+def _gather_part(
+    xs: Sequence[Any], attrs: Any, parts: Sequence[ShardPart], results: Sequence[ShardPart]
+) -> Any:
     """Read the rows that are here; those that others have are zeros."""
     (x, *indices), part = xs, parts[0]
     if part.shape[: len(indices)] == part.whole[: len(indices)]:
@@ -41,7 +43,7 @@ def _gather_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: 
     return table["where"](table["reshape"](here, (*here.shape, *tail)), rows, 0)
 
 
-def _local_indices(indices: Sequence[Any], part: Part) -> tuple[Any, list[Any]]:
+def _local_indices(indices: Sequence[Any], part: ShardPart) -> tuple[Any, list[Any]]:
     """Return which of the indices point to a rank's part, and where in it; the others point to its start."""
     here: Any = None
     at = []
@@ -75,7 +77,9 @@ def scatter(operands: Specs, results: Sequence[Spec], *, mode: str) -> Strategie
         yield Strategy(("sum", "sum", *(None,) * count), ("sum",), run=_scatter_part)
 
 
-def _scatter_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+def _scatter_part(
+    xs: Sequence[Any], attrs: Any, parts: Sequence[ShardPart], results: Sequence[ShardPart]
+) -> Any:
     """Store what belongs here; the rest goes to one more row along each axis, which is cut off again."""
     (x, value, *indices), part = xs, parts[0]
     count = len(indices)
@@ -103,13 +107,15 @@ def take_along_axis(operands: Specs, results: Sequence[Spec], *, axis: int) -> S
         yield Strategy((name, None), (name,), run=_take_part)
 
 
-def _take_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+def _take_part(
+    xs: Sequence[Any], attrs: Any, parts: Sequence[ShardPart], results: Sequence[ShardPart]
+) -> Any:
     (x, indices), part, axis = xs, parts[0], attrs["axis"]
     if part.shape[axis] == part.whole[axis]:
         return None
     if not part.shape[axis]:
         return table["full"](results[0].shape, 0, dtype=x.dtype, device=x.device)
-    own = Part((part.shape[axis],), (part.start[axis],), (part.whole[axis],))
+    own = ShardPart((part.shape[axis],), (part.start[axis],), (part.whole[axis],))
     here, (at,) = _local_indices([indices], own)
     return table["where"](here, table["take_along_axis"](x, at, axis=axis), 0)
 
@@ -126,12 +132,12 @@ def scatter_along_axis(operands: Specs, results: Sequence[Spec], *, axis: int, m
         yield Strategy(("sum", None, "sum"), ("sum",), run=_put_part)
 
 
-def _put_part(xs: Sequence[Any], attrs: Any, parts: Sequence[Part], results: Sequence[Part]) -> Any:
+def _put_part(xs: Sequence[Any], attrs: Any, parts: Sequence[ShardPart], results: Sequence[ShardPart]) -> Any:
     (x, indices, values), part, axis = xs, parts[0], attrs["axis"]
     if part.shape[axis] == part.whole[axis]:
         return None
     n, rank = part.shape[axis], len(x.shape)
-    here, (at,) = _local_indices([indices], Part((n,), (part.start[axis],), (part.whole[axis],)))
+    here, (at,) = _local_indices([indices], ShardPart((n,), (part.start[axis],), (part.whole[axis],)))
     wide = table["pad"](x, (0,) * rank, tuple(int(k == axis) for k in range(rank)))
     out = table["scatter_along_axis"](wide, table["where"](here, at, n), values, **attrs)
     return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
