@@ -175,3 +175,12 @@ def test_compiled_products_are_the_eager_ones(shapes: Any, dtype: str) -> None:
     x, y = (tb.asarray(rng.integers(-9, 9, s).astype("f4"), device="cpu").to(dtype) for s in shapes)
     compiled = tb.compile(lambda x, y: tb.maximum(x @ y + 1, 0))
     np.testing.assert_array_equal(compiled(x, y).numpy(), tb.maximum(x @ y + 1, 0).numpy())
+
+
+@pytest.mark.parametrize("shapes", [((200, 160), (160, 128)), ((3, 70, 96), (96, 300))], ids=str)
+def test_products_of_bytes_have_a_grid_of_their_own(shapes: Any) -> None:
+    """Each operand is packed by other pieces than the product is computed in."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-128, 128, shape).astype(np.int8) for shape in shapes)
+    wanted = np.matmul(x.astype(np.int64), y.astype(np.int64)).astype(np.int8)
+    np.testing.assert_array_equal(tb.matmul(tb.asarray(x), tb.asarray(y)).numpy(), wanted)

@@ -126,11 +126,11 @@ def product(call: Call, compiler: CCompiler, library: ctypes.CDLL) -> Callable[[
     sides = (m, (m * depth, depth, 1)), (n, (depth * n, 1, n))
     operands = []
     for k, (lines, strides) in enumerate(sides):
-        numbers, grid, piece = packing(leads[k], lines, strides, k == 1)
-        operands.append(launches.scratch(grid[0] * line * leads[k]))
+        numbers, pack_grid, piece = packing(leads[k], lines, strides, k == 1)
+        operands.append(launches.scratch(pack_grid[0] * line * leads[k]))
         buffers: tuple[int, ...] = (k, operands[k])
         launches.add(
-            Launch(function=library.tb_pack, buffers=buffers, params=numbers, grid=grid, piece=piece), 0
+            Launch(function=library.tb_pack, buffers=buffers, params=numbers, grid=pack_grid, piece=piece), 0
         )
     buffers = (*operands, 2)
     launches.add(
