@@ -20,6 +20,9 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "bernoulli": lambda x: tb.bernoulli(x * 0 + 0.5),
     "dropout": lambda x: tb.nn.functional.dropout(x, 0.4),
     "dropout of channels": lambda x: tb.nn.functional.dropout1d(x, 0.4),
+    "dropout of examples": lambda x: tb.vmap(
+        lambda row: tb.nn.functional.dropout(row, 0.4), randomness="different"
+    )(x),
     "gamma": lambda x: tb.distributions.gamma(x.shape, 0.7, device=x.device) + x,
     "gumbel_softmax": lambda x: tb.nn.functional.gumbel_softmax(x, hard=True),
     "multinomial": lambda x: tb.multinomial(tb.abs(x[..., 0]) + 0.1, 2),
@@ -36,7 +39,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 COMPILED = ("bernoulli", "dropout", "rand_like")
 """Functions whose bits do not depend on how a program rounds."""
-FAST = ("dropout", "permutation", "randn_like", "twice")
+FAST = ("dropout", "dropout of examples", "permutation", "randn_like", "twice")
 
 
 def _numbers(function: Callable[[Any], Any], x: Any) -> Any:

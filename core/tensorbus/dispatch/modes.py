@@ -235,6 +235,13 @@ def base_device(device: Device) -> Device:
     return device
 
 
+def outer_device(device: Device) -> Device:
+    """Return the device behind the pseudo devices of all levels: that of values outside of transforms."""
+    while (inner := inner_device(device)) is not None and depth(device) >= 0:
+        device = inner
+    return device
+
+
 def has_history(x: Any) -> bool:
     """Return whether a tensor, or one that it stands for, is the result of recorded ops."""
     if x._node is not None:

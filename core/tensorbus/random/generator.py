@@ -16,7 +16,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from ..dispatch.levels import Level, levels
-from ..dispatch.modes import base_device, lift_to, value_modes
+from ..dispatch.modes import base_device, lift_to, outer_device, value_modes
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, DtypeError, ShapeError
@@ -128,8 +128,8 @@ def drawing(shape: Shape, device: DeviceLike, generator: Generator | None) -> Te
         host_prologue.value_each_run, source, fresh, words
     )  # each run draws what the tape around it says
     drawn = fresh(words) if active_tracer() is None else _taped(_tape.get(), captured)
-    if spreading:
-        drawn = _of_each(drawn, spreading, each)
+    if spreading:  # in the levels, but outside of them where the device is
+        drawn = _of_each(lift_to(drawn, outer_device(target)), spreading, each)
     lifted: Tensor = lift_to(drawn, target)
     return lifted
 

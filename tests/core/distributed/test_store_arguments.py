@@ -73,6 +73,12 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 }  # fmt: skip
 
 
+def test_a_store_closes_without_a_reason(store: Any) -> None:
+    store.set("k", b"v")
+    store.close()
+    store.close()
+
+
 def test_what_makes_no_sense_is_refused_by_the_same_errors(store: Any) -> None:
     for name, (call, kind, text) in WRONG.items():
         with pytest.raises(kind, match=text):

@@ -27,7 +27,7 @@ class MemoryStore:
         self._changed = threading.Condition()
         self._ended = ""
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str = "the store was closed") -> None:
         """End all who wait with ``DistributedError`` saying ``reason``; nobody waits here afterwards."""
         with self._changed:
             self._ended = self._ended or reason
