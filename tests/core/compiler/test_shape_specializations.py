@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tensorbus as tb
 from tensorbus import nn
@@ -77,6 +79,46 @@ def test_another_mode_compiles_all_sizes(family) -> None:
     for n in range(2, 42):
         compiled(tb.ones(n))
     assert program_count(family[0]) == 39
+
+
+@pytest.mark.parametrize(("lengths", "in_python", "planned"), [
+    ([*range(2, 80)], 0, [3, 16, 32, 48, 64]),  # plans serve 16 lengths
+    ([*range(40, 2, -1)], 2, [39, 30, 14]),  # it shrinks: the first of each range may be alone
+    ([*range(2, 14), 40, *range(14, 32)], 1, [3, 40, 17]),
+    ([2, 40, 3, 70, 4], 2, [40, 70]),
+])  # fmt: skip
+def test_a_length_that_grows_has_its_next_plan_at_once(
+    family, monkeypatch, lengths: list[int], in_python: int, planned: list[int]
+) -> None:
+    class Plan:
+        """A plan that serves sixteen lengths."""
+
+        is_special = False
+
+        def __init__(self, arguments: tuple[Any, ...], n: int) -> None:
+            self.arguments, self.range = arguments, n // 16
+
+        def at(self, sizes: dict[str, int]) -> Any:
+            (n,) = sizes.values()
+            return executables._lookup_or_compile(*self.arguments, sizes) if n // 16 == self.range else None
+
+    plans: list[int] = []
+    runs: list[int] = []
+
+    def plan(*arguments: Any) -> Plan:
+        (n,) = arguments[-1].values()
+        plans.append(n)
+        return Plan(arguments[:-1], n)
+
+    run = ShapeSpecializations.run
+    monkeypatch.setattr(executables, "symbolic_plan", plan)
+    monkeypatch.setattr(
+        ShapeSpecializations, "run", lambda self, function: runs.append(1) or run(self, function)
+    )
+    compiled = tb.compile(summed, dynamic=True)
+    for n in lengths:
+        assert_alike(compiled(tb.ones(n)), summed(tb.ones(n)), 2 * n + 8)
+    assert (len(runs), plans) == (in_python, planned)
 
 
 def test_a_run_that_fails_counts(family) -> None:

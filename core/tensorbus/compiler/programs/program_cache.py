@@ -39,6 +39,8 @@ MAX_PLANS: Final = 32
 """The number of plans of one trace: for sizes below and above what decides how it is computed."""
 MIN_MISSED_SIZES: Final = 2
 """How many sizes in a row have no plan before one may come early: a single one may equal another length."""
+MIN_GROWING_SIZES: Final = 8
+"""How many sizes a plan has served when one beyond all of them is taken for a length that grows."""
 MAX_SPECIAL_PLANS: Final = 4
 """The number of plans that needed a length as an integer, and serve that one."""
 MAX_REMEMBERED_SIZES: Final = 4096
@@ -61,7 +63,7 @@ class ShapeSpecializations:
     A plan gives them, at a few microseconds for a new size: the trace is lowered once, on symbols. Where a
     size lies beyond what a plan decided by, as that few rows are added up otherwise than many, Python runs
     such sizes until it has spent as long on them as a plan takes, and then there is another one; sooner, the
-    more sizes the last one has served. On devices
+    more sizes the last one has served, and at once where a length grows beyond them. On devices
     without plans each set of sizes has a program of its own, whose kernels it shares with the others; after
     the first ones Python runs one until it has spent as long on it as a program takes to compile.
     """
@@ -80,6 +82,7 @@ class ShapeSpecializations:
         self._plans_made = True
         self._special = self._served = self._missed = 0
         self._plan_seconds = self._unplanned_seconds = 0.0
+        self._largest: tuple[int, ...] = ()
 
     def for_sizes(self, sizes: Mapping[str, int]) -> CompiledProgram:
         """Return the program for these sizes."""
@@ -109,6 +112,7 @@ class ShapeSpecializations:
             program = plan.at(sizes)
             if program is not None:
                 self._served, self._missed = self._served + 1, 0
+                self._largest = tuple(map(max, key, self._largest or key))
                 return self._keep(key, program)
         return None
 
@@ -140,7 +144,8 @@ class ShapeSpecializations:
             large = self.trace.elements(sizes) >= LARGE_ELEMENTS
             self._missed += 1
             served = self._served if self._missed > MIN_MISSED_SIZES else 1
-            if self._unplanned_seconds * max(served, 1) < self._plan_seconds and not large:
+            waits = self._unplanned_seconds * max(served, 1) < self._plan_seconds
+            if waits and not large and not self._grows(key):
                 self._last_request = key
                 return None
         elif (
@@ -159,6 +164,15 @@ class ShapeSpecializations:
                 self._last_request = key
                 return None
         return self.for_sizes(sizes)
+
+    def _grows(self, key: tuple[int, ...]) -> bool:
+        """Return whether sizes go on beyond those that the last plan served one after the other.
+
+        Not where sizes have turned out to equal other lengths: those come one at a time.
+        """
+        if self._special or self._served < MIN_GROWING_SIZES or key == self._largest:
+            return False
+        return all(n >= largest for n, largest in zip(key, self._largest, strict=True))
 
     def run(self, function: Callable[[], T]) -> T:
         """Return ``function()``, Python's run for the sizes asked for last, and count its seconds."""
