@@ -23,7 +23,7 @@ def former_names(**fields: str) -> Callable[[T], T]:
     """
 
     def decorate(cls: T) -> T:
-        init: Callable[..., None] = cls.__init__  # type: ignore[misc]
+        init = vars(cls)["__init__"]
 
         @wraps(init)
         def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -31,7 +31,7 @@ def former_names(**fields: str) -> Callable[[T], T]:
                 kwargs[fields[name]] = kwargs.pop(name)
             init(self, *args, **kwargs)
 
-        cls.__init__ = initialize  # type: ignore[misc]
+        type.__setattr__(cls, "__init__", initialize)
         for former, field in fields.items():
             setattr(cls, former, property(attrgetter(field), doc=f"The former name of ``{field}``."))
         return cls

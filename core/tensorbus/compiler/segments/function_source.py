@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
-from typing import Final
+from typing import Any, Final
 
 from ..capture.break_sites import Position
 
@@ -73,9 +73,9 @@ def _first_line(node: ast.FunctionDef) -> int:
     return min([node.lineno, *[x.lineno for x in node.decorator_list]])
 
 
-def position_of(node: ast.AST) -> Position | None:
+def position_of(node: Any) -> Position | None:
     """Return the part of the source that a node stands for."""
     line, end = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
     if line is None or end is None:
         return None
-    return Position(line, end, node.col_offset, node.end_col_offset or 0)  # type: ignore[attr-defined]
+    return Position(line, end, node.col_offset, node.end_col_offset or 0)

@@ -167,7 +167,8 @@ def is_calm(parts: Callable[[], Sequence[tuple[str, Any]]]) -> bool:
 
 def checked(segment: Any, looked: Callable[[], Sequence[tuple[str, Any]]]) -> Callable[..., Any]:
     """Return a segment behind other lines, or, where these changed what it shows on, its function."""
-    return segment if is_calm(looked) else segment.function  # type: ignore[no-any-return]
+    call: Callable[..., Any] = segment if is_calm(looked) else segment.function
+    return call
 
 
 def _is_calm(kind: str, x: Any) -> bool:

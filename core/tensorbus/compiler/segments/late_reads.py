@@ -115,8 +115,8 @@ class LateReads:
                 binding = self._binding(s, block, fresh)
             if binding is not None:
                 block.pending.append(binding)
-                if isinstance(s, ast.AugAssign):  # nothing shows it any more but the name itself
-                    block.numbers = _without(block.numbers, s.target.id)  # type: ignore[union-attr]
+                if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name):
+                    block.numbers = _without(block.numbers, s.target.id)  # only the name itself shows it now
                 block.numbers |= binding.numbers
                 block.out.append(s)
                 continue
@@ -222,9 +222,9 @@ class LateReads:
                 return [(target, s.value)]
             if not (isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)):
                 return []
-            parts = [*zip(target.elts, value.elts, strict=False)]
-            plain = len(target.elts) == len(value.elts) and all(isinstance(x, ast.Name) for x in target.elts)
-            return parts if plain else []  # type: ignore[return-value]
+            names = [x for x in target.elts if isinstance(x, ast.Name)]
+            plain = len(names) == len(target.elts) == len(value.elts)
+            return [*zip(names, value.elts, strict=True)] if plain else []
         if isinstance(s, ast.AnnAssign) and value is not None and isinstance(s.target, ast.Name):
             return [(s.target, value)]
         if isinstance(s, ast.AugAssign) and isinstance(s.target, ast.Name) and s.target.id in self._summed:
@@ -288,7 +288,8 @@ class _Probing(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if not self._analysis.has(node.id):
             return node
-        return self.visit(copy.deepcopy(self._analysis.numbers_of(node.id)))  # type: ignore[no-any-return]
+        numbers: ast.AST = self.visit(copy.deepcopy(self._analysis.numbers_of(node.id)))
+        return numbers
 
 
 def _without(numbers: dict[str, ast.expr], name: str) -> dict[str, ast.expr]:
@@ -316,11 +317,11 @@ def _numbers_summed(node: ast.FunctionDef, inner: Sequence[ast.AST], local: Cont
     """Return the names that hold numbers, as all that binds them gives numbers."""
     sources: dict[str, list[ast.expr]] = {}
     for s in inner:
-        for t in s.targets if isinstance(s, ast.Assign) else ():
-            if isinstance(t, ast.Tuple) and isinstance(s.value, ast.Tuple):  # type: ignore[attr-defined]
-                pairs = [*zip(t.elts, s.value.elts, strict=False)]  # type: ignore[attr-defined]
+        for t, value in [(t, s.value) for t in s.targets] if isinstance(s, ast.Assign) else ():
+            if isinstance(t, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = [*zip(t.elts, value.elts, strict=False)]
             else:
-                pairs = [(t, s.value)]  # type: ignore[attr-defined]
+                pairs = [(t, value)]
             for x, e in pairs:
                 if isinstance(x, ast.Name):
                     sources.setdefault(x.id, []).append(e)

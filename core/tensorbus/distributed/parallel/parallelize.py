@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from ...errors import ArgumentError
 from ...nn.module import Module
@@ -50,7 +50,7 @@ def parallelize_module(
         )
     shared = _shared_parameters(module)
     if isinstance(parallelize_plan, ParallelStyle):
-        module = parallelize_plan.apply(module, device_mesh)  # type: ignore[assignment]
+        module = cast("M", parallelize_plan.apply(module, device_mesh))
     else:
         for path, style in parallelize_plan.items():
             if not isinstance(style, ParallelStyle):
@@ -59,7 +59,7 @@ def parallelize_module(
                     f" {path!r}."
                 )
             if not path:
-                module = style.apply(module, device_mesh)  # type: ignore[assignment]
+                module = cast("M", style.apply(module, device_mesh))
                 continue
             for name in _matching(module, path):
                 submodule = module.get_submodule(name)
