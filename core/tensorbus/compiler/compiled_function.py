@@ -323,7 +323,7 @@ class CompiledFunction(Generic[P, R]):
             except Uncapturable as error:
                 entry, reason = None, str(error)
                 unsettled = isinstance(error, StateNotSettled)
-                if isinstance(error, OpaqueObject):
+                if isinstance(error, OpaqueObject) and not self.fullgraph:
                     active.sites.note_opaque(code_of(self._function))
                 mutations = error.mutations if isinstance(error, StateVaries) and len(traces) < 2 else None
             except BaseException:  # no program: the effects of the function stand all the same

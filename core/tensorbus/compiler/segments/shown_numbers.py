@@ -82,7 +82,7 @@ class ShownNumbers:
 
         It is evaluated ahead too, if its names stay what they are. Else it is evaluated where it is written.
         """
-        if self._is_settled(e):
+        if self.is_settled(e):
             self.constant_parts(e)
             if not isinstance(e, ast.Constant):
                 self.ahead.append(e)
@@ -94,7 +94,7 @@ class ShownNumbers:
         self.reads.append((name, f"{VALUE}:{spec}", e))
         return late_value(name, e)
 
-    def _is_settled(self, e: ast.AST) -> bool:
+    def is_settled(self, e: ast.AST) -> bool:
         """Return whether all names in an expression are parameters that the function does not bind."""
         names = {n.id for n in ast.walk(e) if isinstance(n, ast.Name)}
         return all(n in self._local and n not in self._bound for n in names)
@@ -119,7 +119,7 @@ class ShownNumbers:
 
         ``is_inner``: whether it is evaluated is known later only.
         """
-        is_text = isinstance(e, ast.JoinedStr) and not self._is_settled(e)
+        is_text = isinstance(e, ast.JoinedStr) and not self.is_settled(e)
         if not self.depends(e) and not is_text:
             return self.constant(e, is_inner)
         if self._marks.breaks_at(e):
@@ -191,7 +191,7 @@ class ShownNumbers:
             parts = spec.values if isinstance(spec, ast.JoinedStr) else [spec]
             text = "".join([str(x.value) if isinstance(x, ast.Constant) else "{}" for x in parts])
         if not self.depends(f.value):
-            if self._is_settled(f):
+            if self.is_settled(f):
                 self.constant(ast.JoinedStr([f]))
             elif "{" in text or text.endswith("c") or (text and f.conversion != -1):
                 raise Unfit

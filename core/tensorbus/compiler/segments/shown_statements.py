@@ -296,7 +296,7 @@ def _fixed_test(e: ast.expr, analysis: ShownNumbers) -> None:
                 analysis.fixed(x)
     else:
         analysis.constant_parts(e)
-        if analysis.checked:
+        if analysis.checked or not analysis.is_settled(e):
             raise Unfit
 
 
