@@ -32,6 +32,7 @@ from .shown_numbers import (
     LateValue,
     ShownNumbers,
     Unfit,
+    by_name,
     is_number,
     is_text,
     read_by,
@@ -199,14 +200,14 @@ class LateReads:
             return None
         if isinstance(s, ast.AugAssign) and (is_text(late[0][1]) or not _is_plain(late[0][1])):
             return None
+        is_read = all(isinstance(e, LateRead) for _, e in late)
+        probe = None if is_read else _probe([e for _, e in late], analysis)
+        late = [(target, by_name(e)) for target, e in late]
         analysis.checked = [x for x in analysis.checked if x[0] not in ("float", "int")]
         out = copy.copy(s)
         out.value = late[0][1] if len(late) == 1 else ast.copy_location(_tuple_of(late), s.value)
-        probe: ast.expr | None = None
         if isinstance(s, ast.AugAssign):
             probe = ast.Constant("+=" if isinstance(s.op, ast.Add) else "-=")
-        elif not all(isinstance(e, LateRead) for _, e in late):
-            probe = _probe([e for _, e in late], analysis)
         snapshots = [self._snapshot(s, name, kind, of, probe) for name, kind, of in analysis.reads]
         numbers = {} if isinstance(s, ast.AugAssign) else {t.id: e for t, e in late if _is_plain(e)}
         return _Binding(

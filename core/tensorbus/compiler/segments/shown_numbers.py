@@ -125,7 +125,7 @@ class ShownNumbers:
         if self._marks.breaks_at(e):
             return self._read(e, is_inner)
         if isinstance(e, ast.Name):
-            return self._resolved(self._numbers[e.id])
+            return _named(self._resolved(self._numbers[e.id]), e)
         out: Any = copy.copy(e)
         if isinstance(e, ast.JoinedStr):
             out.values = [
@@ -255,6 +255,23 @@ class _Resolving(ast.NodeTransformer):
         if not self._of.has(node.id):
             return node
         return self.visit(copy.deepcopy(self._of.numbers_of(node.id)))  # type: ignore[no-any-return]
+
+
+def _named(resolved: Any, name: ast.Name) -> ast.expr:
+    """Note the name that an expression was put in the place of."""
+    resolved.name_before = name
+    return resolved  # type: ignore[no-any-return]
+
+
+class _ByName(ast.NodeTransformer):
+    def visit(self, node: Any) -> Any:
+        name = getattr(node, "name_before", None)
+        return super().visit(node) if name is None else copy.deepcopy(name)
+
+
+def by_name(e: ast.expr) -> ast.expr:
+    """Return a late expression with the names of numbers that are bound before it."""
+    return _ByName().visit(copy.deepcopy(e))  # type: ignore[no-any-return]
 
 
 def read_by(e: Any, local: Container[str]) -> tuple[str, Any]:
