@@ -45,7 +45,7 @@ from .dynamic.varying_inputs import VaryingInputs
 from .eager_choice import EagerChoice, code_of, is_compared
 from .programs import one_time_work
 from .recompile_warning import warn_of_captures, warn_of_mark
-from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry
+from .replay.cache_entry import FALL_BACK, GUARD_MISS, CacheEntry, in_order
 from .replay.codegen import ReplayCodegen
 from .replay.eager_comparison import eager_threads
 from .segments.long_loops import LongLoopFinder
@@ -70,7 +70,7 @@ _all: Final[WeakSet[CompiledFunction[..., Any]]] = WeakSet()
 
 
 class CompiledFunction(Generic[P, R]):
-    """A compiled function: ``replays`` are its cache entries, the newest first.
+    """A compiled function: ``replays`` are its cache entries, in the order of ``in_order``.
 
     ``breaks``, ``reasons`` and ``recompiles`` report graph breaks, failed captures and failed guards. Its
     ``__dict__`` is that of the original function: attributes that user code sets and reads.
@@ -357,7 +357,7 @@ class CompiledFunction(Generic[P, R]):
             self._choice.note_segment(traces)
             if self._is_compared():
                 self._choice.compare_entry(entry, traces, active.sites, code_of(self._function))
-            self.replays = [entry, *self.replays]
+            self.replays = in_order([entry, *self.replays])
             self._captures += 1
             self.reasons = []
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -159,3 +159,8 @@ class CacheEntry:
             with suppress(LookupError, AttributeError, NameError, TypeError):
                 scope[name] = eval(at, scope)
         return scope
+
+
+def in_order(entries: Iterable[CacheEntry]) -> list[CacheEntry]:
+    """Return entries, the newest first, as calls try them: last those that show numbers and wait."""
+    return sorted(entries, key=lambda entry: entry.scope["late"] is not None)
