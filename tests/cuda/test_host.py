@@ -62,6 +62,24 @@ def test_no_block_is_larger_than_what_kernels_are_compiled_for(shape: tuple[int,
         assert 0 < prod(threads) <= max(step.launch.group or 0, THREADS)
 
 
+@pytest.mark.parametrize("shape", [(9, 70, 16, 9), (40, 150, 9, 5), (3, 80, 2, 12, 13)], ids=str)
+def test_reductions_around_kept_axes(shape: tuple[int, ...]) -> None:
+    """Leading and last axes are reduced by one launch, a workgroup to each result."""
+    x = RNG.integers(-9, 9, shape).astype("f4")
+    over = (0, *range(2, len(shape)))
+
+    def statistics(x: Any) -> Any:
+        centred = x - tb.mean(x, axis=over, keepdims=True)
+        return tb.mean(centred * centred, axis=over, keepdims=True), tb.max(x, axis=over)
+
+    variance, largest = ran(statistics, x, blocks=7)
+    exact = x.astype("f8").var(over, keepdims=True)
+    assert_within(variance, exact, 4 * gamma(x.size // shape[1], "float32") * exact.max())
+    np.testing.assert_array_equal(largest, x.max(over))
+    _, program = program_of(record(lambda x: tb.sum(x, axis=over), spec(*shape)), LARGE.target)
+    assert len([*chain.from_iterable(map(steps_of, program.steps))]) == 1
+
+
 @pytest.mark.parametrize("language", [SMALL, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("shape", [(130, 96), (40, 513), *LONG], ids=str)
 def test_rows(shape: tuple[int, int], language: Dialect) -> None:

@@ -1,7 +1,8 @@
 """Split reductions, for work-items that share rows.
 
 Reductions of everything are made in two steps, of each row and then of what rows gave, where workgroups that
-share one do not count each other, and so are those of leading and last axes around others that are kept.
+share one do not count each other, and so are those of leading and last axes around others. Of these, some are
+reductions of the last axes of a view: where there are results enough for a workgroup each.
 Scatters by indices of several axes use one axis: every work-item would unflatten its position for each index
 again.
 """
@@ -47,7 +48,11 @@ def _rule(
     if node.op == "scatter":
         deep = len(node.inputs[2].spec.shape) > 1 and 0 not in node.inputs[1].spec.shape
         return _flat if deep and not scatters_rows(node) else None
-    return None if target.workgroup_counters and _is_counted(node) else _reduced(node, target.heuristics)
+    if target.workgroup_counters and _is_counted(node):
+        return None
+    change = _reduced(node, target.heuristics)
+    around = change is not None and not (_merged(node) or _is_whole(node))
+    return _kept_first if around and _fills(node, target) else change
 
 
 def _reduced(node: Node, limits: Heuristics) -> Callable[[Node], Node] | None:
@@ -64,6 +69,18 @@ def _reduced(node: Node, limits: Heuristics) -> Callable[[Node], Node] | None:
 def _is_counted(node: Node) -> bool:
     """Return whether groups share a reduction, and the last of them does the second step by itself."""
     return node.op in WHOLE | FINDS and _is_whole(node) and not _merged(node)
+
+
+def _fills(node: Node, target: Target) -> bool:
+    """Return whether a reduction has enough results for a workgroup each, none of which has too much to do.
+
+    Workgroups that share a result unflatten every place: rows first are the faster then.
+    """
+    shape, over = node.inputs[0].spec.shape, node.attrs["axis"]
+    results = near(prod([n for k, n in enumerate(shape) if k not in over]))
+    length, limits = near(prod([shape[k] for k in over])), target.heuristics
+    enough = results * target.max_workgroup >= target.work_items_to_fill // 2
+    return enough and results <= target.workgroup_counters and length <= limits.workgroup_row_max_length
 
 
 def _is_whole(node: Node) -> bool:
@@ -130,6 +147,21 @@ def _cut(x: Node, limits: Heuristics) -> Node | None:
 def _rows_first(node: Node, limits: Heuristics) -> Node:
     x = _cut(node.inputs[0], limits)
     return node if x is None else _twice(node, x, (len(x.spec.shape) - 1,), limits)
+
+
+def _kept_first(node: Node) -> Node:
+    """Return a reduction around axes that are kept as one of the last axes of a view.
+
+    Workgroups share a result then, and the last of them joins what they have.
+    """
+    (x,), over = node.inputs, node.attrs["axis"]
+    order = (*[k for k in range(len(x.spec.shape)) if k not in over], *over)
+    shape = tuple([x.spec.shape[k] for k in order])
+    view = _new(node, "permute_dims", x, spec=Spec(shape, x.spec.dtype), axes=order)
+    kept = shape[: len(shape) - len(over)]
+    axes = tuple(range(len(kept), len(shape)))
+    result = _new(node, node.op, view, spec=Spec(kept, node.spec.dtype), axis=axes, keepdims=False)
+    return result if kept == node.spec.shape else reshaped(result, node.spec.shape)
 
 
 def _last_first(node: Node, limits: Heuristics) -> Node:
