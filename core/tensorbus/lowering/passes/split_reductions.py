@@ -150,18 +150,15 @@ def _rows_first(node: Node, limits: Heuristics) -> Node:
 
 
 def _kept_first(node: Node) -> Node:
-    """Return a reduction around axes that are kept as one of the last axes of a view.
-
-    Workgroups share a result then, and the last of them joins what they have.
-    """
+    """Return a reduction around axes that stay as one of the last axes of a view: a workgroup to each result."""
     (x,), over = node.inputs, node.attrs["axis"]
     order = (*[k for k in range(len(x.spec.shape)) if k not in over], *over)
     shape = tuple([x.spec.shape[k] for k in order])
     view = _new(node, "permute_dims", x, spec=Spec(shape, x.spec.dtype), axes=order)
-    kept = shape[: len(shape) - len(over)]
-    axes = tuple(range(len(kept), len(shape)))
-    result = _new(node, node.op, view, spec=Spec(kept, node.spec.dtype), axis=axes, keepdims=False)
-    return result if kept == node.spec.shape else reshaped(result, node.spec.shape)
+    results = shape[: len(shape) - len(over)]
+    axes = tuple(range(len(results), len(shape)))
+    result = _new(node, node.op, view, spec=Spec(results, node.spec.dtype), axis=axes, keepdims=False)
+    return result if results == node.spec.shape else reshaped(result, node.spec.shape)
 
 
 def _last_first(node: Node, limits: Heuristics) -> Node:
