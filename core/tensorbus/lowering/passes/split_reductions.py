@@ -150,7 +150,7 @@ def _rows_first(node: Node, limits: Heuristics) -> Node:
 
 
 def _kept_first(node: Node) -> Node:
-    """Return a reduction around axes that stay as one of the last axes of a view: a workgroup to each result."""
+    """Return a reduction around axes that stay as one of the last axes of a view."""
     (x,), over = node.inputs, node.attrs["axis"]
     order = (*[k for k in range(len(x.spec.shape)) if k not in over], *over)
     shape = tuple([x.spec.shape[k] for k in order])
