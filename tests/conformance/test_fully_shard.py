@@ -226,6 +226,14 @@ def replaced() -> object:
     return layer(tb.ones((1, 2), device="cpu"))
 
 
+def stepped_as_before() -> None:
+    """Step by an optimizer that was made before parameters were divided."""
+    layer = nn.Linear(2, 2, device="cpu")
+    optimizer = tb.optim.AdamW(layer.parameters())
+    dist.fully_shard(layer)(tb.ones((1, 2), device="cpu")).sum().backward()
+    optimizer.step()
+
+
 def called_with_others() -> object:
     """Take the gradient of a divided module as a function of its parameters."""
     layer = dist.fully_shard(nn.Linear(2, 2, device="cpu"))
@@ -245,6 +253,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "'0' in this Sequential is a ReplicatedModule": lambda: dist.fully_shard(
         nn.Sequential(dist.replicate(Net()))
     ),
+    "Make the optimizer afterwards": stepped_as_before,
     "this Linear was replaced by a Parameter of shape": replaced,
     r"functional_call is for modules that are not\s+divided": called_with_others,
     "one or two dimensions": lambda: dist.fully_shard(Net(), dist.init_device_mesh("cpu", (1, 1, 1))),
@@ -364,3 +373,20 @@ def test_whole_states_copies_and_failures(spread: Callable[[Tied], Tied], tmp_pa
     for results in dist.run_ranks(rank, 4 if spread is split_in_parts else 2):
         for losses in results:
             assert_alike(losses, expected, roundings=1 << 9)  # three steps, each of sums in another order
+
+
+def test_a_run_that_did_not_begin_leaves_nothing_behind() -> None:
+    """Another rank has left: the error is told alone, and the module is as it was."""
+
+    def rank() -> Any:
+        layer = dist.fully_shard(nn.Linear(2, 2, device="cpu"))
+        x = tb.ones((1, 2), device="cpu")
+        layer(x)
+        if dist.get_rank() == 0:
+            return None
+        with pytest.raises(dist.DistributedError, match="rank 0 will not come") as caught:
+            layer(x)
+        assert not getattr(caught.value, "__notes__", [])
+        return layer._group.depth
+
+    assert dist.run_ranks(rank, 2)[1] == 0

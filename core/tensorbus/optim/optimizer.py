@@ -255,7 +255,9 @@ class Optimizer:
                 settings[key] = float(group[key])
             for parameter in group["params"]:
                 gradient = parameter.grad
-                if gradient is not None:
+                if gradient is None:
+                    _refuse_divided(parameter)
+                else:
                     known = self.state.get(parameter, {})
                     state = host_prologue.symbolic_numbers(known, known)
                     follow(parameter, state)
@@ -410,3 +412,13 @@ def _fitted(name: str, value: Any, parameter: Tensor) -> Any:
     if name == "step":
         return value.detach().to(parameter.device, copy=True)
     return value.detach().to(parameter.device, parameter.dtype, copy=True)
+
+
+def _refuse_divided(parameter: Tensor) -> None:
+    """Raise for one in whose place its module has parts, by ``fully_shard``: it never gets a gradient."""
+    if "_divided" in getattr(parameter, "__dict__", ()):
+        raise ArgumentError(
+            f"optimizer: a parameter of shape {parameter.shape} was divided by fully_shard after the"
+            f" optimizer had been made, and its module has parts in its place. Make the optimizer"
+            f" afterwards, of module.parameters()."
+        )

@@ -186,6 +186,14 @@ class ParameterGroup:
         self.depth += 1
         if self.depth > 1:
             return
+        try:
+            self._begin()
+        except BaseException:  # nothing runs, and nothing is to be left
+            self.depth = 0
+            raise
+
+    def _begin(self) -> None:
+        """Make parameters whole, and start what is needed next."""
         if is_recomputing():  # going back: the group that ran before is needed next
             self.unshard()
             if self.preceding is not None and self.preceding.depth == 0 and self.preceding.deferred:
