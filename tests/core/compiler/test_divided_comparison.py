@@ -214,6 +214,34 @@ def test_a_module_that_trains_is_another_case(monkeypatch: pytest.MonkeyPatch, w
         assert verdict(step, x) is False
 
 
+@pytest.mark.parametrize("whole", [FASTER, SLOWER])
+def test_of_many_calls_that_go_the_same_way_some_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch, whole: tuple[float, float]
+) -> None:
+    scripted(monkeypatch, whole)
+    seen: list[float] = []
+    step = tb.compile(branching(seen), compare_eager=True)
+    results_of(step, 2 * LIMIT)
+    looked: list[Any] = []
+    alike = divided_comparison.DividedComparison._alike
+
+    def counted(comparison: Any, *call: Any, **named: Any) -> Any:
+        looked.append(call)
+        return alike(comparison, *call, **named)
+
+    monkeypatch.setattr(divided_comparison.DividedComparison, "_alike", counted)
+    every = divided_comparison.LOOK_EVERY
+    seen.clear()
+    wanted: list[float] = []
+    assert results_of(step, 10 * every) == results_of(branching(wanted), 10 * every)
+    assert seen == wanted
+    assert len(looked) == 10
+    looked.clear()
+    for _ in range(3 * every):  # one that is new is found soon, and then all are looked at
+        step(tb.ones((5,)))
+    assert 2 * every < len(looked) <= 3 * every
+
+
 def test_lengths_that_vary_are_compared_by_magnitude(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, SLOWER)
     step = tb.compile(branching([]), compare_eager=True)
