@@ -46,7 +46,6 @@ def reads(lib: Any) -> Calls:
     x, y = lib.randn(32, 64), lib.randn(32, 64)
     losses: list[float] = []
     sink = open(os.devnull, "w")  # noqa: SIM115 - it lives as long as the steps do
-    run = _Run()
 
     def loss_of() -> Any:
         optimizer.zero_grad()
@@ -76,6 +75,17 @@ def reads(lib: Any) -> Calls:
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
+
+    behind = (nothing_read, item_returned, loss_printed, loss_appended)
+    steps = (*behind, *_reads_before_backward(loss_of, optimizer, losses, sink))
+    return {step.__name__.replace("_", " "): step for step in steps}
+
+
+def _reads_before_backward(
+    loss_of: Callable[[], Any], optimizer: Any, losses: list[float], sink: Any
+) -> tuple[Callable[[], Any], ...]:
+    """Return the steps that do so before the optimizer's."""
+    run = _Run()
 
     def read_before_backward() -> float:
         loss = loss_of()
@@ -121,12 +131,10 @@ def reads(lib: Any) -> Calls:
         loss.backward()
         optimizer.step()
 
-    steps = (
-        nothing_read, item_returned, loss_printed, loss_appended, read_before_backward,
-        printed_before_backward, appended_before_backward, numbers_bound_before_backward,
-        printed_now_and_then, never_printed,
+    return (
+        read_before_backward, printed_before_backward, appended_before_backward,
+        numbers_bound_before_backward, printed_now_and_then, never_printed,
     )  # fmt: skip
-    return {step.__name__.replace("_", " "): step for step in steps}
 
 
 def generative_adversarial(lib: Any) -> Calls:

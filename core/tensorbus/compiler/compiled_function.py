@@ -338,8 +338,7 @@ class CompiledFunction(Generic[P, R]):
             active.run(entry.prepared if entry is not None else None)
         self._note(active)
         retraced = None
-        if varies:
-            mutations = Mutations()
+        mutations = Mutations() if varies else mutations
         if mutations is not None:
             first_run = FirstTrace(reach, active.prologue, traces[0] if traces else None, len(first), out)
             retraced = self._retrace(args, kwargs, first_run, mutations, axes, observer, varying, varies)
