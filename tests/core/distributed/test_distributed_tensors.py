@@ -152,6 +152,9 @@ MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
     "got \\['S\\(0\\)'\\]": lambda x, mesh: dist.distribute_tensor(x, mesh, ["S(0)"]),
     "distribute_tensor: a tensor is needed, got list": lambda x, mesh: dist.distribute_tensor([1], mesh),
     "from_local: a tensor is needed, got float": lambda x, mesh: dist.DTensor.from_local(1.0, mesh, [R()]),
+    "2 entries, one for each result, but the function returned 1": lambda x, mesh: dist.local_map(
+        lambda part: part, [[R()], [R()]], [[R()]]
+    )(dist.distribute_tensor(x, mesh)),
     "a DeviceMesh is needed.*got None": lambda x, mesh: dist.distribute_tensor(x, None),
     "a DeviceMesh is needed.*got 'cpu'": lambda x, mesh: dist.DTensor.from_local(x, "cpu", [R()]),
     "a slice takes names of": lambda x, mesh: mesh[0],
@@ -243,3 +246,31 @@ def test_views_change_in_place_under_transforms() -> None:
         return value.full_tensor().tolist() == tangent.full_tensor().tolist() == doubled(x).tolist()
 
     assert dist.run_ranks(rank, 2, timeout=60) == [True, True]
+
+
+def test_results_of_a_function_of_parts_lie_as_each_entry_says() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = dist.distribute_tensor(tb.arange(4, dtype="float32", device="cpu"), mesh, [S(0)])
+        both = dist.local_map(lambda part: (part * 2, part.sum()), [[S(0)], [P()]], [[S(0)]])(x)
+        return [(y.placements[0], y.tolist()) for y in both]
+
+    assert dist.run_ranks(rank, 2) == [[(S(0), [0, 2, 4, 6]), (P(), 6)]] * 2
+
+
+def test_reductions_that_give_another_value_in_another_order_are_refused() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2, 2))
+        x = dist.distribute_tensor(tb.ones(2, device="cpu") * 3, mesh)
+        results = []
+        for pair in itertools.product(("sum", "average", "product", "max"), repeat=2):
+            placements = [P(name) for name in pair]
+            if len({*pair}) == 1 or {*pair} == {"sum", "average"}:
+                results.append(x.redistribute(placements).tolist())
+                continue
+            for call in (x.redistribute, lambda p: dist.DTensor.from_local(x.to_local(), mesh, p)):
+                with pytest.raises(tb.ArgumentError, match="the value depends on which comes first"):
+                    call(placements)
+        return results
+
+    assert dist.run_ranks(rank, 4) == [[[3, 3]] * 6] * 4

@@ -297,7 +297,7 @@ def distribute_tensor(
 
 def local_map(
     function: Callable[..., Any],
-    out_placements: Sequence[Placement],
+    out_placements: Sequence[Placement] | Sequence[Sequence[Placement]],
     in_placements: Sequence[Sequence[Placement] | None],
     in_grad_placements: Sequence[Sequence[Placement] | None] | None = None,
 ) -> Callable[..., Any]:
@@ -306,8 +306,9 @@ def local_map(
     Every argument has an entry in ``in_placements``: how it is to lie, to which it is redistributed, or None
     where it is no ``DTensor`` and is handed on. ``in_grad_placements`` says how the gradients of parts lie;
     None: as the arguments. The tensor, or each of the tuple, that ``function`` returns lies as
-    ``out_placements`` says. Raises ``ArgumentError`` where arguments and entries do not fit, and
-    ``ShapeError`` where results are ``Shard`` and ranks have parts of different shapes.
+    ``out_placements`` says, which may have an entry for each of the tuple. Raises ``ArgumentError`` where
+    arguments, results and entries do not fit, and ``ShapeError`` where results are ``Shard`` and ranks have
+    parts of different shapes.
 
     >>> import tensorbus as tb
     >>> dist = tb.distributed
@@ -319,7 +320,9 @@ def local_map(
     >>> dist.run_ranks(rank, 2)
     [6, 6]
     """
-    split = any(isinstance(p, Shard) for p in out_placements)
+    out: Sequence[Any] = out_placements
+    of_each = bool(out) and not isinstance(out[0], Placement)
+    split = any(isinstance(p, Shard) for one in (out if of_each else [out]) for p in one)
     grads = in_grad_placements or (None,) * len(in_placements)
 
     def call(*args: Any) -> Any:
@@ -353,9 +356,17 @@ def local_map(
         if mesh is None:
             raise ArgumentError("local_map: at least one argument must be a DTensor; none is.")
         result = function(*values)
-        if isinstance(result, tuple):
-            return tuple(DTensor.from_local(part, mesh, out_placements) for part in result)
-        return DTensor.from_local(result, mesh, out_placements)
+        parts = result if isinstance(result, tuple) else (result,)
+        if of_each and len(parts) != len(out):
+            raise ArgumentError(
+                f"local_map: out_placements has {len(out)} entries, one for each result, but the function"
+                f" returned {len(parts)}."
+            )
+        laid = [
+            DTensor.from_local(part, mesh, places)
+            for part, places in zip(parts, out if of_each else [out] * len(parts), strict=True)
+        ]
+        return tuple(laid) if isinstance(result, tuple) else laid[0]
 
     return call
 

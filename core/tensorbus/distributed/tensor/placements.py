@@ -9,6 +9,8 @@ from typing import Final
 from ...errors import ArgumentError, AxisError
 
 PARTIAL_REDUCTIONS: Final = ("sum", "average", "product", "min", "max")
+LINEAR_REDUCTIONS: Final = {"sum", "average"}
+"""Those that come to the same in any order."""
 
 
 class Placement:
@@ -48,7 +50,8 @@ class Partial(Placement):
     """Each rank has a tensor of the whole shape; the ``reduction`` of all of them is the value.
 
     ``reduction`` is ``"sum"``, ``"average"``, ``"product"``, ``"min"`` or ``"max"``; anything else raises
-    ``ArgumentError``.
+    ``ArgumentError``. Along several dimensions of a mesh it is the same, or sums and averages: others give
+    another value in another order.
     """
 
     reduction: str = "sum"
@@ -72,6 +75,13 @@ def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: in
         raise ArgumentError(
             f"{name}: a placement (Shard, Replicate or Partial) is needed for each of the mesh's {mesh_ndim}"
             f" dimensions, got {[*chosen]}."
+        )
+    reductions = {p.reduction for p in chosen if isinstance(p, Partial)}
+    if len(reductions) > 1 and not reductions <= LINEAR_REDUCTIONS:
+        raise ArgumentError(
+            f"{name}: {[*chosen]} are reduced in different ways along dimensions of the mesh, and the value"
+            f" depends on which comes first. Sums and averages go together; lay out the other dimensions by"
+            f" Shard or Replicate."
         )
     for p in chosen:
         if isinstance(p, Shard) and not -ndim <= p.dim < ndim:
