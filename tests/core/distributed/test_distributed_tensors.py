@@ -271,6 +271,9 @@ def test_reductions_that_give_another_value_in_another_order_are_refused() -> No
             for call in (x.redistribute, lambda p: dist.DTensor.from_local(x.to_local(), mesh, p)):
                 with pytest.raises(tb.ArgumentError, match="the value depends on which comes first"):
                     call(placements)
+        for before, after in itertools.product([[R(), P()], [S(0), P()], [P("max"), R()]], repeat=2):
+            after = [P("product") if p == P() else p for p in after]  # on the way there they never mix
+            results.append(x.redistribute(before).redistribute(after[::-1]).tolist())
         return results
 
-    assert dist.run_ranks(rank, 4) == [[[3, 3]] * 6] * 4
+    assert dist.run_ranks(rank, 4) == [[[3, 3]] * 15] * 4

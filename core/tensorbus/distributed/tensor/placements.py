@@ -76,8 +76,7 @@ def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: in
             f"{name}: a placement (Shard, Replicate or Partial) is needed for each of the mesh's {mesh_ndim}"
             f" dimensions, got {[*chosen]}."
         )
-    reductions = {p.reduction for p in chosen if isinstance(p, Partial)}
-    if len(reductions) > 1 and not reductions <= LINEAR_REDUCTIONS:
+    if mixes_reductions(chosen):
         raise ArgumentError(
             f"{name}: {[*chosen]} are reduced in different ways along dimensions of the mesh, and the value"
             f" depends on which comes first. Sums and averages go together; lay out the other dimensions by"
@@ -87,6 +86,12 @@ def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: in
         if isinstance(p, Shard) and not -ndim <= p.dim < ndim:
             raise AxisError(f"{name}: {p} was asked of a tensor of {ndim} dimensions.")
     return plain(type(p)(p.dim % ndim) if isinstance(p, Shard) else p for p in chosen)
+
+
+def mixes_reductions(placements: Iterable[Placement]) -> bool:
+    """Return whether terms come to another value where the mesh's dimensions are reduced in another order."""
+    reductions = {p.reduction for p in placements if isinstance(p, Partial)}
+    return len(reductions) > 1 and not reductions <= LINEAR_REDUCTIONS
 
 
 def plain(placements: Iterable[Placement]) -> Placements:

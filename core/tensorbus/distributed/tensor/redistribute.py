@@ -27,6 +27,7 @@ from .placements import (
     StridedShard,
     chunk_lengths,
     local_shape,
+    mixes_reductions,
     plain,
     splits_inside,
 )
@@ -96,6 +97,8 @@ def plan(
         done.add(state)
         for step in _steps(shape, sizes, state, target):
             following = plain((*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :]))
+            if mixes_reductions(following) and not mixes_reductions(state):
+                continue
             count += 1
             heapq.heappush(heap, (elements + step.elements, length + 1, count, following, (*steps, step)))
 
