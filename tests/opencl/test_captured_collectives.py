@@ -198,3 +198,51 @@ def test_a_group_that_has_failed_runs_no_program(captured: list[_Graph]) -> None
         return len(dist.records()) - before, [[*capture.held] for capture in connection.captures]
 
     assert dist.run_ranks(rank, RANKS, prefer="capturable") == [(0, [[]])] * RANKS
+
+
+class _InPlace(_Capturable):
+    in_place = True
+
+
+def _held(x: tb.Tensor) -> tb.Tensor:
+    return x.detach()
+
+
+def _shown(x: tb.Tensor) -> tb.Tensor:
+    return x[1:]
+
+
+def _saved(x: tb.Tensor) -> tb.Tensor:
+    return tb.ones((4,), device=OPENCL).requires_grad_() * x
+
+
+@pytest.mark.parametrize(
+    ("other", "op", "is_in_place"),
+    [
+        (None, "sum", True), (None, "max", True), (None, "average", False), (_held, "sum", False),
+        (_shown, "sum", False), (_saved, "sum", False),
+    ],
+)  # fmt: skip
+def test_an_all_reduce_writes_over_what_nobody_else_holds(other: Any, op: str, is_in_place: bool) -> None:
+    """Elsewhere it makes a value of its own; who sees the tensor's elements sees the same both ways."""
+
+    def rank() -> Any:
+        dist.all_reduce(tb.ones((), device=OPENCL))  # connects the ranks
+        x = tb.arange(4.0, device=OPENCL) * (1 + dist.get_rank())
+        y = None if other is None else other(x)
+        before, version = id(x._value.buffer), len(dist.records())
+        dist.all_reduce(x, op)
+        same = id(x._value.buffer) == before
+        if other is _saved:
+            with pytest.raises(tb.AutogradError, match="a collective"):
+                y.sum().backward()
+        return x.tolist(), None if y is None else y.tolist(), same, len(dist.records()) - version
+
+    with thread_communicators("in place", _InPlace):
+        results = dist.run_ranks(rank, RANKS, prefer="in place")
+    factor = {"sum": 3, "max": 2, "average": 1.5}[op]
+    for place, (x, y, same, calls) in enumerate(results):
+        assert x == [factor * k for k in range(4)]
+        assert (same, calls) == (is_in_place, 1)
+        own = [k * (1 + place) for k in range(4)]
+        assert y == {None: None, _shown: x[1:], _held: x, _saved: own}[other]

@@ -19,6 +19,7 @@ from tensorbus.backend_api import (
     Target,
     UnsupportedDtypeError,
     from_source,
+    is_alone,
     pack,
 )
 
@@ -184,6 +185,10 @@ class OpenclRuntime:
         block = unit.pool.allocate(data.nbytes, queue.bit)
         blocking(cl.enqueue_copy, queue, block.memory, np.frombuffer(data, np.uint8), is_blocking=True)
         return StridedArray.contiguous(block, shape, dtype)
+
+    def is_alone(self, value: StridedArray, index: int) -> bool:
+        """Return whether nothing but ``value`` refers to its memory, and no other queue works with it."""
+        return value.size > 0 and is_alone(self.compiler, value, index)
 
     def to_host(self, value: StridedArray, dtype: DType, index: int) -> memoryview:
         """Return the elements as C-ordered bytes, waiting for the work in all queues."""

@@ -134,6 +134,18 @@ class SupportsAddresses(Protocol):
 
 
 @runtime_checkable
+class SupportsWritingOver(Protocol):
+    """Optional: a device that tells whether libraries may write over the memory of a value."""
+
+    def is_alone(self, value: Any, index: int) -> bool:
+        """Return whether nothing but ``value`` refers to its memory, which lies in C order.
+
+        What is queued next in the current stream may write there: no other stream works with it.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsHostArrays(Protocol):
     """Optional: a device whose values live in host memory and can be NumPy arrays without a copy."""
 

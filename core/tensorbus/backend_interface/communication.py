@@ -102,7 +102,7 @@ class Communicator(Protocol[T]):
     other. Each returns a function that gives the work to the current stream, or None where it cannot be done
     so; its result is in the memory of ``out``, which lies in C order. The device may record that work, and
     run it many times: the host takes no part in it, and to other ranks it is the same as work that is not
-    recorded.
+    recorded. With ``in_place = True`` the ``out`` of ``all_reduce_into`` may be ``x`` itself.
     """
 
     def all_reduce(self, x: T, reduction: str) -> T:

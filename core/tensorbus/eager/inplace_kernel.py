@@ -18,6 +18,7 @@ from ..autograd import engine
 from ..autograd.node_order import order
 from ..autograd.saved_values import note_write
 from ..autograd.views import MAX_NEW_VIEWS, link, members, new_views
+from ..backend_interface.capabilities import SupportsWritingOver
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.plan import Plan, new_cache, plan
@@ -38,6 +39,7 @@ _cuts: Final[dict[Any, Any]] = new_cache()
 _placed_cuts: Final[dict[Any, Any]] = new_cache()
 """Plans of boxes at a place, which histories have: by the key of the plan for all places, and where it is."""
 _plans: Final[dict[Any, Any]] = new_cache()
+_telling: Final[dict[type, bool]] = {}
 
 
 def _references(x: Tensor) -> int:
@@ -161,6 +163,41 @@ def run_in_place(what: InPlaceCall) -> bool:
         x._node = out._node
     note_write(x, old, number, by)
     return True
+
+
+def write_over(x: Tensor, write: Callable[[], bool], by: str) -> bool:
+    """Let ``write`` change the elements of ``x`` where they lie, if nobody else can tell; say whether it has.
+
+    It queues that in the current stream; where it returns False it has done nothing. ``by`` names the change
+    in errors. The tensor keeps its history.
+    """
+    if active_modes or _UNSHARED < 0 or type(x) is not Tensor or _references(x) != _UNSHARED:
+        return False
+    if getweakrefcount(x) and members(x):
+        return False
+    kind = x._vtype
+    if kind.materialized is not kind:
+        return False
+    runtime: Any = kind.device.runtime
+    if not _tells(type(runtime)) or not runtime.is_alone(x._value, kind.device.index):
+        return False
+    old, number = x._node, next(order)
+    try:
+        is_written = write()
+    except BaseException:  # some of them may have been written
+        note_write(x, old, number, by)
+        raise
+    if is_written:
+        note_write(x, old, number, by)
+    return is_written
+
+
+def _tells(runtime: type) -> bool:
+    """Return whether the runtimes of a class tell who else holds memory: asking a protocol is slow."""
+    known = _telling.get(runtime)
+    if known is None:
+        known = _telling[runtime] = issubclass(runtime, SupportsWritingOver)
+    return known
 
 
 def _plan_in_place(

@@ -104,6 +104,16 @@ def _references(x: StridedArray) -> int:
 _UNSHARED_REFERENCES: Final = _references(StridedArray([], (), (), 0, bool_))
 
 
+def is_alone(compiler: Any, x: StridedArray, index: int) -> bool:
+    """Return whether nothing but ``x`` refers to its packed memory, and what is queued next may write there.
+
+    ``compiler`` has ``is_own(buffer, index)``.
+    """
+    if x.offset or not x.is_contiguous or _references(x) != _UNSHARED_REFERENCES:
+        return False
+    return bool(compiler.is_own(x.buffer, index))
+
+
 class _Preparer:
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
@@ -136,20 +146,13 @@ class _Preparer:
     def over(self, call: Call, place: int) -> Callable[..., bool] | None:
         """Return what writes the result of an elementwise op over an operand that lies packed."""
         compiler, index = self.compiler, call.index
-        is_own = getattr(compiler, "is_own", None)
-        if is_own is None or call.op not in ELEMENTWISE:
+        if getattr(compiler, "is_own", None) is None or call.op not in ELEMENTWISE:
             return None
         known: Known = {}
         open_call = _open_call(call, compiler.dialect(index), {0: place})
 
         def write(*values: Any) -> bool:
-            x = values[place]
-            if (
-                x.offset
-                or not x.is_contiguous
-                or _references(x) != _UNSHARED_REFERENCES
-                or not is_own(x.buffer, index)
-            ):
+            if not is_alone(compiler, values[place], index):
                 return False
             kernel = known.get(key := _layouts(values))
             if kernel is None and open_call is not None:

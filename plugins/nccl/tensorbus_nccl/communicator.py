@@ -59,7 +59,7 @@ class Communicator:
     """One process's end of a group. Its work goes into the stream that is current on the tensors' GPU."""
 
     queues = True
-    is_capturable = True
+    is_capturable = in_place = True
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._meeting, self._rank, self._size = rendezvous, rendezvous.rank, rendezvous.size
@@ -264,7 +264,8 @@ class Communicator:
         A rank that has no elements of its own takes part all the same.
         """
         session = self._on(x)
-        source, target = device_address(x), device_address(out)
+        source = device_address(x)
+        target = source if out is x else device_address(out)
         if source is None or target is None:
             return None
         if not x.size and not out.size:
@@ -387,8 +388,11 @@ def _new(like: tb.Tensor, shape: Shape) -> tuple[tb.Tensor, int]:
 
 def _packed(x: tb.Tensor) -> tuple[tb.Tensor, int]:
     """Return a tensor with its elements in C order, and where they begin; 0 where it has none."""
-    x = device_contiguous(x)
-    return x, device_address(x) or 0
+    address = device_address(x)
+    if address is None:
+        x = device_contiguous(x)
+        address = device_address(x)
+    return x, address or 0
 
 
 def _spec(x: tb.Tensor) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...backend_interface.communication import REDUCTIONS
 from ...eager.functions import concat
+from ...eager.inplace_kernel import write_over
 from ...errors import ArgumentError, AutogradError, AxisError, DtypeError, ShapeError
 from ...library import CustomOp, custom_op
 from ...library.custom_op import definition_of
@@ -234,6 +235,18 @@ def all_reduce_now(x: Tensor, reduction: str, ranks: ProcessGroup) -> Tensor:
     total = ranks.run("all_reduce", [x], lambda c: c.all_reduce(x, summed), terms)
     result: Tensor = total / ranks.size if reduction == "average" else total
     return result
+
+
+def all_reduce_in_place(x: Tensor, reduction: str, ranks: ProcessGroup) -> bool:
+    """Do it in the memory of ``x`` where that may be, and nobody else can tell; say whether it was done."""
+    if reduction == "average" or not ranks.writes_over(x.device.type):
+        return False
+    terms = _terms(reduction, x.dtype.name, x.shape)
+
+    def write() -> bool:
+        return ranks.run_into("all_reduce", x, lambda c: c.all_reduce_into(x, reduction, x), terms)
+
+    return write_over(x, write, "a collective")
 
 
 @custom_op("distributed::all_reduce", ordered=True)

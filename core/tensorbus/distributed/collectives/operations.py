@@ -45,7 +45,9 @@ def all_reduce(
     op = _REDUCTION_NAMES.get(op, op)
     check_reduction("all_reduce", op, tensor)
     if not async_op and _is_eager(tensor):
-        _put(tensor, functional.all_reduce_now, tensor, op, _group(group))
+        ranks = _group(group)
+        if not functional.all_reduce_in_place(tensor, op, ranks):
+            _put(tensor, functional.all_reduce_now, tensor, op, ranks)
         return None
     return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
 

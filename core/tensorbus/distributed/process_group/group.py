@@ -126,6 +126,10 @@ class ProcessGroup(KnownByIdentity):
         give()
         return True
 
+    def writes_over(self, device_type: str) -> bool:
+        """Return whether ``run_into`` may be given the memory of its operand, on tensors of this type."""
+        return bool(getattr(getattr(self._chosen.get(device_type), "communicator", None), "in_place", False))
+
     def check(self, operation: str) -> None:
         """Raise where the group has ended."""
         if self._ended:
