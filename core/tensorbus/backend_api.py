@@ -28,6 +28,7 @@ from .backend_interface.capabilities import SupportsReadErrors as SupportsReadEr
 from .backend_interface.capabilities import SupportsStreams as SupportsStreams
 from .backend_interface.capabilities import SupportsThreads as SupportsThreads
 from .backend_interface.capabilities import SupportsUserKernels as SupportsUserKernels
+from .backend_interface.capabilities import SupportsWritingOver as SupportsWritingOver
 from .backend_interface.communication import REDUCTIONS as REDUCTIONS
 from .backend_interface.communication import Communicator as Communicator
 from .backend_interface.communication import CommunicatorFactory as CommunicatorFactory
@@ -107,6 +108,7 @@ from .system.env import cache_dir as cache_dir
 from .system.env import metal_host as metal_host
 from .system.env import threads as threads
 from .system.fork_safe_locks import cached_property as cached_property
+from .system.items import items_at as items_at
 from .system.weak_tables import WeakSet as WeakSet
 from .system.weak_tables import WeakTable as WeakTable
 from .system.weak_tables import WeakValues as WeakValues
@@ -135,6 +137,7 @@ if TYPE_CHECKING:
     from .kernels.dlpack_capsule import to_capsule as to_capsule
     from .kernels.from_dialect import GENERATED_COMPOSITES as GENERATED_COMPOSITES
     from .kernels.from_dialect import from_dialect as from_dialect
+    from .kernels.from_dialect import is_alone as is_alone
     from .kernels.from_dialect import pack as pack
     from .kernels.namespace_linalg import linalg_from_namespace as linalg_from_namespace
     from .kernels.user_source import from_source as from_source
@@ -155,6 +158,7 @@ if TYPE_CHECKING:
     from .lowering.codegen.dialect import Dialect as Dialect
     from .lowering.codegen.dialect import Helper as Helper
     from .lowering.codegen.dialect import TypeRule as TypeRule
+    from .lowering.codegen.numbers_in_memory import numbers_in_memory as numbers_in_memory
     from .lowering.codegen.render import kernel_parts as kernel_parts
     from .lowering.heuristics import Heuristics as Heuristics
     from .lowering.ir import builder as _builder
@@ -233,6 +237,7 @@ _LATER: Final = {
     "from_dialect": "kernels.from_dialect",
     "GENERATED_COMPOSITES": "kernels.from_dialect",
     "pack": "kernels.from_dialect",
+    "is_alone": "kernels.from_dialect",
     "from_source": "kernels.user_source",
     "launch_of": "kernels.user_source",
     "source_head": "kernels.user_source",
@@ -289,6 +294,7 @@ _LATER: Final = {
     "slots_of": "lowering.program.program",
     "steps_of": "lowering.program.program",
     "kernel_parts": "lowering.codegen.render",
+    "numbers_in_memory": "lowering.codegen.numbers_in_memory",
     "Schedule": "lowering.schedules.schedule",
     "LaunchList": "lowering.ir.kernel_task",
     "AttentionAttrs": "ops.nn.attention_blocks:Attrs",

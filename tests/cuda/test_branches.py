@@ -7,7 +7,14 @@ from collections.abc import Collection, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorbus.backend_api import Queued
-from tensorbus_cuda.graphs.graph_dependencies import branched, in_turn, lanes, shared_places, waits
+from tensorbus_cuda.graphs.graph_dependencies import (
+    branched,
+    in_turn,
+    lanes,
+    shared_places,
+    waits,
+    with_joins,
+)
 
 
 def step(read: Collection[int], written: Collection[int], ordered: bool = False) -> Queued:
@@ -109,3 +116,19 @@ def test_what_communicates_runs_beside_the_batches(
 def test_batches_come_one_after_the_other() -> None:
     assert in_turn([]) == []
     assert in_turn([1, 3, 1, 2]) == [[], [0], [0], [0], [1, 2, 3], [4], [4]]
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.data())
+def test_joined_batches_wait_for_what_they_waited_for(counts: list[int], data: st.DataObject) -> None:
+    order = in_turn(counts)
+    for k, follows in enumerate(order):
+        more = data.draw(st.sets(st.integers(0, k - 1), max_size=3)) if k else set()
+        order[k] = [*follows, *sorted(more - {*follows})]
+    result, joins = with_joins(counts, order)
+    seen: dict[int, list[int]] = {}
+    for k, follows in enumerate(result):
+        seen |= joins.get(k, {})
+        expanded = [n for m in follows for n in (seen[m] if m < 0 else [m])]
+        assert sorted(expanded) == sorted(order[k])
+    edges = sum(map(len, result)) + sum(len(x) for each in joins.values() for x in each.values())
+    assert edges <= sum(map(len, order))

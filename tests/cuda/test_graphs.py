@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 import tensorbus as tb
-from tensorbus.backend_api import StridedArray
+from tensorbus.backend_api import StridedArray, items_at
 from tensorbus.dtypes.definition import float32
 from tensorbus.errors import DeviceError
 from tensorbus_cuda import device as cuda
+
+NUMBERS = SimpleNamespace(send=lambda values, stream: None)
 
 
 class _Kernel:
@@ -30,6 +32,7 @@ class _Kernel:
         self.last: Any = []
         self.late: list[Any] = []
         self.numbers: list[Any] = []
+        self.text = ""
         self.launcher = SimpleNamespace(fill=lambda pointers, numbers: None, lock=nullcontext())
         self.updates: list[int] = []
 
@@ -63,10 +66,10 @@ def test_an_interrupt_leaves_no_kernel_with_other_buffers(
     graphs: Any = importlib.import_module("tensorbus_cuda.graphs.cuda_graph")
     kernels = [_Kernel(0), _Kernel(0, 1)]
     graph = SimpleNamespace(
-        driver=_Driver(breaks, after), changing=kernels, late=[], where=None, whole=None
+        driver=_Driver(breaks, after), changing=kernels, late=[], where=None, whole=None, numbers=NUMBERS
     )  # fmt: skip
     player = object.__new__(graphs.GraphRunner)
-    player._moving = {0: 0, 1: 1}
+    player._of_moving = items_at((0, 1))
     player._unit = SimpleNamespace(failures=SimpleNamespace(note=lambda what: None))
     player._title = "a program"
     stream = SimpleNamespace(ptr=0)
@@ -214,14 +217,15 @@ def test_threads_launch_a_graph_with_their_own_small_inputs(
     inputs = steady.SteadyInputs(unit, [0])
     inputs._blocks[0] = block
     graph = SimpleNamespace(
-        driver=SimpleNamespace(launch=launch), changing=[], late=[], where=None, whole=None,
+        driver=SimpleNamespace(launch=launch), changing=[], late=[], where=None, whole=None, numbers=NUMBERS,
         capture=SimpleNamespace(around={}),
     )  # fmt: skip
     player = object.__new__(graphs.GraphRunner)
     player._unit, player._stream, player._steady, player._title = unit, stream, inputs, "a program"
     player._runs, player._able, player._reports = 1, True, False
-    player._result_slots, player._inputs, player._pinned, player._input_slots = [], [0], [0], [0]
-    player._moving, player._graphs = {}, {(graphs.get_matmul_precision(), 7, 0): graph}
+    player._of_results = player._of_moving = items_at(())
+    player._of_inputs = player._of_pinned = player._called_with = items_at((0,))
+    player._graphs = {(graphs.get_matmul_precision(), (7,), (0,)): graph}
 
     def run(place: int) -> None:
         source = SimpleNamespace(ptr=place, stream=stream)
@@ -251,9 +255,11 @@ def test_graphs_of_several_threads_share_a_kernels_arguments(cupy_or_names: None
         kernel.pointers = [0]
         kernel.launcher = SimpleNamespace(fill=fill, lock=rival)
         driver = SimpleNamespace(change=change, launch=lambda whole, stream: 0)
-        graph = SimpleNamespace(driver=driver, changing=[kernel], late=[], where=None, whole=name)
+        graph = SimpleNamespace(
+            driver=driver, changing=[kernel], late=[], where=None, whole=name, numbers=NUMBERS
+        )
         player = object.__new__(graphs.GraphRunner)
-        player._moving, player._title = {0: 0}, "a program"
+        player._of_moving, player._title = items_at((0,)), "a program"
         player._unit = SimpleNamespace(failures=SimpleNamespace(note=lambda what: None))
         player._launch(graph, (), [SimpleNamespace(ptr=place)], SimpleNamespace(ptr=0))
 

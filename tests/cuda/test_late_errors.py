@@ -24,6 +24,13 @@ from tensorbus_cuda import device as cuda
 from tensorbus_cuda.async_errors import SHOWN, Failures, Watch, listed
 
 
+@pytest.fixture(autouse=True)
+def work_that_is_never_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the driver say of each event that work before it goes on."""
+    monkeypatch.setattr("tensorbus_cuda.unit.event_query", lambda: lambda ptr: 600)
+    monkeypatch.setattr("tensorbus_cuda.unit._LOOKING_SECONDS", 0.001)
+
+
 class _NumberedError(RuntimeError):
     """An exception as CuPy makes them of CUDA's numbers."""
 
@@ -73,6 +80,7 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit._local = threading.local()
     unit._local.entered = True
     unit.late, unit.looks, unit.interruptible = [], [], None
+    unit.stream = lambda: SimpleNamespace(record=lambda: SimpleNamespace(ptr=5))
     unit.error_block()
     return unit
 
@@ -125,7 +133,7 @@ def test_looking_at_an_event_tells_of_work_that_failed(
     code: int, done: bool | None, cupy_or_names: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who looks again until it is done would look for ever: CuPy's ``done`` takes every error for waiting."""
-    monkeypatch.setattr(cuda, "_event_query", lambda: lambda ptr: code)
+    monkeypatch.setattr(cuda, "event_query", lambda: lambda ptr: code)
     runtime = object.__new__(cuda.CudaRuntime)
     runtime.units = [_unit(_Words(), lambda: None)]
     runtime.units[0].failures.note("tb_scale")
@@ -411,7 +419,8 @@ def test_a_large_copy_that_nobody_waits_for_keeps_the_memory_it_writes(
     monkeypatch.setattr(cuda, "bytearray", host, raising=False)
     monkeypatch.setattr(cuda, "pack", lambda compiler, value, index: value)
     unit = _unit(_Words(), lambda: None)
-    unit.stream = lambda: SimpleNamespace(synchronize=synchronize)
+    stream = SimpleNamespace(synchronize=synchronize, record=lambda: SimpleNamespace(ptr=5))
+    unit.stream = lambda: stream
     runtime = _runtime_of(unit)
     runtime.compiler = None
     looked = _Looks()
@@ -455,3 +464,35 @@ def test_who_looks_during_a_long_wait_may_end_it(
     with pytest.raises(DeviceError, match="a rank did not come"):
         runtime.synchronize(0)
     ended.set()
+
+
+@pytest.mark.parametrize("ended_by", ["the work", "an error of the work", "an error of others", "time"])
+def test_the_end_of_work_is_looked_for_before_a_thread_waits(
+    cupy_or_names: None, monkeypatch: pytest.MonkeyPatch, ended_by: str
+) -> None:
+    """What is to be raised comes from the wait itself, in any case."""
+    unit, calls = _unit(_Words(), lambda: calls.append("wait")), list[Any]()
+    runtime, looked = _runtime_of(unit), _Looks()
+    clock = iter(range(100))
+
+    def query(ptr: int) -> int:
+        calls.append(ptr)
+        if len(calls) == 3 and ended_by == "an error of others":
+            runtime.raise_later(DeviceError("a group failed"), 0)
+            runtime.interrupt_waits(0)
+        return {"the work": 0, "an error of the work": 700}.get(ended_by, 600) if len(calls) > 2 else 600
+
+    monkeypatch.setattr("tensorbus_cuda.unit.event_query", lambda: query)
+    monkeypatch.setattr("tensorbus_cuda.unit._LOOKING_SECONDS", 6)
+    monkeypatch.setattr("tensorbus_cuda.unit.perf_counter", lambda: next(clock))
+    runtime.synchronize(0)
+    assert calls == ["wait"]  # nobody could end it, and so nobody need look
+    calls.clear()
+    runtime.make_waits_interruptible(looked.look, 0)
+    if ended_by == "an error of others":
+        with pytest.raises(DeviceError, match="a group failed"):
+            runtime.synchronize(0)
+        assert calls == [5] * 3
+        return
+    runtime.synchronize(0)
+    assert calls == [5] * (6 if ended_by == "time" else 3) + ["wait"]

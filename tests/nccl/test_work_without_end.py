@@ -38,9 +38,10 @@ class _Card:
         unit.index, unit.name = index, f"card:{index}"
         unit._device, unit._context = SimpleNamespace(synchronize=self.synchronize), nullcontext()
         unit.failures = SimpleNamespace(done=lambda: None)
-        unit.pinned = SimpleNamespace(let_go=lambda: None)
+        unit.pinned = SimpleNamespace(release=lambda: None)
         unit._running, unit._unread, unit._errors = False, False, None
         unit.late, unit.looks, unit.interruptible = [], [], None
+        unit.stream = lambda: SimpleNamespace(record=lambda: SimpleNamespace(ptr=index))
 
     def synchronize(self) -> None:
         for done in list(self.queued):
@@ -102,6 +103,8 @@ def cards(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[_Card]]:
         cupy: Any = ModuleType("cupy")
         cupy.cuda = SimpleNamespace(runtime=SimpleNamespace(CUDARuntimeError=OSError))
         monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr("tensorbus_cuda.unit.event_query", lambda: lambda ptr: 600)
+    monkeypatch.setattr("tensorbus_cuda.unit._LOOKING_SECONDS", 0.01)
     runtime: Any = tb.Device("refdev").runtime
 
     class _Runtime(type(runtime)):

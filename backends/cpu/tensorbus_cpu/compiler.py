@@ -318,6 +318,10 @@ class CCompiler:
         """Return True: whoever asks for a change in place has looked at the array."""
         return True
 
+    def are_own(self, buffers: Sequence[Any], index: int) -> bool:
+        """Return True, as ``is_own`` does."""
+        return True
+
     def errors(self, index: int) -> Any:
         """Refuse: kernels that look for bad indices check them first here."""
         raise DeviceError("cpu: no generated kernel reports errors later")

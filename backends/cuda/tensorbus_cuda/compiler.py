@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
+from itertools import repeat
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_AT_ONCE: Final = 16
 """How many sources are built at a time."""
+_OWN, _USERS, _STREAM = attrgetter("own"), attrgetter("users"), attrgetter("stream")
 PRODUCTS: Final = frozenset({"matmul", "affine"})
 
 
@@ -76,6 +79,15 @@ class CudaCompiler:
         unit = self.runtime.units[index]
         return bool(buffer.own) and not buffer.users and buffer.stream is unit.stream()
 
+    def are_own(self, buffers: Sequence[Any], index: int) -> bool:
+        """Return ``is_own`` of several blocks at once: False where it is False of one."""
+        stream = self.runtime.units[index].stream()
+        return (
+            all(map(_OWN, buffers))
+            and not any(map(_USERS, buffers))
+            and all(map(is_, map(_STREAM, buffers), repeat(stream)))
+        )
+
     def knobs(self, index: int) -> Sequence[Knob]:
         """Return what is measured for ``mode="max-autotune"``."""
         usual, parts = self.dialect(index).target.tasks_to_fill, "parts that long work is cut into"
@@ -110,7 +122,7 @@ class CudaCompiler:
 
     def player(self, script: Script) -> GraphRunner:
         """Return what runs a compiled program as a CUDA graph."""
-        return GraphRunner(self.runtime.units[script.index], script, lambda: self.errors(script.index))
+        return GraphRunner(self, script)
 
     def errors(self, index: int) -> Any:
         """Return the block in which kernels report bad indices."""

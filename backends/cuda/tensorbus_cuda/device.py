@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
@@ -21,15 +20,14 @@ from tensorbus.backend_api import (
     SourceCall,
     StridedArray,
     UnsupportedDtypeError,
+    is_alone,
     pack,
 )
 
+from .event_query import DRIVER, NOT_READY, event_query
 from .interruptible_wait import InterruptibleWait
 from .unit import STAGING_BYTES, Unit
 
-_DRIVER: Final = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_NOT_READY: Final = 600
-"""``CUDA_ERROR_NOT_READY``: work before an event is not done."""
 _NO_DEVICE: Final = 100
 """``CUDA_ERROR_NO_DEVICE`` of the CUDA driver API."""
 _OLDEST: Final = 14
@@ -41,9 +39,9 @@ _MAX_COPIED_BYTES: Final = 1 << 16
 def why_unavailable() -> str | None:
     """Return the first thing that is missing: driver, GPU, CuPy. None where nothing is."""
     try:
-        driver = ctypes.CDLL(_DRIVER)
+        driver = ctypes.CDLL(DRIVER)
     except OSError:
-        return f"there is no NVIDIA driver on this machine ({_DRIVER} cannot be loaded)"
+        return f"there is no NVIDIA driver on this machine ({DRIVER} cannot be loaded)"
     count, problem = _count(driver)
     if problem:
         return problem
@@ -307,8 +305,8 @@ class CudaRuntime:
         unit = self.units[index]
         with unit.current():
             unit.enter_once()
-            code = _event_query()(event.ptr)
-            if code not in (0, _NOT_READY):
+            code = event_query()(event.ptr)
+            if code not in (0, NOT_READY):
                 raise unit.failed("looking at an event", code)
             return not code
 
@@ -353,6 +351,10 @@ class CudaRuntime:
             buffer.used_by(own)
         return int(buffer.ptr) + value.offset * value.dtype.itemsize
 
+    def is_alone(self, value: StridedArray, index: int) -> bool:
+        """Return whether nothing but ``value`` refers to its memory, and no other stream works with it."""
+        return value.size > 0 and is_alone(self.compiler, value, index)
+
     def contiguous(self, value: StridedArray, index: int) -> StridedArray:
         """Return ``value``, or a copy of it whose elements lie in C order."""
         return pack(self.compiler, value, index)
@@ -384,17 +386,6 @@ class CudaRuntime:
         from .copies.dlpack import borrow
 
         return borrow(self.units[index], producer, copy)
-
-
-@cache
-def _event_query() -> Callable[[int], int]:
-    """Return the driver's function. CuPy's holds Python's lock, and the driver may keep it waiting.
-
-    CuPy's ``done`` takes errors for work that is not done, too.
-    """
-    query = ctypes.CDLL(_DRIVER).cuEventQuery
-    query.argtypes, query.restype = (ctypes.c_void_p,), ctypes.c_int
-    return query
 
 
 @cache

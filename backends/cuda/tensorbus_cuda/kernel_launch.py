@@ -112,7 +112,7 @@ class Launcher:
                 numbers[at : at + len(data)] = data
         self._numbers = bytes(numbers)
         ctypes.memmove(self._begin, self._numbers, len(numbers))
-        self._cells += [_cell(dtype, self._words, at) for at, dtype in late]
+        self._cells += [cell(dtype, self._words, at) for at, dtype in late]
 
     def at(self, values: Sequence[Any], grid: tuple[int, ...]) -> Sized:
         """Return what ``queue`` needs for these values of the parameters that are symbols, and this grid."""
@@ -276,7 +276,8 @@ class _Pair:
     value = property(None, _write)
 
 
-def _cell(dtype: dt.DType, words: Any, at: int) -> Any:
+def cell(dtype: dt.DType, words: Any, at: int) -> Any:
+    """Return what writes a number, its ``value``, into memory of the host that a kernel reads it from."""
     if dtype.is_complex:
         part = ctypes.c_float if dtype is dt.complex64 else ctypes.c_double
         return _Pair(part.from_buffer(words, at), part.from_buffer(words, at + ctypes.sizeof(part)))

@@ -22,8 +22,9 @@ from ..lowering.ir.layout import Layout, Shape
 from ..lowering.program.program import Program, slots_of, steps_of
 from ..tracing.sym_int import SymInt, is_open
 from .call_template import CallTemplate
+from .overwriting import Overwriting
 from .slot_memory import FreshMemory, KeptMemory, rooms_of
-from .source_program import Buffers, take_over, with_readers
+from .source_program import Buffers, with_readers
 
 
 class LaunchTemplate(Protocol):
@@ -71,6 +72,7 @@ class ProgramTemplate:
         bytes_of = {slot: size * dtype.itemsize for slot, (size, dtype) in self._program.sizes.items()}
         self._count = max((len(layouts), *(slot + 1 for slot in bytes_of)))
         self._over = self._overwritten(layouts)
+        self._overwriting = Overwriting(compiler, self._index, self._over) if self._over else None
         self._function = SizeFunction(symbols)
         self._steps: list[tuple[Callable[..., object], tuple[int, ...]]] = []
         self._ahead: list[int] = []
@@ -224,7 +226,8 @@ class ProgramTemplate:
 
     def _take(self, values: Sequence[Any], buffers: Buffers, memory: FreshMemory | KeptMemory) -> None:
         """Let outputs lie over inputs; allocate what is needed from the first of them on."""
-        take_over(self._compiler, self._index, self._over, values, buffers)
+        assert self._overwriting is not None
+        self._overwriting.take(values, buffers)
         for slot in self._ahead:
             if buffers[slot] is None:
                 buffers[slot] = memory.of(slot)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from ..backend_interface.compilation import (
@@ -26,6 +27,7 @@ from ..kernels.generated_program import Compiler
 from ..lowering.ir.layout import Layout, Shape, packed
 from ..lowering.program.program import Program, sized
 from ..ops.matmul.matmul_epilogue import NAME as AFFINE
+from ..system.items import items_at
 from ..tracing.plan_env import PlanEnv
 from ..tracing.sym_int import is_open, substitution
 from .legalize import LegalizeContext, is_generated, legalize
@@ -34,6 +36,7 @@ from .program_template import ProgramTemplate
 from .source_program import BoundProgram, lowered
 
 MAX_KNOWN_PROGRAMS: Final = 64
+_STRIDES, _OFFSET = attrgetter("strides"), attrgetter("offset")
 RUNS_BEFORE_REPLAY: Final = 16
 """How often a size of a plan is run step by step: a player takes as long to make as it saves in so many."""
 
@@ -114,7 +117,7 @@ class DialectExecutable:
             for k, node in enumerate(graph.inputs)
         ])  # fmt: skip
         self._known[first.key] = self._packed = first
-        self._arrays = [k for k, node in enumerate(graph.inputs) if "scalar" not in node.attrs]
+        self._arrays = items_at([k for k, node in enumerate(graph.inputs) if "scalar" not in node.attrs])
         self._last: tuple[Any, BoundProgram] = (None, first)
         program = first.program
         self._stages = {
@@ -124,11 +127,13 @@ class DialectExecutable:
     def __call__(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue the program. A bad index is reported when somebody waits for it, as eagerly."""
         # Weights lie where they lay: the same tuples are equal at once, and a key of all takes long to make.
-        layout = [values[k].strides for k in self._arrays], [values[k].offset for k in self._arrays]
+        arrays = self._arrays(values)
+        layout = [*map(_STRIDES, arrays)], [*map(_OFFSET, arrays)]
+        del arrays  # what the program may write over has no other holder
         known, bound = self._last
         if layout != known:
             bound = self._for_layouts(values)
-            self._last = layout, bound
+        self._last = layout, bound  # whose tuples may be the same ones again
         return bound.queue(values)
 
     def _for_layouts(self, values: Sequence[Any]) -> BoundProgram:

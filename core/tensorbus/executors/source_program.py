@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -26,6 +25,7 @@ from ..lowering.program.lower import lower
 from ..lowering.program.program import Program, parts_of, slots_of, steps_of
 from ..ops.definition import AFTER, table
 from .library_call import into_kernel, library_call
+from .overwriting import Overwriting
 from .replay_interface import Player, Queued, Script
 
 Buffers = list[Any]
@@ -35,8 +35,6 @@ _CALL_HOOKS: Final = {
     "row_stride": "apart", "axis_orders": "orders", "side_output": "leaves", "prefers_generated": "generates",
 }  # fmt: skip
 """What a compiler may say of library calls, see ``Library``, each with its former name."""
-UNSHARED: Final = (3, 3)
-"""References to an input, and to its buffer, where a tensor's cell, the values and ``run`` hold them."""
 
 
 def lowered(
@@ -59,17 +57,6 @@ def lowered(
     if build is not None:
         build(list(sources.values()), order.index)
     return program, sources
-
-
-def take_over(
-    compiler: Any, index: int, over: Sequence[tuple[int, int]], values: Sequence[Any], buffers: Buffers
-) -> None:
-    """Let outputs lie over inputs that nobody else holds: slots of ``over``, and places of inputs."""
-    held, is_own = sys.getrefcount, compiler.is_own
-    for slot, place in over:
-        buffer = buffers[place]
-        if held(values[place]) == UNSHARED[0] and held(buffer) == UNSHARED[1] + 1 and is_own(buffer, index):
-            buffers[slot] = buffer
 
 
 def with_readers(
@@ -117,6 +104,7 @@ class BoundProgram:
         self._bytes = {slot: size * dtype.itemsize for slot, (size, dtype) in self.program.sizes.items()}
         self._count = max((len(layouts), *(slot + 1 for slot in self._bytes)))
         self._over = self._overwritten(layouts)
+        self._overwriting = Overwriting(compiler, self.index, self._over) if self._over else None
         over = {slot for slot, _ in self._over}
         written: set[int] = set()
         self._ahead: list[int] = []
@@ -223,8 +211,11 @@ class BoundProgram:
     def run(self, values: Sequence[Any]) -> Sequence[Any]:
         """Queue all steps; return the results."""
         buffers = self._input_buffers(values)
-        if self._over:
-            self._take(values, buffers)
+        if self._overwriting is not None:
+            self._overwriting.take(values, buffers)
+            for slot in self._ahead:  # now: later there may be no memory
+                if buffers[slot] is None:
+                    buffers[slot] = self._allocate(slot)
         if self._unplayed:
             self._count_down()
         if self._player is not None and self._player.play(values, buffers):
@@ -272,13 +263,6 @@ class BoundProgram:
         wait(self.index)
         durations = [x if seconds is None or isinstance(x, float) else seconds(x) for x in marks]
         return dict(zip(self._names, durations, strict=True))
-
-    def _take(self, values: Sequence[Any], buffers: Buffers) -> None:
-        """Let outputs lie over inputs; allocate what is needed from the first of them on."""
-        take_over(self.compiler, self.index, self._over, values, buffers)
-        for slot in self._ahead:  # now: later there may be no memory
-            if buffers[slot] is None:
-                buffers[slot] = self._allocate(slot)
 
     def _results(self, values: Sequence[Any], buffers: Buffers) -> Sequence[Any]:
         for slot in self._empty:

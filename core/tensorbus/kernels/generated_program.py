@@ -64,14 +64,15 @@ class Compiler(Protocol):
     # Where its target has ``counts`` it has ``counts(index)``: the buffer of so many int32, all of them 0, in
     # which what is queued now counts its groups; nothing that may run beside it counts in the same one.
     # It may have ``is_own(buffer, index) -> bool``: whether what is queued next may write over a buffer that
-    # nobody else refers to. Without it changes in place make new values. It may have ``template(source,
-    # launch, index)``, a launch for many sizes, see ``executors.program_template``: without it each size is
-    # prepared. It may have ``sequence(runs, slots, late, arena, index)``: what queues several of what
-    # ``prepare`` returned in one call. It takes buffers by slot, the late parameters, of which ``late`` are
-    # those of each, and the block in which the slots of the arena lie. None: each is queued by itself. It
-    # may have ``allocate_several(sizes, index)``, which takes less time than one after the other, and
-    # ``fresh(run, place, nbytes, index)``: what queues what ``prepare`` returned with a new buffer at a place
-    # among those that it takes, and returns that; None: there is no way to that takes less time.
+    # nobody else refers to. Without it changes in place make new values. ``are_own(buffers, index)`` asks
+    # about many. It may have ``template(source, launch, index)``, a launch for many sizes, see
+    # ``executors.program_template``: without it each size is prepared. It may have ``sequence(runs, slots,
+    # late, arena, index)``: what queues several of what ``prepare`` returned in one call. It takes buffers by
+    # slot, the late parameters, of which ``late`` are those of each, and the block in which the slots of the
+    # arena lie. None: each is queued by itself. It may have ``allocate_several(sizes, index)``, which takes
+    # less time than one after the other, and ``fresh(run, place, nbytes, index)``: what queues what
+    # ``prepare`` returned with a new buffer at a place among those that it takes, and returns that; None:
+    # there is no way to that takes less time.
 
 
 def common_buffer(compiler: Any, slot: int, index: int) -> Any:

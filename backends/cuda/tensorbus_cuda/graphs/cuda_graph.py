@@ -1,9 +1,9 @@
 """Compiled programs as CUDA graphs: all kernels of a run are queued by one call of the driver.
 
 A graph is recorded at a program's second run. Temporaries lie in one block that belongs to the graph; results
-are new at each run, so that before a launch those kernels get new arguments whose buffers or numbers have
-changed. What a library queued cannot be changed: small inputs of it are copied where they lie elsewhere each
-time, and there is another graph for other places of the rest.
+are new at each run, so that before a launch those kernels get new arguments whose buffers have changed.
+Numbers of a run are copied to memory that kernels read. What a library queued cannot be changed: small inputs
+of it are copied where they lie elsewhere each time, and there is another graph for other places of the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from itertools import repeat
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final
 
 import cupy
@@ -25,6 +27,7 @@ from tensorbus.backend_api import (
     call_when_gone,
     capturing,
     get_matmul_precision,
+    items_at,
     plan_memory,
     steps_of,
 )
@@ -32,12 +35,14 @@ from tensorbus.backend_api import (
 from ..async_errors import listed
 from ..kernel_launch import Launcher
 from . import graph_dependencies
+from .graph_driver import GraphDriver
+from .run_numbers import Reader, RunNumbers
 from .steady_inputs import SteadyInputs
 
 if TYPE_CHECKING:
     from tensorbus.backend_api import Queued, Script
 
-    from ..unit import Unit
+    from ..compiler import CudaCompiler
 
 MIN_GRAPH_STEPS: Final = 3
 """How many steps a program has at least that is worth a graph."""
@@ -53,12 +58,11 @@ LITTLE: Final = 1 << 26
 Temporaries of so little share no memory, and steps that do not wait for each other run side by side: they
 are short. Large ones fill the GPU, and are slower beside each other: of those only the steps of a batch do.
 """
-_THESE: Final = 1
-"""Dependencies of what is recorded that replace the ones before."""
 _RELAXED: Final = 2
 """Capturing in which other work of this thread and of others may go on."""
 ALIGNMENT: Final = 256
 """At multiples of how many bytes temporaries begin that share no memory."""
+_PTR, _OFFSET, _STREAM = attrgetter("ptr"), attrgetter("offset"), attrgetter("stream")
 MEMORY_DIVISOR: Final = 8
 """The part of the GPU's memory that temporaries of one program may keep between runs, as a divisor."""
 
@@ -83,38 +87,12 @@ class _Arguments(ctypes.Structure):
     )  # fmt: skip
 
 
-class GraphDriver:
-    """The functions of the driver that graphs need, and CuPy does not offer."""
-
-    def __init__(self) -> None:
-        self.lib = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        pointer = ctypes.c_void_p
-        self.launch = self.lib.cuGraphLaunch
-        self.launch.argtypes = (pointer, pointer)
-        self.change = self.lib.cuGraphExecKernelNodeSetParams
-        self.change.argtypes = (pointer, pointer, pointer)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. Raises ``DeviceError`` naming it."""
-        code = getattr(self.lib, name)(*arguments)
-        if code:
-            raise DeviceError(f"{name} of the CUDA driver returned error {code}.")
-
-    def ends(self, stream: int) -> list[int]:
-        """Return the nodes that what is recorded next would follow."""
-        state, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
-        nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
-        self.call(
-            "cuStreamGetCaptureInfo_v2", ctypes.c_void_p(stream), ctypes.byref(state), ctypes.byref(number),
-            ctypes.byref(graph), ctypes.byref(nodes), ctypes.byref(count),
-        )  # fmt: skip
-        return [int(nodes[k] or 0) for k in range(count.value)]
-
-    def follow(self, stream: int, nodes: Sequence[int]) -> None:
-        """Let what is recorded next follow these nodes, and no others."""
-        followed = (ctypes.c_void_p * max(len(nodes), 1))(*nodes)
-        count, flags = ctypes.c_size_t(len(nodes)), ctypes.c_uint(_THESE)
-        self.call("cuStreamUpdateCaptureDependencies", ctypes.c_void_p(stream), followed, count, flags)
+def _places(blocks: Sequence[Any]) -> list[int]:
+    """Return where blocks begin; 0 where there is none."""
+    try:
+        return [*map(_PTR, blocks)]
+    except AttributeError:
+        return [0 if block is None else block.ptr for block in blocks]
 
 
 class _ChangingArguments:
@@ -126,16 +104,19 @@ class _ChangingArguments:
 
     __slots__ = (
         "_arguments", "at", "last", "late", "launcher", "moving", "node", "numbers", "places", "pointers",
+        "text",
     )  # fmt: skip
 
     def __init__(
-        self, step: Queued, launcher: Launcher, node: int, moving: Mapping[int, int], pointers: list[int]
-    ) -> None:
-        self.launcher, self.node, self.late, self.pointers = launcher, node, step.late, pointers
+        self, step: Queued, node: int, moving: Mapping[int, int], late: Sequence[Reader],
+        launcher: Launcher, pointers: list[int],
+    ) -> None:  # fmt: skip
+        self.launcher, self.node, self.late, self.pointers = launcher, node, late, pointers
         self.places = [k for k, slot in enumerate(step.slots) if slot in moving]
         self.moving = [moving[step.slots[k]] for k in self.places]
         self.last: list[int] | None = None
         self.numbers: list[Any] = []
+        self.text = ""
         self._arguments = _Arguments(
             launcher.function, *launcher.blocks, *launcher.threads, launcher.shared, launcher.arguments
         )
@@ -151,13 +132,15 @@ class _Handles:
 class CudaGraph:
     """A recorded program. ``changing`` are its kernels that get new arguments.
 
-    ``capture`` says what is due around each launch, and holds the driver's handles.
+    ``capture`` says what is due around each launch, and holds the driver's handles. Its kernels read
+    ``numbers`` of the run.
     """
 
     def __init__(
-        self, driver: GraphDriver, graph: Any, changing: Sequence[_ChangingArguments], capture: StreamCapture
-    ) -> None:
-        self.driver = driver
+        self, driver: GraphDriver, graph: Any, changing: Sequence[_ChangingArguments], capture: StreamCapture,
+        numbers: RunNumbers,
+    ) -> None:  # fmt: skip
+        self.driver, self.numbers = driver, numbers
         self.changing = changing
         self.capture = capture
         self.late = [one for one in changing if one.late]
@@ -174,15 +157,15 @@ class CudaGraph:
 class GraphRunner:
     """Runs one program for one pattern of layouts, as a graph once it has run before."""
 
-    def __init__(self, unit: Unit, script: Script, errors: Any) -> None:
-        self._unit = unit
-        self._script = script
-        self._error_block = errors
+    def __init__(self, compiler: CudaCompiler, script: Script) -> None:
+        unit = self._unit = compiler.runtime.units[script.index]
+        self._compiler, self._script = compiler, script
         program = script.program
         outputs = {x.slot for x in program.outputs}
         self._result_slots = [
             s for s in dict.fromkeys(x.slot for x in program.outputs) if script.nbytes.get(s)
         ]
+        self._of_results = items_at(self._result_slots)
         counts = [len(steps_of(item)) or 1 for item in program.steps]
         arena = plan_memory(program, until=graph_dependencies.alive_longer(counts, script.steps))
         offsets, self._total = dict(arena.offsets), arena.total
@@ -202,21 +185,25 @@ class GraphRunner:
                 script.steps, graph_dependencies.shared_places(self._offsets, over)
             )
             order = waits if short else graph_dependencies.branched(counts, waits, beside)
-        self._order, self._lanes = graph_dependencies.lanes(
+        order, self._lanes = graph_dependencies.lanes(
             order, [step.call is not None and not step.ordered for step in script.steps]
         )
-        self._inputs = sorted(
-            {s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes}
+        self._order, self._joins = graph_dependencies.with_joins(counts, order)
+        self._of_inputs = items_at(
+            sorted({s for step in script.steps for s in step.slots if s >= 0 and s not in script.nbytes})
         )
         stable = {s for s, *_ in self._offsets}
         self._pinned = sorted(
             {s for step in script.steps if step.call is not None for s in step.slots} - stable
         )
+        self._of_pinned = items_at(self._pinned)
         self._input_slots = [s for s in self._pinned if s >= 0 and s not in script.nbytes]
+        self._called_with = items_at(self._input_slots)
         self._steady = SteadyInputs(unit, self._input_slots)
+        self._numbers: RunNumbers | None = None
         moving = sorted({s for step in script.steps for s in step.slots if s >= 0} - stable)
-        self._moving = {slot: k for k, slot in enumerate(moving)}
-        self._moves = [bool(set(step.slots) & set(moving)) or bool(step.late) for step in script.steps]
+        self._moving, self._of_moving = {slot: k for k, slot in enumerate(moving)}, items_at(moving)
+        self._moves = [bool(set(step.slots) & set(moving)) for step in script.steps]
         counting = [k for k, step in enumerate(script.steps) if COUNTS_SLOT in step.slots]
         self._counting = {k: n for n, k in enumerate(counting)}
         self._counts: Any = None
@@ -252,14 +239,17 @@ class GraphRunner:
             self._stream = stream
         elif self._stream is not stream:
             return False
-        for slot in self._result_slots:
-            if buffers[slot] is None:
-                buffers[slot] = self._room(slot)
+        if None in self._of_results(buffers):
+            for slot in self._result_slots:
+                if buffers[slot] is None:
+                    buffers[slot] = self._room(slot)
         if self._reports:
-            self._error_block()
-        for block in [buffers[slot] for slot in self._inputs]:
-            if block is not None and block.stream is not stream:
-                block.used_by(stream)
+            self._compiler.errors(self._script.index)
+        inputs = [*filter(None, self._of_inputs(buffers))]
+        if not all(map(is_, map(_STREAM, inputs), repeat(stream))):
+            for block in inputs:
+                if block.stream is not stream:
+                    block.used_by(stream)
         placed = self._steady.placed(values, buffers, stream)
         key = self._key(values, placed)
         graph = self._graphs.get(key)
@@ -294,13 +284,14 @@ class GraphRunner:
 
     def _launch(self, graph: CudaGraph, values: Sequence[Any], buffers: list[Any], stream: Any) -> None:
         driver = graph.driver
-        where = [0 if (block := buffers[slot]) is None else block.ptr for slot in self._moving]
+        where = _places(self._of_moving(buffers))
         updated = graph.late if where == graph.where else graph.changing
         graph.where = None  # until all are told: an interrupt may come between them
         for one in updated:
             now = [where[k] for k in one.moving]
             numbers = [read(values) for read in one.late] if one.late else one.numbers
-            if now != one.last or numbers != one.numbers:
+            text = repr(numbers) if one.late else one.text  # 0.0 is not -0.0
+            if now != one.last or text != one.text:
                 for place, pointer in zip(one.places, now, strict=True):
                     one.pointers[place] = pointer
                 one.last = None
@@ -309,8 +300,9 @@ class GraphRunner:
                     code = driver.change(graph.whole, one.node, one.at)
                 if code:
                     raise self._unit.failed("changing a graph", code)
-                one.last, one.numbers = now, numbers
+                one.last, one.numbers, one.text = now, numbers, text
         graph.where = where
+        graph.numbers.send(values, stream)
         self._unit.failures.note(self._title)
         code = driver.launch(graph.whole, stream.ptr)
         if code:
@@ -333,12 +325,10 @@ class GraphRunner:
     def _key(self, values: Sequence[Any], buffers: list[Any]) -> Any:
         """Return what a graph is for: where all lies that libraries read and write."""
         try:
-            return (
-                get_matmul_precision(), *[buffers[s].ptr for s in self._pinned],
-                *[values[s].offset for s in self._input_slots],
-            )  # fmt: skip
+            offsets = tuple(map(_OFFSET, self._called_with(values)))
+            return get_matmul_precision(), tuple(map(_PTR, self._of_pinned(buffers))), offsets
         except AttributeError:  # nothing is there, or a number
-            return (get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned])
+            return get_matmul_precision(), *[self._place(s, values, buffers) for s in self._pinned]
 
     @staticmethod
     def _place(slot: int, values: Sequence[Any], buffers: list[Any]) -> tuple[int, int]:
@@ -352,7 +342,7 @@ class GraphRunner:
         pointers = []
         for slot in step.slots:
             if slot == ERROR_SLOT:
-                pointers.append(self._error_block().ptr)
+                pointers.append(self._compiler.errors(self._script.index).ptr)
                 continue
             if slot == COUNTS_SLOT:  # steps may run side by side: each counts in a part of its own
                 pointers.append(self._counts.ptr + self._counting[k] * self._unit.counting)
@@ -384,7 +374,7 @@ class GraphRunner:
         self._able = False
         self._graphs.clear()
         self._temporaries.clear()
-        self._memory = self._counts = None
+        self._memory = self._counts = self._numbers = None
         self._steady.clear()
         for blocks in self._results.values():
             blocks.clear()
@@ -398,9 +388,12 @@ class GraphRunner:
             if not step.call(values, buffers):
                 raise DeviceError("a library call cannot be recorded.")
             return None
-        launcher: Launcher = step.launch.__self__  # type: ignore[union-attr]
-        pointers = self._pointers(k, step, buffers)
-        numbers = [read(values) for read in step.late]
+        assert self._numbers is not None
+        launcher, pointers = step.launch.__self__, self._pointers(k, step, buffers)  # type: ignore[union-attr]
+        if k in self._numbers.launchers:
+            launcher, places = self._numbers.launchers[k]
+            pointers += places
+        numbers = [read(values) for read in self._numbers.late(k, step.late)]
         with launcher.lock:
             launcher.fill(pointers, numbers)
             launcher.into(side.ptr)
@@ -416,6 +409,8 @@ class GraphRunner:
         all_buffers = list(buffers)
         for slot, block in self._temporaries.items():
             all_buffers[slot] = block
+        if self._numbers is None:
+            self._numbers = RunNumbers(unit, self._compiler, self._script)
         driver = unit.driver()
         with unit.graph_lock, unit.current():
             side = unit.side()
@@ -428,17 +423,21 @@ class GraphRunner:
             try:
                 driver.call("cuStreamBeginCapture_v2", ctypes.c_void_p(side.ptr), _RELAXED)
                 try:
-                    ends: list[list[int]] = []
+                    ends: dict[int, list[int]] = {}
                     for k, step in enumerate(self._script.steps):
+                        for n, before_it in self._joins.get(k, {}).items():
+                            ends[n] = [driver.join(side.ptr, [node for m in before_it for node in ends[m]])]
                         driver.follow(side.ptr, [node for n in self._order[k] for node in ends[n]])
                         with capturing(capture) if step.ordered else nullcontext():
                             queued = self._step(k, step, values, all_buffers, side)
-                        ends.append(driver.ends(side.ptr))
-                        if queued is not None and self._moves[k]:
-                            launcher, pointers = queued
+                        ends[k] = driver.ends(side.ptr)
+                        late = self._numbers.late(k, step.late)
+                        if queued is not None and (self._moves[k] or late):
                             (node,) = ends[k]
-                            changing.append(_ChangingArguments(step, launcher, node, self._moving, pointers))
-                    driver.follow(side.ptr, [*dict.fromkeys(node for nodes in ends for node in nodes)])
+                            changing.append(_ChangingArguments(step, node, self._moving, late, *queued))
+                    driver.follow(
+                        side.ptr, [*dict.fromkeys(node for nodes in ends.values() for node in nodes)]
+                    )
                 finally:
                     driver.call("cuStreamEndCapture", ctypes.c_void_p(side.ptr), ctypes.byref(graph))
             except BaseException:
@@ -448,4 +447,4 @@ class GraphRunner:
             finally:
                 unit.use(before)
                 unit.recorded_for, unit.lane = None, 0
-            return CudaGraph(driver, graph, changing, capture)
+            return CudaGraph(driver, graph, changing, capture, self._numbers)

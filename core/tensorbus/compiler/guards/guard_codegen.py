@@ -39,7 +39,7 @@ from ..state.reachable import (
 from ..state.value_identity import DictItems, is_scalar, same_items
 from .guard import Guard
 from .lookups import lookups
-from .merged_guards import MERGED_GLOBALS, merge_guards
+from .merged_guards import MERGED_GLOBALS, ids, merge_guards
 
 GUARD_GLOBALS: Final = {
     "grad_enabled": grad_enabled.get, "entered": _device_stack.get, "chosen": _default_device, "dtypes": dt,
@@ -191,15 +191,19 @@ class GuardCodegen:
         ]  # fmt: skip
         for kind in {type(s.obj): None for s in mutable if not s.fixed}:
             places = [s.expr for s in mutable if not s.fixed and type(s.obj) is kind]
-            ids = [f"id({at})" for at in places]
+            every = self.ids(places)
             fixed = frozenset(id(s.obj) for s in mutable if s.fixed and type(s.obj) is kind)
             text = f"that no {kind.__name__} is given twice, or is one that the code finds elsewhere"
-            if len(ids) == 2:
+            if len(places) == 2:
                 self.add(f"{places[0]} is not {places[1]}", text)
-            elif len(ids) > 2:
-                self.add(f"len({{{', '.join(ids)}}}) == {len(ids)}", text)
+            elif len(places) > 2:
+                self.add(f"len({{{every}}}) == {len(places)}", text)
             if fixed:
-                self.add(f"{self.reach.name(fixed)}.isdisjoint(({', '.join(ids)},))", text)
+                self.add(f"{self.reach.name(fixed)}.isdisjoint(({every},))", text)
+
+    def ids(self, places: Sequence[str]) -> str:
+        """Return the code of the ids of what is at these places, between commas."""
+        return ids(places, self.reach.constants, self.reach.name)
 
     def add(self, code: str, text: str, on_mutation_only: bool = False) -> None:
         """Add a condition."""

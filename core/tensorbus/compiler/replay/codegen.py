@@ -333,8 +333,8 @@ class ReplayCodegen:
             self.guards.add(code, text)
             return
         fixed = self.reach.name(frozenset(id(s.obj) for s in tensors if s.fixed))
-        others = "".join(f"id({s.expr}), " for s in tensors if not s.fixed)
-        self.guards.add(f"(no_views() or are_unrelated({fixed}, ({others})))", text)
+        others = self.guards.ids([s.expr for s in tensors if not s.fixed])
+        self.guards.add(f"(no_views() or are_unrelated({fixed}, [{others}]))", text)
 
     def _assignment(self, tracked: TrackedObject, ref: ChildRef, text: str) -> str:
         """Return the code that puts something in a place."""

@@ -6,7 +6,8 @@ parts, as that of a distributed tensor, the value and the parts may be shared as
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from sys import getrefcount
 from types import SimpleNamespace
 from typing import Any, Final
@@ -22,12 +23,18 @@ def _references(x: Any) -> int:
     return most
 
 
-_UNSHARED: Final = _references(
-    SimpleNamespace(_value=SimpleNamespace(PARTS=("part",), part=SimpleNamespace()))
-)
+def _counts(objects: Iterable[Any], of: Callable[[Any], Any]) -> list[int]:
+    """Return how many references there are to what ``of`` takes from each object."""
+    return [*map(getrefcount, map(of, objects))]
 
 
-def shared_parts(tensors: Iterable[Any]) -> list[Any]:
+_VALUE, _KIND = attrgetter("_value"), attrgetter("_value.__class__")
+_TENSOR: Final = SimpleNamespace(_value=SimpleNamespace(PARTS=("part",), part=SimpleNamespace()))
+_UNSHARED: Final = _references(_TENSOR)
+_UNSHARED_COUNT: Final = _counts([_TENSOR], _VALUE)[0]
+
+
+def shared_parts(tensors: Sequence[Any]) -> list[Any]:
     """Return what the parts of those tensors hold whose values others refer to; held, it is not alone.
 
     >>> from types import SimpleNamespace as Value
@@ -38,6 +45,11 @@ def shared_parts(tensors: Iterable[Any]) -> list[Any]:
     >>> shared_parts([x])
     ['elements']
     """
+    alone = [_UNSHARED_COUNT] * len(tensors)
+    if len({*map(_KIND, tensors)}) == 1 and _counts(tensors, _VALUE) == alone:
+        ways = [attrgetter(f"_value.{name}") for name in tensors[0]._value.PARTS]
+        if all(_counts(tensors, way) == alone for way in ways):
+            return []
     return [
         getattr(x._value, name)._value
         for x in tensors if _references(x) > _UNSHARED
