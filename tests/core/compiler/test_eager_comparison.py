@@ -210,6 +210,26 @@ def test_backward_counts_with_the_call_before(
     assert not tb.autograd.engine.pass_watchers
 
 
+def test_a_backward_pass_that_is_captured_is_not_measured() -> None:
+    """Its device would be waited for amid the capture, which takes all that runs for the function's."""
+    forward = tb.compile(lambda x: (x * 2).sum(), compare_eager=True)
+    x = tb.ones((8,)).requires_grad_()
+    while not tb.autograd.engine.pass_watchers:
+        forward(x).backward()
+
+    @tb.compile(compare_eager=False)
+    def step(x):
+        (x * x).sum().backward()
+        return x.grad
+
+    y = tb.ones((8,)).requires_grad_()
+    for expected in (2.0, 4.0):
+        assert step(y).tolist() == [expected] * 8
+    assert (step.reasons, step.breaks) == ([], [])
+    assert len(step.replays) == 2  # one without a gradient before it
+    assert tb.autograd.engine.pass_watchers
+
+
 def test_a_device_that_is_gone_is_not_the_concern_of_other_backward_passes() -> None:
     comparison = eager_comparison.EagerComparison([Device("gone")], True, lambda _: None)
     watch = comparison._watch_pass

@@ -22,6 +22,7 @@ from ...autograd import engine
 from ...devices.device import Device
 from ...errors import DeviceError
 from ...system import fork_safe_locks
+from ...tracing.active_tracer import active_tracer
 from ..programs import one_time_work
 
 T = TypeVar("T")
@@ -199,7 +200,12 @@ class EagerComparison:
         return compiled[WARM_UP.count(False) :], eager[WARM_UP.count(True) :]
 
     def _watch_pass(self) -> Callable[[], None] | None:
-        """Begin to measure a backward pass; return what ends that."""
+        """Begin to measure a backward pass; return what ends that.
+
+        A capture only records the pass, and what a device does to wait would be taken for the function's.
+        """
+        if active_tracer() is not None:
+            return None
         if get_ident() in eager_threads or self._thread is not None:
             return None  # one within a call, which is measured anyway
         if not self._is_idle():
