@@ -96,6 +96,10 @@ class Communicator(Protocol[T]):
     And ``reduce_scatter_flat(x, reduction)``, which takes the ranks' parts, all of one size, so joined, and
     returns this rank's as a tensor of one axis.
 
+    Any may have ``exchange(sends, receives)``: messages of which none waits for another, as pairs of a tensor
+    and a rank, those to receive like ``receive`` has them; it returns what was received. Core sends and
+    receives one after the other where it is missing, in an order that cannot hang.
+
     One that ``queues`` may have ``is_capturable = True``, and then has ``all_gather_into(x, sizes, out)``,
     ``all_reduce_into(x, reduction, out)``, ``reduce_scatter_into(x, reduction, sizes, out)`` and
     ``broadcast_into(x, root, out)``; ``sizes`` are the elements of each rank's part, which lie one behind the

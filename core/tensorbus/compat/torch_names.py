@@ -205,6 +205,26 @@ DISTRIBUTIONS: Final = {
 }
 """What draws in the place of a class of ``torch.distributions``; densities are written out."""
 
+DISTRIBUTED: Final = {
+    "all_gather_single": "distributed.all_gather_into_tensor(output, x)",
+    "default_pg_timeout": "distributed.init(timeout=seconds)",
+    "destroy_process_group": "distributed.shutdown()",
+    "DistributedDataParallel": "distributed.replicate(module)",
+    "FullyShardedDataParallel": "distributed.fully_shard(module)",
+    "get_backend": "distributed.records()[-1].communicator",
+    "get_node_local_rank": "distributed.get_local_rank()",
+    "group": "distributed.new_group(): it has all ranks, as group=None says everywhere",
+    "HashStore": "distributed.MemoryStore()",
+    "init_process_group": "distributed.init(): the tensors' device chooses what connects the ranks",
+    "is_gloo_available": "distributed.communicators().get('tcp')",
+    "is_mpi_available": "distributed.communicators().get('mpi')",
+    "is_nccl_available": "distributed.communicators().get('nccl')",
+    "reduce_scatter_single": "distributed.reduce_scatter_tensor(part, x)",
+    "split_group": "distributed.new_subgroups_by_enumeration(lists_of_ranks)",
+    "TCPStore": "distributed.open_store(url)",
+}
+"""What stands for a name of ``torch.distributed``."""
+
 NUMPY: Final = {
     "astype": "x.to(dtype)",
     "copy": "x.clone()",
@@ -267,4 +287,14 @@ def of_distributions(name: str) -> str:
     "; PyTorch's Normal is here tensorbus.normal(shape, mean, std)"
     """
     equivalent = DISTRIBUTIONS.get(name)
+    return f"; PyTorch's {name} is here tensorbus.{equivalent}" if equivalent else ""
+
+
+def of_distributed(name: str) -> str:
+    """Return the sentence that says what a name of ``torch.distributed`` is here; empty if none.
+
+    >>> of_distributed("destroy_process_group")
+    "; PyTorch's destroy_process_group is here tensorbus.distributed.shutdown()"
+    """
+    equivalent = DISTRIBUTED.get(name)
     return f"; PyTorch's {name} is here tensorbus.{equivalent}" if equivalent else ""

@@ -5,31 +5,40 @@ by the tensors' device. Stages in order: ``process_group``, ``stores``, ``collec
 ``tensor``, ``parallel``.
 """
 
+from typing import Any as _Any
+
+from ..compat import torch_names as _torch_names
 from ..errors import DistributedError as DistributedError
 from ..errors import DistributedTimeoutError as DistributedTimeoutError
 from ..plugins import communicators as communicators
 from ..plugins import register_communicator as register_communicator
 from ..plugins import unregister_communicator as unregister_communicator
 from .collectives import functional as functional
+from .collectives.messages import P2POp as P2POp
+from .collectives.messages import batch_isend_irecv as batch_isend_irecv
+from .collectives.messages import irecv as irecv
+from .collectives.messages import isend as isend
+from .collectives.messages import recv as recv
+from .collectives.messages import send as send
+from .collectives.objects import all_gather_object as all_gather_object
+from .collectives.objects import broadcast_object_list as broadcast_object_list
+from .collectives.objects import gather_object as gather_object
+from .collectives.objects import recv_object_list as recv_object_list
+from .collectives.objects import scatter_object_list as scatter_object_list
+from .collectives.objects import send_object_list as send_object_list
 from .collectives.operations import ReduceOp as ReduceOp
 from .collectives.operations import all_gather as all_gather
 from .collectives.operations import all_gather_into_tensor as all_gather_into_tensor
-from .collectives.operations import all_gather_object as all_gather_object
 from .collectives.operations import all_reduce as all_reduce
 from .collectives.operations import all_to_all as all_to_all
 from .collectives.operations import all_to_all_single as all_to_all_single
 from .collectives.operations import barrier as barrier
 from .collectives.operations import broadcast as broadcast
-from .collectives.operations import broadcast_object_list as broadcast_object_list
 from .collectives.operations import gather as gather
-from .collectives.operations import irecv as irecv
-from .collectives.operations import isend as isend
-from .collectives.operations import recv as recv
 from .collectives.operations import reduce as reduce
 from .collectives.operations import reduce_scatter as reduce_scatter
 from .collectives.operations import reduce_scatter_tensor as reduce_scatter_tensor
 from .collectives.operations import scatter as scatter
-from .collectives.operations import send as send
 from .launch.launch_environment import init as init
 from .launch.thread_ranks import run_ranks as run_ranks
 from .parallel.fully_shard import CPUOffloadPolicy as CPUOffloadPolicy
@@ -47,10 +56,17 @@ from .parallel.styles import SequenceParallel as SequenceParallel
 from .parallel.vocabulary_loss import loss_parallel as loss_parallel
 from .process_group.group import ProcessGroup as ProcessGroup
 from .process_group.group import new_group as new_group
+from .process_group.monitored_barrier import monitored_barrier as monitored_barrier
+from .process_group.subgroups import get_global_rank as get_global_rank
+from .process_group.subgroups import get_group_rank as get_group_rank
+from .process_group.subgroups import get_process_group_ranks as get_process_group_ranks
+from .process_group.subgroups import new_subgroups as new_subgroups
+from .process_group.subgroups import new_subgroups_by_enumeration as new_subgroups_by_enumeration
 from .process_group.work import Work as Work
 from .process_group.world import get_local_rank as get_local_rank
 from .process_group.world import get_rank as get_rank
 from .process_group.world import get_world_size as get_world_size
+from .process_group.world import is_available as is_available
 from .process_group.world import is_initialized as is_initialized
 from .process_group.world import records as records
 from .process_group.world import shutdown as shutdown
@@ -72,3 +88,8 @@ from .tensor.placements import Shard as Shard
 from .tensor.placements import StridedShard as StridedShard
 from .tensor.random import rand as rand
 from .tensor.random import randn as randn
+
+
+def __getattr__(name: str) -> _Any:
+    """Say what stands for a name of ``torch.distributed``."""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_torch_names.of_distributed(name)}")

@@ -71,6 +71,14 @@ class Communicator:
         self._note("recv", [like], 0, f"from {source}")
         return tb.zeros_like(like)
 
+    def exchange(
+        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
+    ) -> list[tb.Tensor]:
+        """Note each."""
+        for x, to in sends:
+            self.send(x, to)
+        return [self.receive(like, source) for like, source in receives]
+
     def barrier(self) -> None:
         """Note it."""
         self._note("barrier", [], 0)

@@ -83,6 +83,14 @@ class Communicator:
         """Wait for what the other queued."""
         return self._take(self._peers[source], f"recv of {_spec(like)}", like, like.shape, MAIL, _spec(like))
 
+    def exchange(
+        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
+    ) -> list[tb.Tensor]:
+        """Queue, which waits for nobody, and receive."""
+        for x, to in sends:
+            self.send(x, to)
+        return [self.receive(like, source) for like, source in receives]
+
     def barrier(self) -> None:
         """Send every rank a message, and wait for its."""
         self._exchange("barrier", [tb.zeros((0,), device=host_type())] * self._size, [(0,)] * self._size)

@@ -92,6 +92,14 @@ class Communicator:
             raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {_spec(x)}.")
         return x.to(like.device)
 
+    def exchange(
+        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
+    ) -> list[tb.Tensor]:
+        """Leave copies, which waits for nobody, and take what others left."""
+        for x, to in sends:
+            self.send(x, to)
+        return [self.receive(like, source) for like, source in receives]
+
     def barrier(self) -> None:
         """Wait for all."""
         self._meeting.exchange(self._rank, "barrier", None, lambda contributed: contributed)

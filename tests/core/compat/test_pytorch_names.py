@@ -12,6 +12,7 @@ import pytest
 import tensorbus as tb
 from tensorbus.compat.torch_names import (
     ALIASES,
+    DISTRIBUTED,
     DISTRIBUTIONS,
     EXPRESSIONS,
     FORMS,
@@ -201,6 +202,32 @@ def test_classes_of_distributions_name_what_draws(name: str) -> None:
         getattr(tb.distributions, name)
 
 
+@pytest.mark.parametrize("name", DISTRIBUTED)
+def test_names_of_torch_distributed_say_what_stands_for_them(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"PyTorch's {name} is here tensorbus.distributed") as raised:
+        getattr(tb.distributed, name)
+    text = DISTRIBUTED[name]
+    assert str(raised.value).endswith(text)
+    code = f"tb.{text.partition(': ')[0]}"
+
+    def rank() -> bool:
+        module, x = tb.nn.Linear(2, 2, device="cpu"), tb.ones((2, 2), device="cpu")
+        output, part = tb.zeros((4, 2), device="cpu"), tb.zeros((1, 2), device="cpu")
+        scope = {"lists_of_ranks": [[1], [0]], "url": "memory://", "seconds": 60.0, "x": x * 1, "part": part}
+        tb.distributed.all_reduce(x)
+        result = eval(code, {"tb": tb, "module": module, "output": output, **scope})
+        return (result is None) == (name == "destroy_process_group" or name.endswith("_single"))
+
+    if ".init(" in code:
+        eval(code, {"tb": tb, "seconds": 60.0})
+        tb.distributed.shutdown()
+    elif ".communicators()" in code:
+        installed = name.split("_")[1].replace("gloo", "tcp") in tb.distributed.communicators()
+        assert (eval(code, {"tb": tb}) is not None) is installed
+    else:
+        assert all(tb.distributed.run_ranks(rank, 2))
+
+
 def test_functions_that_take_a_tensor_first_are_methods() -> None:
     x = tb.asarray([[1.0, 2.0], [3.0, math.nan]])
     assert x.nan_to_num(4.0).tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -242,7 +269,7 @@ def test_the_document_lists_them() -> None:
         assert re.search(rf"\| `{re.escape(value)}` \| [^\n]*`{name}`", text)
     for name in (*FORMS, *METHOD_FORMS, *METHOD_ALIASES):
         assert f"`{name}`" in text
-    for name, value in DISTRIBUTIONS.items():
+    for name, value in {**DISTRIBUTIONS, **DISTRIBUTED}.items():
         assert f"| `{name}` | `{value}` |" in text
     for name in (*METHODS, *NUMPY):
         assert f"| `{name}` | `" in text

@@ -7,15 +7,11 @@ its results are right once ``wait()`` has returned; else None.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ... import plugins
 from ...autograd.engine import no_grad
 from ...errors import ArgumentError, DistributedError, ShapeError
-from ...interchange.host_array import asarray
-from ...ops.creation.creation import empty
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
@@ -45,9 +41,9 @@ def all_reduce(
     op = _REDUCTION_NAMES.get(op, op)
     check_reduction("all_reduce", op, tensor)
     if not async_op and _is_eager(tensor):
-        ranks = _group(group)
+        ranks = group_or_all(group)
         if not functional.all_reduce_in_place(tensor, op, ranks):
-            _put(tensor, functional.all_reduce_now, tensor, op, ranks)
+            put(tensor, functional.all_reduce_now, tensor, op, ranks)
         return None
     return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
 
@@ -58,8 +54,8 @@ def reduce(
     """Put the combination of all ranks' ``tensor`` into that of rank ``dst``; others' stay as they are."""
     op = _REDUCTION_NAMES.get(op, op)
     check_reduction("reduce", op, tensor)
-    ranks = _group(group)
-    root = _place("reduce", ranks, dst)
+    ranks = group_or_all(group)
+    root = place_of("reduce", ranks, dst)
     target = tensor if ranks.rank == root else None
     return _do(ranks, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), target, async_op)
 
@@ -69,8 +65,8 @@ def broadcast(
 ) -> Work | None:
     """Put the ``tensor`` of rank ``src`` into that of every rank; shapes and dtypes are the same."""
     check_tensors("broadcast", tensor)
-    ranks = _group(group)
-    root = _place("broadcast", ranks, src)
+    ranks = group_or_all(group)
+    root = place_of("broadcast", ranks, src)
     return _do(ranks, [tensor], lambda g: functional.broadcast(tensor.detach(), root, g), tensor, async_op)
 
 
@@ -79,7 +75,7 @@ def all_gather(
 ) -> Work | None:
     """Put every rank's ``tensor`` into ``tensor_list``, whose shapes say theirs: they may differ."""
     check_tensors("all_gather", tensor, *tensor_list)
-    ranks = _group(group)
+    ranks = group_or_all(group)
     _one_each("all_gather", ranks, tensor_list)
     shapes = [x.shape for x in tensor_list]
     if shapes[ranks.rank] != tensor.shape:
@@ -97,12 +93,12 @@ def all_gather_into_tensor(
 ) -> Work | None:
     """Put all ranks' ``input_tensor`` into ``output_tensor``, one after the other along axis 0."""
     check_tensors("all_gather_into_tensor", output_tensor, input_tensor)
-    ranks = _group(group)
+    ranks = group_or_all(group)
     _same_size("all_gather_into_tensor", output_tensor, input_tensor.size * ranks.size)
     shape = output_tensor.shape
     if not async_op and input_tensor.ndim and _is_eager(input_tensor, output_tensor):
         lengths = [input_tensor.shape[0]] * ranks.size
-        _put(output_tensor, functional.all_gather_now, input_tensor, 0, lengths, ranks)
+        put(output_tensor, functional.all_gather_now, input_tensor, 0, lengths, ranks)
         return None
 
     def gather(g: ProcessGroup) -> Tensor:
@@ -119,7 +115,7 @@ def reduce_scatter(
     """Combine the ranks' lists place by place, and put this rank's place into ``output``."""
     check_tensors("reduce_scatter", output, *input_list)
     op = _REDUCTION_NAMES.get(op, op)
-    ranks = _group(group)
+    ranks = group_or_all(group)
     _one_each("reduce_scatter", ranks, input_list)
     check_reduction("reduce_scatter", op, output)
     share = 1 / ranks.size if op == "average" else None
@@ -138,13 +134,13 @@ def reduce_scatter_tensor(
     """Combine the ranks' ``input`` and put this rank's part of axis 0 into ``output``."""
     check_tensors("reduce_scatter_tensor", output, input)
     op = _REDUCTION_NAMES.get(op, op)
-    ranks = _group(group)
+    ranks = group_or_all(group)
     _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
     check_reduction("reduce_scatter_tensor", op, input)
     shape = output.shape
     if not async_op and _is_eager(input, output) and input.ndim and input.shape[0] % ranks.size == 0:
         lengths = [input.shape[0] // ranks.size] * ranks.size
-        _put(output, functional.reduce_scatter_now, input, op, 0, lengths, ranks)
+        put(output, functional.reduce_scatter_now, input, op, 0, lengths, ranks)
         return None
     return _do(
         ranks, [input], lambda g: functional.reduce_scatter(input.detach(), op, group=g).reshape(shape),
@@ -158,7 +154,7 @@ def all_to_all(
 ) -> Work | None:  # fmt: skip
     """Send one tensor to each rank, and put what each sent here into ``output_tensor_list``."""
     check_tensors("all_to_all", *output_tensor_list, *input_tensor_list)
-    ranks = _group(group)
+    ranks = group_or_all(group)
     _one_each("all_to_all", ranks, input_tensor_list)
     _one_each("all_to_all", ranks, output_tensor_list)
     shapes = [x.shape for x in output_tensor_list]
@@ -173,7 +169,7 @@ def all_to_all_single(
 ) -> Work | None:  # fmt: skip
     """Send a part of axis 0 to each rank, and put what comes into ``output``, joined along axis 0."""
     check_tensors("all_to_all_single", output, input)
-    ranks = _group(group)
+    ranks = group_or_all(group)
     receive = output_split_sizes
     if receive is None and output.ndim:
         receive = functional._lengths("all_to_all_single", None, ranks.size, output.shape[0])
@@ -190,8 +186,8 @@ def gather(
 ) -> Work | None:  # fmt: skip
     """Put every rank's ``tensor`` into ``gather_list`` of rank ``dst``; the others give none."""
     check_tensors("gather", tensor, *(gather_list or ()))
-    ranks = _group(group)
-    root = _place("gather", ranks, dst)
+    ranks = group_or_all(group)
+    root = place_of("gather", ranks, dst)
     if (ranks.rank == root) == (gather_list is None):
         raise ArgumentError("gather: gather_list must be given on rank dst, and nowhere else.")
 
@@ -216,8 +212,8 @@ def scatter(
 ) -> Work | None:  # fmt: skip
     """Put the tensor that rank ``src`` has in ``scatter_list`` for this rank into ``tensor``."""
     check_tensors("scatter", tensor, *(scatter_list or ()))
-    ranks = _group(group)
-    root = _place("scatter", ranks, src)
+    ranks = group_or_all(group)
+    root = place_of("scatter", ranks, src)
     if (ranks.rank == root) == (scatter_list is None):
         raise ArgumentError("scatter: scatter_list must be given on rank src, and nowhere else.")
     if scatter_list is not None:
@@ -236,40 +232,9 @@ def scatter(
     return _raw(ranks, "scatter", inputs, hand_out, [tensor], async_op, terms)
 
 
-def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> None:
-    """Send ``tensor`` to rank ``dst``, which calls ``recv``; it may be changed afterwards."""
-    isend(tensor, dst, group).wait()
-
-
-def recv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> int:
-    """Put what rank ``src`` sends next into ``tensor``, which has its shape and dtype; return ``src``."""
-    irecv(tensor, src, group).wait()
-    return src
-
-
-def isend(tensor: Tensor, dst: int, group: ProcessGroup | None = None) -> Work:
-    """Send ``tensor`` to rank ``dst`` beside the program; it is not changed before ``wait()`` returns."""
-    check_tensors("send", tensor)
-    ranks = _group(group)
-    to = _other("send", ranks, dst)
-    x = tensor.detach()
-    return ranks.submit("send", [x], lambda c: c.send(x, to), needs=[to])
-
-
-def irecv(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Work:
-    """Receive from rank ``src`` beside the program; ``wait()`` puts it into ``tensor``."""
-    check_tensors("recv", tensor)
-    ranks = _group(group)
-    source = _other("recv", ranks, src)
-    x = tensor.detach()
-    return ranks.submit(
-        "recv", [x], lambda c: c.receive(x, source), lambda value: _put(tensor, value), needs=[source]
-    )
-
-
 def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Wait until all ranks of the group are here."""
-    ranks = _group(group)
+    ranks = group_or_all(group)
     if async_op:
         return ranks.submit("barrier", [], lambda c: c.barrier())
     if ranks.size > 1:
@@ -277,44 +242,8 @@ def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work |
     return None
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
-    """Put every rank's ``obj`` into ``object_list``, whose length is the number of ranks.
-
-    They travel by ``pickle``: ranks trust each other.
-    """
-    ranks = _group(group)
-    if len(object_list) != ranks.size:
-        raise ArgumentError(
-            f"all_gather_object: object_list needs {ranks.size} places, one a rank, got {len(object_list)}."
-        )
-    data = _bytes_tensor(pickle.dumps(obj))
-    lengths = functional.all_gather(asarray([data.size], device=data.device), group=ranks).tolist()
-    joined = bytes(functional.all_gather(data, lengths=lengths, group=ranks).numpy())
-    start = 0
-    for place, length in enumerate(lengths):
-        object_list[place] = pickle.loads(joined[start : start + length])
-        start += length
-
-
-def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None) -> None:
-    """Put the objects of rank ``src`` into every rank's ``object_list``; they travel by ``pickle``."""
-    ranks = _group(group)
-    root = _place("broadcast_object_list", ranks, src)
-    data = _bytes_tensor(pickle.dumps(object_list) if ranks.rank == root else b"")
-    length = asarray([data.size], device=data.device)
-    size = functional.broadcast(length, root, ranks).tolist()[0]
-    if ranks.rank != root:
-        data = empty((size,), dtype="uint8", device=data.device)
-    object_list[:] = pickle.loads(bytes(functional.broadcast(data, root, ranks).numpy()))
-
-
-def _bytes_tensor(data: bytes) -> Tensor:
-    import array  # not NumPy: core needs none
-
-    return asarray(memoryview(array.array("B", data)), dtype="uint8", device=plugins.host_type())
-
-
-def _group(group: ProcessGroup | None) -> ProcessGroup:
+def group_or_all(group: ProcessGroup | None) -> ProcessGroup:
+    """Return the group, which this rank has made; None: all ranks of the program."""
     functional._name(group)
     if group is None:
         return get_group()
@@ -323,17 +252,11 @@ def _group(group: ProcessGroup | None) -> ProcessGroup:
     return group
 
 
-def _place(name: str, group: ProcessGroup, rank: int) -> int:
+def place_of(name: str, group: ProcessGroup, rank: int) -> int:
+    """Return the place in a group of a rank of the program. Raises ``ArgumentError`` where it has none."""
     if rank not in group.ranks:
         raise ArgumentError(f"{name}: rank {rank!r} is not in the group, whose ranks are {[*group.ranks]}.")
     return group.ranks.index(rank)
-
-
-def _other(name: str, group: ProcessGroup, rank: int) -> int:
-    place = _place(name, group, rank)
-    if place == group.rank:
-        raise ArgumentError(f"{name}: rank {rank} would send to itself.")
-    return place
 
 
 def _one_each(name: str, group: ProcessGroup, tensors: Sequence[Tensor]) -> None:
@@ -351,7 +274,7 @@ def _is_eager(*tensors: Tensor) -> bool:
     return not active_modes and all(type(x) is Tensor for x in tensors)
 
 
-def _put(target: Tensor, value: Tensor | Callable[..., Tensor], *arguments: Any) -> None:
+def put(target: Tensor, value: Tensor | Callable[..., Tensor], *arguments: Any) -> None:
     """Make ``target`` hold what a communicator returned, which nobody else has: nothing is copied.
 
     ``value`` may be what returns that, of the ``arguments``.
@@ -380,11 +303,11 @@ def _do(
     target: Tensor | None, async_op: bool,
 ) -> Work | None:  # fmt: skip
     """Run an op of ``functional`` now, or in the group's queue, and put its result into ``target``."""
-    ranks = _group(group)
+    ranks = group_or_all(group)
 
     def finish(value: Tensor) -> None:
         if target is not None:
-            _put(target, value)
+            put(target, value)
 
     if async_op:
         return ranks.queue(lambda: call(ranks), finish, tensors)
@@ -403,7 +326,7 @@ def _raw(
 
     def finish(values: Sequence[Tensor]) -> None:
         for target, value in zip(targets, values, strict=True):
-            _put(target, value)
+            put(target, value)
 
     if group.size == 1:
         finish(inputs if targets else [])

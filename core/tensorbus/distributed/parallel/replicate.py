@@ -12,7 +12,7 @@ from ...nn.module import Module
 from ...nn.parameter import hold
 from ...tensor.tensor import Tensor
 from ..collectives import functional
-from ..collectives.operations import _group
+from ..collectives.operations import group_or_all
 from ..process_group.group import ProcessGroup
 from ..process_group.world import get_rank
 from ..tensor.device_mesh import DeviceMesh
@@ -80,7 +80,7 @@ def replicate(
         raise ArgumentError(f"replicate: bucket_cap_mb must be > 0, got {bucket_cap_mb!r}.")
     if mesh is not None and process_group is not None:
         raise ArgumentError("replicate: say mesh or process_group, not both.")
-    group = _group(process_group if mesh is None else mesh.get_group())
+    group = group_or_all(process_group if mesh is None else mesh.get_group())
     others = {*group.ranks} - {get_rank()}
     for name, p in module.named_parameters():
         if isinstance(p, DTensor) and any(others & {*g.ranks} for g in p.device_mesh.groups):

@@ -22,7 +22,7 @@ from ...tensor.tensor import Tensor
 from .records import Record
 from .work import reach
 
-_MESSAGES: Final = ("send", "recv")
+_MESSAGES: Final = ("send", "recv", "batch_isend_irecv")
 """Calls that only some ranks make: they are not counted with the collectives."""
 _PATIENCE: Final = 1.0
 """Seconds that a rank whose call has raised waits for what the others asked for."""

@@ -65,7 +65,7 @@ class ProcessGroup(KnownByIdentity):
         self._sides: dict[Device, Stream] = {}
         self._staged: dict[str, HostStaging] = {}
         """By device type: what copies tensors to the host, where nothing takes them as they are."""
-        self._agreements = 0
+        self._agreements = self.monitored_barriers = 0
         self._lock, self._agreement = threading.Lock(), threading.RLock()
         self._ended = ""
         world.groups[name] = _groups[self.name] = self

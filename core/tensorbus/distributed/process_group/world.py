@@ -123,6 +123,11 @@ def current() -> World:
     )
 
 
+def is_available() -> bool:
+    """Return True: every installation has what programs of several ranks need."""
+    return True
+
+
 def is_initialized() -> bool:
     """Return whether this thread, or the process, is a rank.
 

@@ -196,6 +196,26 @@ def _send_receive(case: _Case) -> None:
         step()
 
 
+def _messages_at_once(case: _Case) -> None:
+    """Each rank sends to the next one around the ring, and to the one before: none waits for another."""
+    if case.size == 1:
+        return
+    xs = {step: case.arrays(f"step {step}") for step in (1, -1)}
+    ops, due = [], []
+    for step in (1, -1):
+        to, source = ((case.rank + k) % case.size for k in (step, -step))
+        right = xs[step][source]
+        due.append((case.tensor(np.zeros_like(right)), right))
+        mine = case.tensor(xs[step][case.rank])
+        ops.append(dist.P2POp(dist.isend, mine, case.group.ranks[to], case.group))
+        ops.append(dist.P2POp(dist.irecv, due[-1][0], case.group.ranks[source], case.group))
+    for work in dist.batch_isend_irecv(ops):
+        work.wait(case.setting.timeout)
+    case.report.calls += 1
+    for y, right in due:
+        case.compare(y, right)
+
+
 def _broadcast_from(x: tb.Tensor, root: int, communicator: Any) -> Any:
     return communicator.broadcast(x, root)
 
@@ -219,7 +239,7 @@ def _barrier(case: _Case) -> None:
 
 _MOVES: Final[dict[str, Callable[[_Case], None]]] = {
     "all_gather": _all_gather, "all_to_all": _all_to_all, "broadcast": _broadcast,
-    "send and receive": _send_receive, "barrier": _barrier,
+    "send and receive": _send_receive, "messages at once": _messages_at_once, "barrier": _barrier,
 }  # fmt: skip
 _REDUCES: Final[dict[str, Callable[[_Case, str], None]]] = {
     "all_reduce": _all_reduce, "reduce_scatter": _reduce_scatter,

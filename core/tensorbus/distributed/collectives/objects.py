@@ -1,0 +1,125 @@
+"""Collectives and messages of Python objects, with the names and arguments of PyTorch's.
+
+Objects travel by ``pickle``, as tensors of bytes in the host's memory: ranks trust each other.
+"""
+
+from __future__ import annotations
+
+import array  # not NumPy: core needs none
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from ... import plugins
+from ...errors import ArgumentError
+from ...interchange.host_array import asarray
+from ...ops.creation.creation import empty
+from ...tensor.tensor import Tensor
+from ..process_group.group import ProcessGroup
+from . import functional
+from .messages import recv, send
+from .operations import gather, group_or_all, place_of, scatter
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
+    """Put every rank's ``obj`` into ``object_list``, whose length is the number of ranks."""
+    ranks = group_or_all(group)
+    _check_length("all_gather_object", "object_list", object_list, ranks.size)
+    data = _packed(obj)
+    lengths = functional.all_gather(_length(data), group=ranks).tolist()
+    joined = bytes(functional.all_gather(data, lengths=lengths, group=ranks).numpy())
+    start = 0
+    for place, length in enumerate(lengths):
+        object_list[place] = pickle.loads(joined[start : start + length])
+        start += length
+
+
+def gather_object(
+    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: ProcessGroup | None = None
+) -> None:
+    """Put every rank's ``obj`` into ``object_gather_list`` of rank ``dst``; the others give none."""
+    ranks = group_or_all(group)
+    is_root = ranks.rank == place_of("gather_object", ranks, dst)
+    if is_root == (object_gather_list is None):
+        raise ArgumentError("gather_object: object_gather_list is given on rank dst, and nowhere else.")
+    if object_gather_list is not None:
+        _check_length("gather_object", "object_gather_list", object_gather_list, ranks.size)
+    data = _packed(obj)
+    lengths = functional.all_gather(_length(data), group=ranks).tolist()
+    parts = [_blank(length) for length in lengths] if is_root else None
+    gather(data, parts, dst, ranks)
+    if object_gather_list is not None:
+        object_gather_list[:] = [_unpacked(part) for part in parts or ()]
+
+
+def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None) -> None:
+    """Put the objects of rank ``src`` into every rank's ``object_list``."""
+    ranks = group_or_all(group)
+    root = place_of("broadcast_object_list", ranks, src)
+    data = _packed(object_list) if ranks.rank == root else _blank(0)
+    size = functional.broadcast(_length(data), root, ranks).tolist()[0]
+    if ranks.rank != root:
+        data = _blank(size)
+    object_list[:] = _unpacked(functional.broadcast(data, root, ranks))
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any], scatter_object_input_list: Sequence[Any] | None = None,
+    src: int = 0, group: ProcessGroup | None = None,
+) -> None:  # fmt: skip
+    """Put the object that rank ``src`` has for this rank in front of ``scatter_object_output_list``."""
+    ranks = group_or_all(group)
+    is_root = ranks.rank == place_of("scatter_object_list", ranks, src)
+    if not scatter_object_output_list:
+        raise ArgumentError("scatter_object_list: scatter_object_output_list needs a place, and has none.")
+    parts = None
+    if is_root:
+        objects = scatter_object_input_list or ()
+        _check_length("scatter_object_list", "scatter_object_input_list", objects, ranks.size)
+        parts = [_packed(x) for x in objects]
+    length = _length(_blank(0))
+    scatter(length, None if parts is None else [_length(part) for part in parts], src, ranks)
+    data = _blank(length.tolist()[0])
+    scatter(data, parts, src, ranks)
+    scatter_object_output_list[0] = _unpacked(data)
+
+
+def send_object_list(object_list: Sequence[Any], dst: int, group: ProcessGroup | None = None) -> None:
+    """Send objects to rank ``dst``, which calls ``recv_object_list``."""
+    data = _packed(list(object_list))
+    send(_length(data), dst, group)
+    send(data, dst, group)
+
+
+def recv_object_list(object_list: list[Any], src: int, group: ProcessGroup | None = None) -> int:
+    """Put the objects that rank ``src`` sends next into ``object_list``; return ``src``."""
+    length = _length(_blank(0))
+    recv(length, src, group)
+    data = _blank(length.tolist()[0])
+    recv(data, src, group)
+    objects = _unpacked(data)
+    _check_length("recv_object_list", "object_list", object_list, len(objects))
+    object_list[:] = objects
+    return src
+
+
+def _packed(obj: Any) -> Tensor:
+    data = memoryview(array.array("B", pickle.dumps(obj)))
+    return asarray(data, dtype="uint8", device=plugins.host_type())
+
+
+def _unpacked(data: Tensor) -> Any:
+    return pickle.loads(bytes(data.numpy()))
+
+
+def _length(data: Tensor) -> Tensor:
+    return asarray([data.size], device=data.device)
+
+
+def _blank(length: int) -> Tensor:
+    return empty((length,), dtype="uint8", device=plugins.host_type())
+
+
+def _check_length(name: str, what: str, objects: Sequence[Any], size: int) -> None:
+    if len(objects) != size:
+        raise ArgumentError(f"{name}: {what} needs {size} places, got {len(objects)}.")
