@@ -57,6 +57,44 @@ def test_a_program(tmp_path: Path, fails: bool) -> None:
         assert done.stdout.count("[6.0, 6.0, 6.0, 6.0, 6.0] mpi") == 3
 
 
+MESSAGES = """
+import time
+from tensorbus import distributed as dist
+import tensorbus as tb
+dist.init(timeout=60)
+here, size = dist.get_rank(), dist.get_world_size()
+to, source = (here + 1) % size, (here - 1) % size
+large = 1 << 20  # bytes that MPI sends once the receiver is there
+for make in (
+    lambda x, y: [dist.isend(x, to), dist.irecv(y, source)],
+    lambda x, y: dist.batch_isend_irecv([dist.P2POp(dist.isend, x, to), dist.P2POp(dist.irecv, y, source)]),
+):
+    x, y = tb.full((large,), float(here), device="cpu"), tb.zeros(large, device="cpu")
+    works = make(x, y)
+    for work in works:
+        work.wait()
+    x += 1  # what was sent is not changed any more
+    assert (y == source).all(), (here, y)
+if here == 0:
+    dist.send(x, size - 1)  # and ends, before it is received
+if here == size - 1:
+    time.sleep(0.5)
+    dist.recv(y, 0)
+    assert (y == 1).all()
+print("received")
+"""
+
+
+def test_messages_that_wait_for_their_receivers(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(MESSAGES)
+    done = subprocess.run(
+        ["mpiexec", "-n", "3", sys.executable, str(path)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("received") == 3
+
+
 def test_an_mpiexec_of_another_mpi_is_told() -> None:
     alone = {key: value for key, value in os.environ.items() if "PMI" not in key}
     done = subprocess.run(

@@ -1,4 +1,4 @@
 """Connects ranks that are processes of an MPI program, through the host's memory.
 
-In order: ``program``, ``requests``, ``communicator``, ``store``, ``extension``.
+In order: ``program``, ``requests``, ``outbox``, ``communicator``, ``store``, ``extension``.
 """

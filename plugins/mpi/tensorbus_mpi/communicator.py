@@ -21,6 +21,7 @@ import tensorbus as tb
 from tensorbus.backend_api import Rendezvous, combined, from_memory, host_type, to_bytes
 from tensorbus.errors import DistributedError, DistributedTimeoutError
 
+from .outbox import outbox
 from .program import is_started_by_mpi, mpi
 from .requests import wait
 
@@ -107,13 +108,24 @@ class Communicator:
         return from_memory(data, x.shape, x.dtype, x.device)
 
     def send(self, x: tb.Tensor, to: int) -> None:
-        """Send what it is, then its bytes."""
-        what, data = f"send of {_spec(x)}", to_bytes(x)
+        """Give MPI what it is, and a copy of its bytes; wait for nobody."""
+        what, data = f"send of {_spec(x)}", memoryview(bytes(to_bytes(x)))
         head = f"{_spec(x)} {data.nbytes}".encode().ljust(_HEAD)
-        byte = self._mpi.BYTE
-        self._do(what, lambda: [self._comm.Isend([head, byte], to, _HEADS)], head)
-        for chunk in _chunks(data):
-            self._do(what, partial(self._start_send, chunk, to), data)
+        self._check(what)
+        try:
+            requests = [self._comm.Isend([head, self._mpi.BYTE], to, _HEADS)]
+            requests += [self._comm.Isend([chunk, self._mpi.BYTE], to, _BODIES) for chunk in _chunks(data)]
+            outbox.add(requests, (head, data))
+        except self._mpi.Exception as error:
+            raise self._failed(what, error) from error
+
+    def exchange(
+        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
+    ) -> list[tb.Tensor]:
+        """Send, which waits for nobody, and receive."""
+        for x, to in sends:
+            self.send(x, to)
+        return [self.receive(like, source) for like, source in receives]
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Wait for what it is, then for its bytes; what is of another shape is taken as well, and refused."""
@@ -142,9 +154,6 @@ class Communicator:
 
     def _start_broadcast(self, data: memoryview, root: int) -> list[Any]:
         return [self._comm.Ibcast([data, self._mpi.BYTE], root)]
-
-    def _start_send(self, data: memoryview, to: int) -> list[Any]:
-        return [self._comm.Isend([data, self._mpi.BYTE], to, _BODIES)]
 
     def _start_receive(self, data: memoryview, source: int) -> list[Any]:
         return [self._comm.Irecv([data, self._mpi.BYTE], source, _BODIES)]
@@ -256,14 +265,18 @@ class Communicator:
             if wait(requests, now + limit, lambda: self._check(what), buffers):
                 return
         except self._mpi.Exception as error:
-            self._end(f"MPI failed: {error}", DistributedError)
-            raise DistributedError(f"{what}: MPI failed: {error}.") from error
+            raise self._failed(what, error) from error
         ranks = ", ".join(map(str, [self._meeting.ranks[k] for k in absent] or self._absent())) or "some"
         self._end(f"{what} waited {limit:g} seconds for rank {ranks}", DistributedTimeoutError)
         raise DistributedTimeoutError(
             f"{what}: rank {ranks} did not come within {limit:g} seconds. It works still, waits elsewhere, or"
             f" is gone; tensorbus.distributed.records() on each rank shows what it did last."
         )
+
+    def _failed(self, what: str, error: Exception) -> DistributedError:
+        """End the group; return the error of this call."""
+        self._end(f"MPI failed: {error}", DistributedError)
+        return DistributedError(f"{what}: MPI failed: {error}.")
 
     def _say_where(self, what: str) -> None:
         """Leave in the store that this rank waits, so that others can tell who does not."""
