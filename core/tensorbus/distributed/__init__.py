@@ -79,9 +79,9 @@ from .tensor.device_mesh import init_device_mesh as init_device_mesh
 from .tensor.distribute_module import distribute_module as distribute_module
 from .tensor.dtensor import DTensor as DTensor
 from .tensor.dtensor import distribute_tensor as distribute_tensor
-from .tensor.dtensor import local_map as local_map
 from .tensor.explicit_mode import explicit as explicit
 from .tensor.implicit_replication import implicit_replication as implicit_replication
+from .tensor.local_map import local_map as local_map
 from .tensor.placements import Partial as Partial
 from .tensor.placements import Replicate as Replicate
 from .tensor.placements import Shard as Shard

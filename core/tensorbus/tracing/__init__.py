@@ -2,6 +2,6 @@
 
 Sizes, numbers and values come in as symbols; what Python asks of them leaves as conditions and as lines of a
 host prologue. In order: ``lazy_value``, ``active_modes``, ``active_tracer``, ``mutation_counter``,
-``autocast_state``, ``sym_int``, ``plan_env``, ``sym_number``, ``host_prologue``,
+``autocast_state``, ``mesh_policy``, ``sym_int``, ``plan_env``, ``sym_number``, ``host_prologue``,
 ``known_by_identity``.
 """

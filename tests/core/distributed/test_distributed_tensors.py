@@ -155,6 +155,36 @@ MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
     "2 entries, one for each result, but the function returned 1": lambda x, mesh: dist.local_map(
         lambda part: part, [[R()], [R()]], [[R()]]
     )(dist.distribute_tensor(x, mesh)),
+    "out_placements is a list.*got Shard": lambda x, mesh: dist.local_map(abs, S(0), [[R()]]),
+    "out_placements is a list.*got None": lambda x, mesh: dist.local_map(abs, None, [[R()]]),
+    "in_placements is a list.*got \\[Shard": lambda x, mesh: dist.local_map(abs, [S(0)], [S(0)]),
+    "argument 0: a placement .* got \\[Shard\\(dim=0\\), Rep": lambda x, mesh: dist.local_map(
+        abs, [S(0)], [[S(0), R()]]
+    )(dist.distribute_tensor(x, mesh)),
+    "a DTensor needs an entry.*got int": lambda x, mesh: dist.local_map(
+        abs, [S(0)], [[S(0)]]
+    )(3),
+    "keyword arguments are handed on.*y is a DTensor": lambda x, mesh: dist.local_map(abs, [R()])(
+        dist.distribute_tensor(x, mesh), y=dist.distribute_tensor(x, mesh)
+    ),
+    "result 0 is to lie as .*got float": lambda x, mesh: dist.local_map(lambda part: 1.0, [R()])(
+        dist.distribute_tensor(x, mesh)
+    ),
+    "result 1 is a tensor, for which out_placements has None": lambda x, mesh: dist.local_map(
+        lambda part: (part, part), [[R()], None]
+    )(dist.distribute_tensor(x, mesh)),
+    "result 0: a placement": lambda x, mesh: dist.local_map(abs, [R(), R()])(
+        dist.distribute_tensor(x, mesh)
+    ),
+    "got a DTensor in \\[Replicate\\(\\)\\]": lambda x, mesh: dist.distribute_tensor(
+        dist.distribute_tensor(x, mesh), mesh, [S(0)]
+    ),
+    "gradient of a part is Shard where": lambda x, mesh: (
+        dist.distribute_tensor(x.requires_grad_(), mesh, [S(0)]).to_local(grad_placements=[P()])
+    ),
+    "grad_placements .*'max'": lambda x, mesh: (
+        dist.distribute_tensor(x.requires_grad_(), mesh).to_local(grad_placements=[P("max")])
+    ),
     "a DeviceMesh is needed.*got None": lambda x, mesh: dist.distribute_tensor(x, None),
     "a DeviceMesh is needed.*got 'cpu'": lambda x, mesh: dist.DTensor.from_local(x, "cpu", [R()]),
     "a slice takes names of": lambda x, mesh: mesh[0],
@@ -256,6 +286,18 @@ def test_results_of_a_function_of_parts_lie_as_each_entry_says() -> None:
         return [(y.placements[0], y.tolist()) for y in both]
 
     assert dist.run_ranks(rank, 2) == [[(S(0), [0, 2, 4, 6]), (P(), 6)]] * 2
+
+
+def test_a_function_of_parts_takes_and_gives_what_is_no_tensor_too() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2,))
+        x = dist.distribute_tensor(tb.arange(4, dtype="float32", device="cpu"), mesh, [S(0)])
+        assert dist.distribute_tensor(x, mesh, [S(-1)]) is x
+        scaled = dist.local_map(lambda part, by, plus=0: [part * by + plus, part.shape], [[S(0)], None])
+        y, shape = scaled(x, 2, plus=1)
+        return y.placements, y.tolist(), shape
+
+    assert dist.run_ranks(rank, 2) == [((S(0),), [1, 3, 5, 7], (2,))] * 2
 
 
 def test_reductions_that_give_another_value_in_another_order_are_refused() -> None:

@@ -23,6 +23,7 @@ from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Leaf, Tensor
 from ...tracing.autocast_state import autocast_dtype
 from ...tracing.host_prologue import ARGUMENT, HostPrologue
+from ...tracing.mesh_policy import mesh_policy
 from ...tracing.mutation_counter import NUMBERS, CountedDict
 from ...tracing.sym_int import FUNCTIONS, ShapeEnv, integer
 from ..state.mutations import describe_object, describe_ref, is_prologue_number
@@ -46,7 +47,7 @@ GUARD_GLOBALS: Final = {
     "preferred": kernel_preference._preferred.get, "autocast": autocast_dtype.get, "Leaf": Leaf,
     "NoneType": type(None), "everywhere": EVERYWHERE, "same_items": same_items, "DictItems": DictItems,
     "precision": _matmul_precision, "integer": integer, "no_views": no_views, "relations": relations,
-    "are_unrelated": are_unrelated,
+    "are_unrelated": are_unrelated, "mesh_policy": mesh_policy.get,
     **FUNCTIONS, **MERGED_GLOBALS,
 }  # fmt: skip
 """The globals of guard code besides the constants of a capture."""
@@ -222,6 +223,9 @@ class GuardCodegen:
         preferred = name(modes.preferred_kernels)
         self.add(f"preferred() is {preferred} or preferred() == {preferred}", "preferred kernels")
         self.add(f"precision[0] == {modes.matmul_precision!r}", "the precision of products")
+        if modes.mesh_policy.was_consulted():
+            known = name(modes.mesh_policy.policy)
+            self.add(f"mesh_policy() is {known}", "explicit() and implicit_replication()")
         self.add(f"everywhere == {name({**EVERYWHERE})}", "the hooks of every module", True)
 
     def _child(

@@ -9,7 +9,7 @@ from ...autograd import engine
 from ...autograd.engine import no_grad
 from ...autograd.views import DETACHED, link
 from ...devices.device import cell_classes
-from ...dispatch.modes import detached_value, register_value_mode
+from ...dispatch.modes import detached_value, readable, register_value_mode
 from ...dispatch.plan import Plan
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
@@ -19,9 +19,19 @@ from ...tensor.leaf import Leaf
 from ...tensor.tensor import Tensor, wrap
 from ..collectives import functional
 from .device_mesh import DeviceMesh
+from .explicit_mode import check_move
 from .layout import MESH, Distributed, MeshLayout, cell_of, layout_of
 from .mesh_mode import MeshMode
-from .placements import Partial, Placement, Placements, Replicate, Shard, checked_placements, local_shape
+from .placements import (
+    LINEAR_REDUCTIONS,
+    Partial,
+    Placement,
+    Placements,
+    Replicate,
+    Shard,
+    checked_placements,
+    local_shape,
+)
 from .redistribute import gradient_placements, redistribute
 
 _IN_PARTS: Final = (
@@ -71,6 +81,23 @@ def _part_gradient(g: DTensor, layout: MeshLayout) -> Tensor:
         if placement.reduction == "average":
             part = part / size
     return part
+
+
+def _gradient_layout(layout: MeshLayout, placements: Sequence[Placement] | None) -> MeshLayout:
+    """Return how the gradient of a rank's part lies, which has the part's shape; None: as the tensor."""
+    own = gradient_placements(layout.placements)
+    if placements is not None:
+        chosen = checked_placements("to_local", placements, layout.mesh.ndim, len(layout.shape))
+        for before, p, size in zip(layout.placements, chosen, layout.mesh.shape, strict=True):
+            cut = isinstance(p, Shard) or isinstance(before, Shard)
+            if (cut and p != before and size > 1) or getattr(p, "reduction", "sum") not in LINEAR_REDUCTIONS:
+                raise ArgumentError(
+                    f"to_local: grad_placements {[*chosen]} were given for a tensor in"
+                    f" {[*layout.placements]}; the gradient of a part is Shard where the tensor is, and"
+                    f" Replicate, Partial() or Partial('average') elsewhere."
+                )
+        own = chosen
+    return layout_of(layout.mesh, own, layout.shape)
 
 
 def _cell(local: Tensor, layout: MeshLayout) -> DTensor:
@@ -138,16 +165,14 @@ class DTensor(Tensor):
         """Return this rank's part, with history.
 
         ``grad_placements`` says how the gradient that comes back lies; None: as the tensor does. A part that
-        is the same on all ranks, and used on each for other data, gets a ``Partial()`` gradient.
+        is the same on all ranks, and used on each for other data, gets a ``Partial()`` gradient. Raises
+        ``ArgumentError`` where a gradient that lies so has other parts than the tensor.
         """
         value: Distributed = self._value
         layout, local = value.layout, value.local
         if self._node is None:
             return wrap(local._value, local._vtype)
-        own = gradient_placements(layout.placements)
-        if grad_placements is not None:
-            own = checked_placements("to_local", grad_placements, layout.mesh.ndim, len(self.shape))
-        back = layout_of(layout.mesh, own, layout.shape)
+        back = _gradient_layout(layout, grad_placements)
         return _recorded(_TO_LOCAL, self, wrap(local._value, local._vtype), layout=back)
 
     def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
@@ -209,6 +234,7 @@ class DTensor(Tensor):
         """Make this cell hold the value of another, history apart; it stays in its placements."""
         own: Distributed | None = getattr(self, "_value", None)
         if own is not None and isinstance(other, DTensor) and other.shape == own.shape:
+            check_move("a change in place", "its result", other._value, own.layout.placements)
             with no_grad():
                 other = other.detach().redistribute(own.layout.placements)
         super()._set_value(other)
@@ -236,7 +262,7 @@ class DTensor(Tensor):
                 "__array__: copy=False was asked for, and a distributed tensor lies in parts on several"
                 " ranks: an array of it is a copy. x.to_local() is this rank's part."
             )
-        return self.detach().full_tensor().__array__(dtype, copy)
+        return readable(self.detach()).__array__(dtype, copy)
 
     def __dlpack__(self, **options: Any) -> Any:
         raise BufferError(_IN_PARTS)
@@ -264,7 +290,8 @@ def distribute_tensor(
     """Lay a tensor out on a mesh: that of the mesh's first rank; on others it says shape and dtype.
 
     All ranks call it. None for ``placements``: whole on each rank. The result is a leaf that requires a
-    gradient where ``tensor`` does.
+    gradient where ``tensor`` does. A ``DTensor`` that lies so already is returned as it is, and any other one
+    raises ``ArgumentError``.
 
     >>> import tensorbus as tb
     >>> dist = tb.distributed
@@ -280,6 +307,14 @@ def distribute_tensor(
     chosen = checked_placements(
         "distribute_tensor", whole if placements is None else placements, device_mesh.ndim, tensor.ndim
     )
+    if isinstance(tensor, DTensor):
+        if (tensor.device_mesh, tensor.placements) == (device_mesh, chosen):
+            return tensor
+        raise ArgumentError(
+            f"distribute_tensor: a tensor of one rank is needed, got a DTensor in {[*tensor.placements]} on"
+            f" {tensor.device_mesh!r}. x.redistribute(placements) lays it out otherwise;"
+            f" distribute_tensor(x.full_tensor(), mesh, placements) brings it to another mesh."
+        )
     if any(isinstance(p, Partial) for p in chosen):
         raise ArgumentError(
             f"distribute_tensor: a tensor is laid out by Shard and Replicate, got {[*chosen]}; redistribute"
@@ -293,93 +328,6 @@ def distribute_tensor(
     out: DTensor = cell_of(local, device_mesh, chosen, tuple(tensor.shape))
     out.requires_grad_(tensor.requires_grad)
     return out
-
-
-def local_map(
-    function: Callable[..., Any],
-    out_placements: Sequence[Placement] | Sequence[Sequence[Placement]],
-    in_placements: Sequence[Sequence[Placement] | None],
-    in_grad_placements: Sequence[Sequence[Placement] | None] | None = None,
-) -> Callable[..., Any]:
-    """Return ``function``, which works on parts, as one of distributed tensors.
-
-    Every argument has an entry in ``in_placements``: how it is to lie, to which it is redistributed, or None
-    where it is no ``DTensor`` and is handed on. ``in_grad_placements`` says how the gradients of parts lie;
-    None: as the arguments. The tensor, or each of the tuple, that ``function`` returns lies as
-    ``out_placements`` says, which may have an entry for each of the tuple. Raises ``ArgumentError`` where
-    arguments, results and entries do not fit, and ``ShapeError`` where results are ``Shard`` and ranks have
-    parts of different shapes.
-
-    >>> import tensorbus as tb
-    >>> dist = tb.distributed
-    >>> def rank():
-    ...     mesh = dist.init_device_mesh("cpu", (2,))
-    ...     x = dist.distribute_tensor(tb.arange(4, device="cpu"), mesh, [dist.Shard(0)])
-    ...     total = dist.local_map(tb.sum, [dist.Partial()], [[dist.Shard(0)]])
-    ...     return total(x).full_tensor().item()
-    >>> dist.run_ranks(rank, 2)
-    [6, 6]
-    """
-    out: Sequence[Any] = out_placements
-    of_each = bool(out) and not isinstance(out[0], Placement)
-    split = any(isinstance(p, Shard) for one in (out if of_each else [out]) for p in one)
-    grads = in_grad_placements or (None,) * len(in_placements)
-
-    def call(*args: Any) -> Any:
-        if not len(args) == len(in_placements) == len(grads):
-            raise ArgumentError(
-                f"local_map: {len(args)} arguments, {len(in_placements)} in_placements and {len(grads)}"
-                f" in_grad_placements were passed; there must be one of each for every argument."
-            )
-        mesh = None
-        values = []
-        for arg, placements, grad in zip(args, in_placements, grads, strict=True):
-            if isinstance(arg, DTensor) != (placements is not None):
-                raise ArgumentError(
-                    f"local_map: a DTensor needs an entry in in_placements, and all else has None; got"
-                    f" {type(arg).__name__} for {placements}."
-                )
-            if placements is None:
-                values.append(arg)
-                continue
-            if mesh is not None and arg.device_mesh != mesh:
-                raise ArgumentError(f"local_map: arguments lie on two meshes: {mesh} and {arg.device_mesh}.")
-            mesh = arg.device_mesh
-            moved = arg.redistribute(placements)
-            if split and not _is_even(moved):
-                raise ShapeError(
-                    f"local_map: an argument of shape {moved.shape} has parts of different shapes in"
-                    f" {[*moved.placements]}, so that of the results is not known; take"
-                    f" to_local(), and say it: DTensor.from_local(part, mesh, placements, shape=)."
-                )
-            values.append(moved.to_local(grad_placements=grad))
-        if mesh is None:
-            raise ArgumentError("local_map: at least one argument must be a DTensor; none is.")
-        result = function(*values)
-        parts = result if isinstance(result, tuple) else (result,)
-        if of_each and len(parts) != len(out):
-            raise ArgumentError(
-                f"local_map: out_placements has {len(out)} entries, one for each result, but the function"
-                f" returned {len(parts)}."
-            )
-        laid = [
-            DTensor.from_local(part, mesh, places)
-            for part, places in zip(parts, out if of_each else [out] * len(parts), strict=True)
-        ]
-        return tuple(laid) if isinstance(result, tuple) else laid[0]
-
-    return call
-
-
-def _is_even(x: DTensor) -> bool:
-    """Return whether the parts of all ranks have the same shape."""
-    lengths = list(x.shape)
-    for size, placement in zip(x.device_mesh.shape, x.placements, strict=True):
-        if isinstance(placement, Shard):
-            if lengths[placement.dim] % size:
-                return False
-            lengths[placement.dim] //= size
-    return True
 
 
 def part_of(x: Tensor) -> Tensor:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Final
 
-_replicating: Final[ContextVar[bool]] = ContextVar("tensorbus_implicit_replication", default=False)
+from ...tracing.mesh_policy import consulted, enter, mesh_policy
 
 
 @contextmanager
@@ -28,13 +26,13 @@ def implicit_replication(enabled: bool = True) -> Iterator[None]:
     >>> dist.run_ranks(rank, 2)
     [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 2.0, 3.0]]
     """
-    token = _replicating.set(enabled)
+    token = enter(replicates=enabled)
     try:
         yield
     finally:
-        _replicating.reset(token)
+        mesh_policy.reset(token)
 
 
 def is_replicating() -> bool:
     """Return whether ordinary tensors count as the same on each rank."""
-    return _replicating.get()
+    return consulted().replicates

@@ -16,6 +16,7 @@ from ...ops.creation.random import bits_of_part
 from ...ops.definition import Op, table
 from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
+from .explicit_mode import check_move
 from .implicit_replication import is_replicating
 from .layout import MESH, Distributed, MeshLayout, layout_of, mesh_of, part_device
 from .placements import Replicate, Shard, plain
@@ -119,6 +120,7 @@ class MeshMode:
 
     def readable(self, value: Distributed) -> Any:
         """Return the whole tensor, for which all ranks communicate unless each has it."""
+        check_move("read", "a tensor", value, (Replicate(),) * value.layout.mesh.ndim)
         return whole(value)
 
 
