@@ -87,6 +87,9 @@ DEFECTS: dict[str, tuple[dict[str, Callable[..., Any]], str, str]] = {
         {"broadcast": lambda f, x, root: f(x, root)[:1].expand(x.shape) if x.ndim else f(x, root)}, VALUES,
         "broadcast",
     ),
+    "labels that nobody compares": (
+        {"expect": lambda f, label: None}, "mismatched", "all_gather of other tensors of one shape",
+    ),
     "a mismatch that nobody tells": ({"all_reduce": _forgives}, "mismatched", "all_reduce of other shapes"),
 }  # fmt: skip
 

@@ -95,6 +95,33 @@ def test_messages_that_wait_for_their_receivers(tmp_path: Path) -> None:
     assert done.stdout.count("received") == 3
 
 
+MODULES = """
+from tensorbus import distributed as dist, nn
+import tensorbus as tb
+dist.init(timeout=60)
+modules = [dist.fully_shard(nn.Linear(4, 4, device="cpu")) for _ in range(2)]
+dist.barrier()
+try:
+    modules[dist.get_rank()](tb.ones((2, 4), device="cpu")).sum().item()
+except dist.DistributedError as error:
+    print(f"rank {dist.get_rank()} by {dist.records()[-1].communicator}: {error}")
+"""
+
+
+@pytest.mark.parametrize(("command", "by"), [
+    (["mpiexec", "-n", "2", sys.executable], "mpi"),
+    ([sys.executable, "-m", "tensorbus", "run", "-n", "2"], "tcp"),
+])  # fmt: skip
+def test_another_module_of_one_shape_is_told(tmp_path: Path, command: list[str], by: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(MODULES)
+    done = subprocess.run([*command, str(path)], capture_output=True, text=True, timeout=120)
+    for rank in range(2):
+        line = next(line for line in done.stdout.splitlines() if f"rank {rank} by {by}: " in line)
+        assert "rank 0: all_gather of float32 in shapes [(10,), (10,)], 'weight', 'bias' of Linear #1" in line
+        assert "rank 1: all_gather of float32 in shapes [(10,), (10,)], 'weight', 'bias' of Linear #2" in line
+
+
 def test_an_mpiexec_of_another_mpi_is_told() -> None:
     alone = {key: value for key, value in os.environ.items() if "PMI" not in key}
     done = subprocess.run(

@@ -17,7 +17,7 @@ OPENCL, RANKS = "opencl", 2
 
 def _queued(communicator: Any, meeting: Any) -> Any:
     """Return a communicator whose results are in a stream when it returns, and not done."""
-    communicator.queues = True
+    communicator.queues, communicator.expect = True, None
     return communicator
 
 

@@ -88,6 +88,11 @@ class Communicator(Protocol[T]):
     method ``problem()``, asked from time to time and whenever the host has waited for the device, which
     returns what has failed, as its library tells or as it sees itself, or "".
 
+    Any may have ``expect(label)``, called right before a collective whose ranks say what they communicate,
+    such as the names of parameters, which may be of one shape and dtype on ranks that mean different ones. It
+    compares the label with what else all ranks ask for alike. Of one without it core compares labels among
+    ranks that wait, and in barriers.
+
     Any may have ``prepare(device)``, called by all ranks before the first call with the device of its
     tensors: what connecting takes there is not counted as waiting.
 

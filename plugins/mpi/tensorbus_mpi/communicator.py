@@ -63,9 +63,13 @@ class Communicator:
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._meeting, self._rank, self._size = rendezvous, rendezvous.rank, rendezvous.size
-        self._mpi, self._ended, self._calls = mpi(), "", 0
+        self._mpi, self._ended, self._calls, self._label = mpi(), "", 0, ""
         self._error: type[DistributedError] = DistributedError
         self._comm = self._connect()
+
+    def expect(self, label: str) -> None:
+        """Let the next collective of each rank communicate the same."""
+        self._label = label
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Combine in order of rank; of what is large each rank combines a part."""
@@ -172,7 +176,8 @@ class Communicator:
 
     def _agree(self, what: str, shape: Shape | None = None, expected: Shape | None = None) -> None:
         """Wait for all ranks, and refuse where they ask for different things."""
-        asked = what
+        label, self._label = self._label, ""
+        what = asked = f"{what}, {label}" if label else what
         if shape is not None and tuple(shape) != tuple(expected or ()):
             asked = f"{what}, though its own has shape {shape}"
         stamp = blake2b(asked.encode(), digest_size=_STAMP).digest()

@@ -39,11 +39,15 @@ class Communicator:
 
     def __init__(self, rendezvous: Rendezvous, peers: dict[int, Peer]) -> None:
         self._rank, self._size, self._timeout = rendezvous.rank, rendezvous.size, rendezvous.timeout
-        self._peers = peers
+        self._peers, self._label = peers, ""
+
+    def expect(self, label: str) -> None:
+        """Let the next collective of each rank communicate the same."""
+        self._label = label
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Combine in order of rank: the same on every rank. Each rank combines a part of what is large."""
-        what = f"all_reduce {reduction} of {_spec(x)}"
+        what = self._asked(f"all_reduce {reduction} of {_spec(x)}")
         if x.nbytes <= _ONE_STEP_MAX_BYTES or self._size == 1:
             return combined(self._exchange(what, [x] * self._size, [x.shape] * self._size), reduction)
         flat = x.reshape((-1,))
@@ -55,20 +59,21 @@ class Communicator:
 
     def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Send it to every rank."""
-        return self._exchange(f"all_gather of {x.dtype} in shapes {[*shapes]}", [x] * self._size, shapes)
+        what = self._asked(f"all_gather of {x.dtype} in shapes {[*shapes]}")
+        return self._exchange(what, [x] * self._size, shapes)
 
     def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
         """Send each rank its part, and combine in order of rank."""
-        what = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
+        what = self._asked(f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}")
         return combined(self._exchange(what, xs, [xs[self._rank].shape] * self._size), reduction)
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Send each rank its part."""
-        return self._exchange(f"all_to_all of {xs[0].dtype}", xs, shapes)
+        return self._exchange(self._asked(f"all_to_all of {xs[0].dtype}"), xs, shapes)
 
     def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
         """Send the root's to every rank."""
-        what = f"broadcast of {_spec(x)} from place {root}"
+        what = self._asked(f"broadcast of {_spec(x)} from place {root}")
         if self._rank == root:
             for peer in self._peers.values():
                 peer.put(_stamped(what, x))
@@ -104,6 +109,11 @@ class Communicator:
         """Hang up once everything is sent."""
         for peer in self._peers.values():
             peer.close()
+
+    def _asked(self, text: str) -> str:
+        """Return what the ranks have to ask for alike, with what is communicated."""
+        label, self._label = self._label, ""
+        return f"{text}, {label}" if label else text
 
     def _exchange(self, what: str, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Send ``xs[k]`` to rank k, and return what all sent here, whose shapes are ``shapes``."""

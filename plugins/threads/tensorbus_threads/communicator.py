@@ -30,6 +30,11 @@ class Communicator:
 
     def __init__(self, meeting: Meeting, rank: int, size: int) -> None:
         self._meeting, self._rank, self._size = meeting, rank, size
+        self._label = ""
+
+    def expect(self, label: str) -> None:
+        """Let the next collective of each rank communicate the same."""
+        self._label = label
 
     def all_reduce(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
         """Combine in order of rank, so that the result is the same in every run."""
@@ -38,12 +43,12 @@ class Communicator:
             total = combined(xs, reduction)
             return [_own(total, y) for y in xs]
 
-        asked = f"all_reduce {reduction} of {_spec(x)}"
+        asked = self._asked(f"all_reduce {reduction} of {_spec(x)}")
         return self._meeting.exchange(self._rank, asked, x, combine)
 
     def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Copy every rank's tensor."""
-        asked = f"all_gather of {x.dtype} in shapes {[*shapes]}"
+        asked = self._asked(f"all_gather of {x.dtype} in shapes {[*shapes]}")
         return self._meeting.exchange(
             self._rank, asked, (x, shapes), lambda contributed: _gathered(contributed)
         )
@@ -57,7 +62,7 @@ class Communicator:
                 for rank in range(self._size)
             ]
 
-        asked = f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}"
+        asked = self._asked(f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}")
         return self._meeting.exchange(self._rank, asked, xs, combine)
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
@@ -73,12 +78,12 @@ class Communicator:
                 results.append([_own(part, contributed[rank][0][0]) for part in parts])
             return results
 
-        asked = f"all_to_all of {xs[0].dtype}"
+        asked = self._asked(f"all_to_all of {xs[0].dtype}")
         return self._meeting.exchange(self._rank, asked, (xs, shapes), combine)
 
     def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
         """Copy the root's tensor."""
-        asked = f"broadcast of {_spec(x)} from place {root}"
+        asked = self._asked(f"broadcast of {_spec(x)} from place {root}")
         return self._meeting.exchange(self._rank, asked, x, lambda xs: [_own(xs[root], y) for y in xs])
 
     def send(self, x: tb.Tensor, to: int) -> None:
@@ -110,6 +115,11 @@ class Communicator:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _asked(self, text: str) -> str:
+        """Return what the ranks have to ask for alike, with what is communicated."""
+        label, self._label = self._label, ""
+        return f"{text}, {label}" if label else text
 
 
 def _spec(x: tb.Tensor) -> str:

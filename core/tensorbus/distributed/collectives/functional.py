@@ -1,7 +1,9 @@
 """Collectives as ops: of a tensor a new one, with derivatives, and nodes of compiled programs.
 
 All ranks of the group call each, in the same order. ``group`` is a ``ProcessGroup`` or None: all ranks.
-Sizes per rank are ``lengths`` along an axis; None says that all ranks have the same.
+Sizes per rank are ``lengths`` along an axis; None says that all ranks have the same. ``label`` says what is
+communicated, such as the names of parameters: ranks that give different ones are expecting, where shapes and
+dtypes agree.
 
 The derivative of each is that of the sum of all ranks' results: what ranks send forward comes back summed.
 """
@@ -10,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 from ...backend_interface.communication import REDUCTIONS
@@ -23,11 +24,15 @@ from ...ops.creation.creation import empty
 from ...ops.movement.movement import moveaxis
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup, get_group
+from . import into_memory
+from .terms import expecting, named, resized, spec
 
 Lengths = Sequence[int] | None
 
 
-def all_reduce(x: Tensor, reduction: str = "sum", group: ProcessGroup | None = None) -> Tensor:
+def all_reduce(
+    x: Tensor, reduction: str = "sum", group: ProcessGroup | None = None, *, label: str = ""
+) -> Tensor:
     """Return the combination of all ranks' ``x``, the same on each: of the shape and dtype of ``x``.
 
     ``reduction`` is ``"sum"``, ``"average"``, ``"product"``, ``"min"``, ``"max"``, ``"bitwise_and"``,
@@ -45,12 +50,12 @@ def all_reduce(x: Tensor, reduction: str = "sum", group: ProcessGroup | None = N
     check_reduction("all_reduce", reduction, x)
     name = _name(group)
     size = get_group(name).size
-    result: Tensor = x.clone() if size == 1 else _all_reduce(x, _summed(reduction), name)
+    result: Tensor = x.clone() if size == 1 else _all_reduce(x, _summed(reduction), name, label)
     return result / size if reduction == "average" and size > 1 else result
 
 
 def all_gather(
-    x: Tensor, axis: int = 0, lengths: Lengths = None, group: ProcessGroup | None = None
+    x: Tensor, axis: int = 0, lengths: Lengths = None, group: ProcessGroup | None = None, *, label: str = ""
 ) -> Tensor:
     """Return all ranks' ``x`` joined along ``axis`` in order of rank.
 
@@ -75,15 +80,15 @@ def all_gather(
     if ranks.size == 1:
         return x.clone()
     if axis:  # in front, parts lie one behind the other; the copies are nodes of programs, too
-        whole: Tensor = moveaxis(all_gather(moveaxis(x, axis, 0), 0, sizes, ranks), 0, axis)
+        whole: Tensor = moveaxis(all_gather(moveaxis(x, axis, 0), 0, sizes, ranks, label=label), 0, axis)
         return whole
-    result: Tensor = _all_gather(x, 0, sizes, name)
+    result: Tensor = _all_gather(x, 0, sizes, name, label)
     return result
 
 
 def reduce_scatter(
     x: Tensor, reduction: str = "sum", axis: int = 0, lengths: Lengths = None,
-    group: ProcessGroup | None = None,
+    group: ProcessGroup | None = None, *, label: str = "",
 ) -> Tensor:  # fmt: skip
     """Combine all ranks' ``x``, and return this rank's part along ``axis``.
 
@@ -97,15 +102,16 @@ def reduce_scatter(
     if sizes == (x.shape[axis],):
         return x.clone()
     if axis:
-        mine: Tensor = moveaxis(reduce_scatter(moveaxis(x, axis, 0), reduction, 0, sizes, group), 0, axis)
+        moved = moveaxis(x, axis, 0)
+        mine: Tensor = moveaxis(reduce_scatter(moved, reduction, 0, sizes, group, label=label), 0, axis)
         return mine
-    part: Tensor = _reduce_scatter(x, _summed(reduction), 0, sizes, name)
+    part: Tensor = _reduce_scatter(x, _summed(reduction), 0, sizes, name, label)
     return part / len(sizes) if reduction == "average" else part
 
 
 def all_to_all(
     x: Tensor, split_axis: int = 0, concat_axis: int = 0, send_lengths: Lengths = None,
-    receive_lengths: Lengths = None, group: ProcessGroup | None = None,
+    receive_lengths: Lengths = None, group: ProcessGroup | None = None, *, label: str = "",
 ) -> Tensor:  # fmt: skip
     """Split ``x`` along ``split_axis``, send a part to each rank, and join what comes along ``concat_axis``.
 
@@ -125,11 +131,11 @@ def all_to_all(
         receive = (send[ranks.rank],) * ranks.size
     else:
         receive = _lengths("all_to_all", receive_lengths, ranks.size, x.shape[concat_axis] * ranks.size)
-    result: Tensor = _all_to_all(x, split_axis, concat_axis, send, receive, name)
+    result: Tensor = _all_to_all(x, split_axis, concat_axis, send, receive, name, label)
     return result
 
 
-def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None) -> Tensor:
+def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None, *, label: str = "") -> Tensor:
     """Return the ``x`` of rank ``root`` of the group; on other ranks ``x`` says shape, dtype and device.
 
     Raises as ``all_reduce`` does.
@@ -139,7 +145,7 @@ def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None) -> Te
     size = get_group(name).size
     if not 0 <= root < size:
         raise ArgumentError(f"broadcast: root must be a rank of the group, 0 to {size - 1}, got {root!r}.")
-    result: Tensor = x.clone() if size == 1 else _broadcast(x, root, name)
+    result: Tensor = x.clone() if size == 1 else _broadcast(x, root, name, label)
     return result
 
 
@@ -199,14 +205,9 @@ def check_tensors(name: str, *xs: Tensor) -> None:
             )
 
 
-def spec(x: Tensor) -> str:
-    """Return dtype and shape as text."""
-    return f"{x.dtype}{[*x.shape]}"
-
-
 @lru_cache(maxsize=256)
-def _terms(summed: str, dtype: str, shape: tuple[int, ...]) -> str:
-    return f"{summed} of {dtype}{[*shape]}"
+def _terms(summed: str, dtype: str, shape: tuple[int, ...], label: str = "") -> str:
+    return named(f"{summed} of {dtype}{[*shape]}", label)
 
 
 def _parts(x: Tensor, axis: int, lengths: Sequence[int]) -> list[Tensor]:
@@ -218,21 +219,17 @@ def _parts(x: Tensor, axis: int, lengths: Sequence[int]) -> list[Tensor]:
     return parts
 
 
-def _resized(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:
-    return (*shape[:axis], length, *shape[axis + 1 :])
-
-
 def _summed(reduction: str) -> str:
     return "sum" if reduction == "average" else reduction
 
 
-def all_reduce_now(x: Tensor, reduction: str, ranks: ProcessGroup) -> Tensor:
+def all_reduce_now(x: Tensor, reduction: str, ranks: ProcessGroup, label: str = "") -> Tensor:
     """Do it: what the op does, for callers that know that nobody records."""
     if ranks.size == 1:
         return x.clone()
     summed = _summed(reduction)
-    terms = _terms(summed, x.dtype.name, x.shape)
-    total = ranks.run("all_reduce", [x], lambda c: c.all_reduce(x, summed), terms)
+    terms = _terms(summed, x.dtype.name, x.shape, label)
+    total = ranks.run("all_reduce", [x], lambda c: expecting(c, label).all_reduce(x, summed), terms)
     result: Tensor = total / ranks.size if reduction == "average" else total
     return result
 
@@ -250,49 +247,53 @@ def all_reduce_in_place(x: Tensor, reduction: str, ranks: ProcessGroup) -> bool:
 
 
 @custom_op("distributed::all_reduce", ordered=True)
-def _all_reduce(x: Tensor, reduction: str, group: str) -> Tensor:
-    return all_reduce_now(x, reduction, get_group(group))
+def _all_reduce(x: Tensor, reduction: str, group: str, label: str) -> Tensor:
+    return all_reduce_now(x, reduction, get_group(group), label)
 
 
-def all_gather_now(x: Tensor, axis: int, lengths: Sequence[int], ranks: ProcessGroup) -> Tensor:
+def all_gather_now(
+    x: Tensor, axis: int, lengths: Sequence[int], ranks: ProcessGroup, label: str = ""
+) -> Tensor:
     """Do it, as ``all_reduce_now`` does."""
     if ranks.size == 1:
         return x.clone()
-    shapes = [_resized(x.shape, axis, length) for length in lengths]
+    shapes = [resized(x.shape, axis, length) for length in lengths]
     first = all(n == 1 for n in x.shape[:axis])
-    terms = f"of {x.dtype} in shapes {shapes}"
+    terms = named(f"of {x.dtype} in shapes {shapes}", label)
 
     def gather(communicator: Any) -> Tensor:
+        expecting(communicator, label)
         flat = getattr(communicator, "all_gather_flat", None) if first else None
         if flat is None:
             return concat(communicator.all_gather(x, shapes), axis=axis)
         whole: Tensor = flat(x, shapes)
-        return _in_shape(whole, _resized(x.shape, axis, sum(lengths)))
+        return _in_shape(whole, resized(x.shape, axis, sum(lengths)))
 
     return ranks.run("all_gather", [x], gather, terms)
 
 
 @custom_op("distributed::all_gather", ordered=True)
-def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
-    return all_gather_now(x, axis, lengths, get_group(group))
+def _all_gather(x: Tensor, axis: int, lengths: tuple[int, ...], group: str, label: str) -> Tensor:
+    return all_gather_now(x, axis, lengths, get_group(group), label)
 
 
 def reduce_scatter_now(
-    x: Tensor, reduction: str, axis: int, lengths: Sequence[int], ranks: ProcessGroup
+    x: Tensor, reduction: str, axis: int, lengths: Sequence[int], ranks: ProcessGroup, label: str = ""
 ) -> Tensor:
     """Do it, as ``all_reduce_now`` does."""
     if ranks.size == 1:
         return x.clone()
     summed = _summed(reduction)
     joined = len(set(lengths)) == 1 and all(n == 1 for n in x.shape[:axis])
-    terms = f"{summed} of {spec(x)} along axis {axis} in lengths {[*lengths]}"
+    terms = named(f"{summed} of {spec(x)} along axis {axis} in lengths {[*lengths]}", label)
 
     def combine(communicator: Any) -> Tensor:
+        expecting(communicator, label)
         flat = getattr(communicator, "reduce_scatter_flat", None) if joined else None
         if flat is None:
             part: Tensor = communicator.reduce_scatter(_parts(x, axis, lengths), summed)
             return part
-        return _in_shape(flat(x, summed), _resized(x.shape, axis, lengths[0]))
+        return _in_shape(flat(x, summed), resized(x.shape, axis, lengths[0]))
 
     part = ranks.run("reduce_scatter", [x], combine, terms)
     result: Tensor = part / ranks.size if reduction == "average" else part
@@ -300,8 +301,10 @@ def reduce_scatter_now(
 
 
 @custom_op("distributed::reduce_scatter", ordered=True)
-def _reduce_scatter(x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Tensor:
-    return reduce_scatter_now(x, reduction, axis, lengths, get_group(group))
+def _reduce_scatter(
+    x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str, label: str
+) -> Tensor:
+    return reduce_scatter_now(x, reduction, axis, lengths, get_group(group), label)
 
 
 def _in_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
@@ -310,111 +313,72 @@ def _in_shape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 @custom_op("distributed::all_to_all", ordered=True)
 def _all_to_all(
-    x: Tensor, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...], group: str
-) -> Tensor:
+    x: Tensor, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...],
+    group: str, label: str,
+) -> Tensor:  # fmt: skip
     ranks = get_group(group)
     if ranks.size == 1:
         return x.clone()
     parts = _parts(x, split_axis, send)
     mine = parts[ranks.rank].shape
-    shapes = [_resized(mine, concat_axis, length) for length in receive]
-    terms = f"of {x.dtype}"
-    return concat(
-        ranks.run("all_to_all", parts, lambda c: c.all_to_all(parts, shapes), terms), axis=concat_axis
+    shapes = [resized(mine, concat_axis, length) for length in receive]
+    received = ranks.run(
+        "all_to_all",
+        parts,
+        lambda c: expecting(c, label).all_to_all(parts, shapes),
+        named(f"of {x.dtype}", label),
     )
+    return concat(received, axis=concat_axis)
 
 
 @custom_op("distributed::broadcast", ordered=True)
-def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
+def _broadcast(x: Tensor, root: int, group: str, label: str) -> Tensor:
     ranks = get_group(group)
     if ranks.size == 1:
         return x.clone()
-    terms = f"of {spec(x)} from place {root}"
-    result: Tensor = ranks.run("broadcast", [x], lambda c: c.broadcast(x, root), terms)
+    terms = named(f"of {spec(x)} from place {root}", label)
+    result: Tensor = ranks.run("broadcast", [x], lambda c: expecting(c, label).broadcast(x, root), terms)
     return result
 
 
-def _all_reduce_into(x: Tensor, reduction: str, group: str, out: Tensor) -> bool:
-    terms = f"{reduction} of {spec(x)}"
-    return get_group(group).run_into(
-        "all_reduce",
-        x,
-        lambda c: c.all_reduce_into(x, reduction, out),
-        terms,
-    )
-
-
-def _all_gather_into(x: Tensor, axis: int, lengths: tuple[int, ...], group: str, out: Tensor) -> bool:
-    if any(n != 1 for n in x.shape[:axis]):
-        return False
-    shapes = [_resized(x.shape, axis, length) for length in lengths]
-    sizes = [prod(shape) for shape in shapes]
-    return get_group(group).run_into(
-        "all_gather", x, lambda c: c.all_gather_into(x, sizes, out),
-        f"of {x.dtype} in shapes {shapes}",
-    )  # fmt: skip
-
-
-def _reduce_scatter_into(
-    x: Tensor, reduction: str, axis: int, lengths: tuple[int, ...], group: str, out: Tensor
-) -> bool:
-    if any(n != 1 for n in x.shape[:axis]):
-        return False
-    sizes = [length * prod(x.shape[axis + 1 :]) for length in lengths]
-    return get_group(group).run_into(
-        "reduce_scatter", x,
-        lambda c: c.reduce_scatter_into(x, reduction, sizes, out),
-        f"{reduction} of {spec(x)} along axis {axis} in lengths {[*lengths]}",
-    )  # fmt: skip
-
-
-def _broadcast_into(x: Tensor, root: int, group: str, out: Tensor) -> bool:
-    terms = f"of {spec(x)} from place {root}"
-    return get_group(group).run_into(
-        "broadcast",
-        x,
-        lambda c: c.broadcast_into(x, root, out),
-        terms,
-    )
-
-
 for _op, _into in (
-    (_all_reduce, _all_reduce_into), (_all_gather, _all_gather_into),
-    (_reduce_scatter, _reduce_scatter_into), (_broadcast, _broadcast_into),
+    (_all_reduce, into_memory.all_reduce_into), (_all_gather, into_memory.all_gather_into),
+    (_reduce_scatter, into_memory.reduce_scatter_into), (_broadcast, into_memory.broadcast_into),
 ):  # fmt: skip
     definition_of(_op).into = _into
 
 
 @_all_reduce.register_fake
-def _(x: Any, reduction: str, group: str) -> Any:
+def _(x: Any, reduction: str, group: str, label: str) -> Any:
     return x.shape, x.dtype
 
 
 @_broadcast.register_fake
-def _(x: Any, root: int, group: str) -> Any:
+def _(x: Any, root: int, group: str, label: str) -> Any:
     return x.shape, x.dtype
 
 
 @_all_gather.register_fake
-def _(x: Any, axis: int, lengths: tuple[int, ...], group: str) -> Any:
-    return _resized(x.shape, axis, sum(lengths)), x.dtype
+def _(x: Any, axis: int, lengths: tuple[int, ...], group: str, label: str) -> Any:
+    return resized(x.shape, axis, sum(lengths)), x.dtype
 
 
 @_reduce_scatter.register_fake
-def _(x: Any, reduction: str, axis: int, lengths: tuple[int, ...], group: str) -> Any:
+def _(x: Any, reduction: str, axis: int, lengths: tuple[int, ...], group: str, label: str) -> Any:
     if sum(lengths) != x.shape[axis]:
         raise ShapeError(
             f"reduce_scatter: lengths {lengths} must add up to {x.shape[axis]}, the length of axis {axis}."
         )
-    return _resized(x.shape, axis, lengths[get_group(group).rank]), x.dtype
+    return resized(x.shape, axis, lengths[get_group(group).rank]), x.dtype
 
 
 @_all_to_all.register_fake
 def _(
-    x: Any, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...], group: str
-) -> Any:
-    shape = _resized(x.shape, split_axis, send[get_group(group).rank])
-    return _resized(shape, concat_axis, sum(receive)), x.dtype
+    x: Any, split_axis: int, concat_axis: int, send: tuple[int, ...], receive: tuple[int, ...], group: str,
+    label: str,
+) -> Any:  # fmt: skip
+    shape = resized(x.shape, split_axis, send[get_group(group).rank])
+    return resized(shape, concat_axis, sum(receive)), x.dtype
 
 
 def _on_shapes(op: CustomOp) -> Callable[..., Tensor]:
@@ -422,7 +386,7 @@ def _on_shapes(op: CustomOp) -> Callable[..., Tensor]:
     definition = definition_of(op)
 
     def run(x: Tensor, *arguments: Any) -> Tensor:
-        if get_group(arguments[-1]).takes(x.device.type):
+        if get_group(arguments[-2]).takes(x.device.type):
             out: Tensor = definition.function(x, *arguments)
             return out
         assert definition.fake is not None
@@ -440,33 +404,39 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     ctx.arguments = inputs[1:]
 
 
+def _back(label: str) -> str:
+    return label and f"gradient of {label}"
+
+
 def _all_reduce_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    reduction, group = ctx.arguments
-    return _all_reduce(g, _differentiable("all_reduce", reduction), group), None, None
+    reduction, group, label = ctx.arguments
+    back = _all_reduce(g, _differentiable("all_reduce", reduction), group, _back(label))
+    return back, None, None, None
 
 
 def _all_gather_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    axis, lengths, group = ctx.arguments
-    return _reduce_scatter(g, "sum", axis, lengths, group), None, None, None
+    axis, lengths, group, label = ctx.arguments
+    return _reduce_scatter(g, "sum", axis, lengths, group, _back(label)), None, None, None, None
 
 
 def _reduce_scatter_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    reduction, axis, lengths, group = ctx.arguments
-    whole = _all_gather(g, axis, lengths, group)
+    reduction, axis, lengths, group, label = ctx.arguments
+    whole = _all_gather(g, axis, lengths, group, _back(label))
     if _differentiable("reduce_scatter", reduction) == "average":
         whole = whole / len(lengths)
-    return whole, None, None, None, None
+    return whole, None, None, None, None, None
 
 
 def _all_to_all_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    split_axis, concat_axis, send, receive, group = ctx.arguments
-    return _all_to_all(g, concat_axis, split_axis, receive, send, group), None, None, None, None, None
+    split_axis, concat_axis, send, receive, group, label = ctx.arguments
+    back = _all_to_all(g, concat_axis, split_axis, receive, send, group, _back(label))
+    return back, None, None, None, None, None, None
 
 
 def _broadcast_backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    root, group = ctx.arguments
-    total = _all_reduce(g, "sum", group)
-    return total if get_group(group).rank == root else total * 0, None, None
+    root, group, label = ctx.arguments
+    total = _all_reduce(g, "sum", group, _back(label))
+    return total if get_group(group).rank == root else total * 0, None, None, None
 
 
 def _differentiable(name: str, reduction: str) -> str:

@@ -20,6 +20,7 @@ from ..process_group.work import Work
 from ..process_group.world import current
 from . import functional
 from .functional import check_reduction, check_tensors
+from .terms import spec
 
 _REDUCTION_NAMES = {
     "avg": "average", "prod": "product", "mean": "average", "band": "bitwise_and", "bor": "bitwise_or",
@@ -124,7 +125,7 @@ def reduce_scatter(
         part = communicator.reduce_scatter(parts, "sum" if share else op) if ranks.size > 1 else parts[0]
         return [part * share if share else part]
 
-    terms = f"{'sum' if share else op} of {', '.join(map(functional.spec, input_list))}"
+    terms = f"{'sum' if share else op} of {', '.join(map(spec, input_list))}"
     return _raw(ranks, "reduce_scatter", input_list, combine, [output], async_op, terms)
 
 

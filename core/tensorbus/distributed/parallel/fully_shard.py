@@ -23,6 +23,7 @@ from ..tensor.dtensor import DTensor, part_of
 from ..tensor.layout import cell_of
 from ..tensor.placements import Placement, Placements, Replicate, Shard, StridedShard, plain
 from ..tensor.redistribute import redistribute
+from .labels import label_of
 from .module_class import refuse_other, with_methods
 from .parameter_group import ParameterGroup
 
@@ -127,18 +128,22 @@ def fully_shard(
                 parameters.setdefault(id(p), (full_name, p, []))[2].append((owner, name))
     for name, p, _ in parameters.values():
         _check(name, p, mesh)
+    label = label_of(mesh.groups[-1], module, [name for name, _, _ in parameters.values()])
     if not parameters and not _groups_in(module):
         raise ArgumentError(f"fully_shard: {type(module).__name__} has no parameter to divide.")
     devices = [part_of(p.detach()).device for _, p, _ in parameters.values()]
     device: Any = next((device for device in devices if device.type != META), None)
     if mesh.device_type is not None and (device is None or device.type != mesh.device_type):
         device = mesh.device_type
-    parts = [_divided(p, mesh, offload_policy is not None) for _, p, _ in parameters.values()]
+    parts = [
+        _divided(p, mesh, offload_policy is not None, f"{name!r} of {label}")
+        for name, p, _ in parameters.values()
+    ]
     layouts = [p._value.layout if isinstance(p, DTensor) else None for _, p, _ in parameters.values()]
     group = ParameterGroup(
         parts, layouts, [homes for _, _, homes in parameters.values()], mesh.groups[-1],
         mesh.groups[0] if mesh.ndim == 2 else None, device, policy.param_dtype, policy.reduce_dtype,
-        reshard_after_forward,
+        reshard_after_forward, label,
     )  # fmt: skip
     group.reshard()
     for inner in (*_groups_in(module), group):
@@ -183,7 +188,7 @@ def _dims_in(root: DeviceMesh, mesh: DeviceMesh) -> list[int]:
     return [] if -1 in dims else dims
 
 
-def _divided(p: Parameter, mesh: DeviceMesh, offload: bool) -> Parameter:
+def _divided(p: Parameter, mesh: DeviceMesh, offload: bool, label: str) -> Parameter:
     """Return this rank's part of a parameter as a distributed one; a shape alone communicates nothing."""
     whole: Placements = (Replicate(),) * mesh.ndim
     placements: Placements = (*whole[1:], Shard(0))
@@ -192,7 +197,7 @@ def _divided(p: Parameter, mesh: DeviceMesh, offload: bool) -> Parameter:
         if x.device.type != META:
             x = x if mesh.device_type in (None, x.device.type) else x.to(mesh.device_type)
             for group in mesh.groups:
-                x = functional.broadcast(x, 0, group)
+                x = functional.broadcast(x, 0, group, label=label)
         part = redistribute(x, mesh, x.shape, whole, placements).detach().clone()
         if offload and x.device.type != META:
             part = part.to(plugins.host_type() or "cpu")

@@ -22,6 +22,7 @@ from ..collectives import functional
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
+from .labels import numbered
 
 FIRST_BUCKET: Final = 1 << 20
 """Bytes of the first bucket: small, so that communication begins early."""
@@ -70,15 +71,17 @@ def buckets_of(parameters: Sequence[Tensor], limit: int) -> list[list[int]]:
 class GradientReducer:
     """Averages the gradients of ``parameters``, which have ``names``, over the ranks of ``group``.
 
+    ``label`` is what ranks compare, so that none averages gradients of another module.
+
     ``sync`` False leaves gradients to their leaves, where they add up. ``find_unused``: parameters that a
     rank did not use count as zeros there, and those that no rank used keep what they have.
     """
 
     def __init__(
         self, names: Sequence[str], parameters: Sequence[Tensor], group: ProcessGroup, *, bucket_bytes: int,
-        find_unused: bool, views: bool,
+        find_unused: bool, views: bool, label: str,
     ) -> None:  # fmt: skip
-        self.sync = True
+        self.sync, self.label = True, label
         self.group, self._bucket_bytes = group, bucket_bytes
         self._names, self._parameters = list(names), list(parameters)
         self._find_unused, self._views = find_unused, views
@@ -93,6 +96,7 @@ class GradientReducer:
         copied = GradientReducer(
             self._names, deepcopy(self._parameters, memo), self.group, bucket_bytes=self._bucket_bytes,
             find_unused=self._find_unused, views=self._views,
+            label=numbered(self.group, f"copy of {self.label}"),
         )  # fmt: skip
         copied.sync = self.sync
         return copied
@@ -143,13 +147,13 @@ class GradientReducer:
 
     def _start(self, number: int) -> None:
         """Start the collective of a bucket: beside the program, or as a node of what is captured."""
-        group = self.group
+        group, label = self.group, f"gradients of {self.label}, bucket {number}"
         flat = flattened([self._gradient(k) for k in self._buckets[number]])
         if active_tracer() is None:
-            average = lambda: functional.all_reduce(flat, "average", group)  # noqa: E731
+            average = lambda: functional.all_reduce(flat, "average", group, label=label)  # noqa: E731
             self._started.append(group.queue(average, tensors=[flat]))
         else:
-            self._started.append(functional.all_reduce(flat, "average", group))
+            self._started.append(functional.all_reduce(flat, "average", group, label=label))
 
     def _gradient(self, place: int) -> Tensor:
         arrived = self._arrived.get(place)
@@ -164,7 +168,8 @@ class GradientReducer:
             return [True] * len(self._parameters)
         here = [int(k in self._arrived or p.grad is not None) for k, p in enumerate(self._parameters)]
         device = part_of(self._parameters[0]).device
-        used = functional.all_reduce(asarray(here, device=device), "max", self.group)
+        label = f"which are used of {self.label}"
+        used = functional.all_reduce(asarray(here, device=device), "max", self.group, label=label)
         return [bool(x) for x in used.tolist()]
 
     def _listed(self, places: Sequence[int]) -> str:

@@ -12,6 +12,7 @@ from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ..tensor.device_mesh import DeviceMesh
 from ..tensor.dtensor import DTensor
+from .labels import label_as, numbered
 from .styles import ParallelStyle
 
 M = TypeVar("M", bound=Module)
@@ -48,8 +49,10 @@ def parallelize_module(
             f"parallelize_module: a mesh of one dimension is needed, got {device_mesh!r}; pass a slice of it,"
             f" such as mesh[{(device_mesh.mesh_dim_names or ('tp',))[-1]!r}]."
         )
-    shared = _shared_parameters(module)
+    shared, group = _shared_parameters(module), device_mesh.get_group()
+    owner = numbered(group, type(module).__name__)
     if isinstance(parallelize_plan, ParallelStyle):
+        label_as(module, owner)
         module = cast("M", parallelize_plan.apply(module, device_mesh))
     else:
         for path, style in parallelize_plan.items():
@@ -59,10 +62,12 @@ def parallelize_module(
                     f" {path!r}."
                 )
             if not path:
+                label_as(module, owner)
                 module = cast("M", style.apply(module, device_mesh))
                 continue
             for name in _matching(module, path):
                 submodule = module.get_submodule(name)
+                label_as(submodule, f"{name!r} of {owner}")
                 if (split := style.apply(submodule, device_mesh)) is not submodule:
                     module.set_submodule(name, split)
     for parameter, owners in shared:

@@ -32,6 +32,7 @@ from ..tensor.dtensor import laid_as, part_of
 from ..tensor.layout import MeshLayout, cell_of
 from ..tensor.placements import chunk_lengths
 from .gradient_reducer import finished, flattened, unflattened
+from .labels import numbered
 
 FILLED: Final = 1.25
 """How many times the elements of parameters a rank's parts may come to, filled up to one size."""
@@ -93,15 +94,16 @@ class ParameterGroup:
 
     ``layouts`` are those of whole parameters that are split over other ranks, None for the others. ``homes``
     are the modules and names under which each is registered. ``replicas`` is the group of ranks that have the
-    same parts, if any. A gradient that comes while ``sync`` is False is kept, whole.
+    same parts, if any. A gradient that comes while ``sync`` is False is kept, whole. ``label`` is what ranks
+    compare, so that none gathers parts of another group.
     """
 
     def __init__(
         self, parameters: Sequence[Parameter], layouts: Sequence[MeshLayout | None],
         homes: Sequence[Sequence[tuple[Module, str]]], shards: ProcessGroup, replicas: ProcessGroup | None,
-        device: Any, param_dtype: DType | None, reduce_dtype: DType | None, reshard: bool,
+        device: Any, param_dtype: DType | None, reduce_dtype: DType | None, reshard: bool, label: str,
     ) -> None:  # fmt: skip
-        self.parameters, self.homes = list(parameters), homes
+        self.parameters, self.homes, self.label = list(parameters), homes, label
         self._layouts = layouts
         self._shapes = [
             tuple(p.shape) if layout is None else layout.part.shape
@@ -133,6 +135,7 @@ class ParameterGroup:
         copied = ParameterGroup(
             deepcopy(self.parameters, memo), self._layouts, deepcopy(self.homes, memo), self.shards,
             self.replicas, self.device, self.param_dtype, self.reduce_dtype, self.reshard_after_forward,
+            numbered(self.shards, f"copy of {self.label}"),
         )  # fmt: skip
         copied.sync, copied.schedule = self.sync, deepcopy(self.schedule, memo)
         copied.schedule.groups.append(copied)
@@ -149,7 +152,8 @@ class ParameterGroup:
                 lengths = self._lengths(places)
                 mine = [parts[k] for k in places]
                 flat = flattened([*mine, *_filling(mine, lengths[self.shards.rank])])
-                self._gathers.append((places, self._queue(functional.all_gather, flat, 0, lengths)))
+                gather = self._queue(functional.all_gather, flat, 0, lengths, label=self.label)
+                self._gathers.append((places, gather))
 
     def gathered(self) -> list[Parameter]:
         """Return the whole parameters; while derivatives are taken, the group that ran before comes next."""
@@ -256,11 +260,11 @@ class ParameterGroup:
     def _computed(self, x: Tensor) -> Tensor:
         return x.to(self.param_dtype) if self.param_dtype is not None and x.dtype.is_floating else x
 
-    def _queue(self, call: Callable[..., Tensor], x: Tensor, *args: Any) -> Work | Tensor:
+    def _queue(self, call: Callable[..., Tensor], x: Tensor, *args: Any, label: str) -> Work | Tensor:
         """Communicate beside the program, or as a node of what is captured."""
         if active_tracer() is not None:
-            return call(x, *args, group=self.shards)
-        return self.shards.queue(lambda: call(x, *args, group=self.shards), tensors=[x])
+            return call(x, *args, group=self.shards, label=label)
+        return self.shards.queue(lambda: call(x, *args, group=self.shards, label=label), tensors=[x])
 
     def _sizes(self, place: int) -> list[int]:
         """Return how many elements of a parameter each rank has."""
@@ -312,11 +316,15 @@ class ParameterGroup:
                 pieces += [*part, *_filling(part, length)]
                 for k in places:
                     starts[k] += sizes[k][rank]
-            self._reductions.append((places, self._queue(self._averaged, concat(pieces), lengths)))
+            label = f"gradients of {self.label}"
+            reduction = self._queue(self._averaged, concat(pieces), lengths, label=label)
+            self._reductions.append((places, reduction))
 
-    def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup) -> Tensor:
-        part = functional.reduce_scatter(flat, "average", 0, lengths, group)
-        return part if self.replicas is None else functional.all_reduce(part, "average", self.replicas)
+    def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
+        part = functional.reduce_scatter(flat, "average", 0, lengths, group, label=label)
+        if self.replicas is None:
+            return part
+        return functional.all_reduce(part, "average", self.replicas, label=label)
 
     def _check_homes(self) -> None:
         """Raise where a module has another parameter than the part, which nothing would gather."""

@@ -18,6 +18,7 @@ from ..process_group.world import get_rank
 from ..tensor.device_mesh import DeviceMesh
 from ..tensor.dtensor import DTensor, laid_as, part_of
 from .gradient_reducer import GradientReducer, flattened, unflattened
+from .labels import label_of
 from .module_class import refuse_other, with_methods
 
 M = TypeVar("M", bound=Module)
@@ -91,11 +92,12 @@ def replicate(
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     if not named:
         raise ArgumentError(f"replicate: {type(module).__name__} has no parameter that requires a gradient.")
-    share([*module.parameters(), *module.buffers()], group)
+    label = label_of(group, module, [name for name, _ in named])
+    share([*module.parameters(), *module.buffers()], group, label)
     names, parameters = [name for name, _ in named], [p for _, p in named]
     reducer = GradientReducer(
         names, parameters, group, bucket_bytes=int(bucket_cap_mb * (1 << 20)),
-        find_unused=find_unused_parameters, views=gradient_as_bucket_view,
+        find_unused=find_unused_parameters, views=gradient_as_bucket_view, label=label,
     )  # fmt: skip
     with_methods(module, ReplicatedModule)
     module._reducer = reducer
@@ -104,10 +106,10 @@ def replicate(
     return module
 
 
-def share(cells: list[Tensor], group: ProcessGroup) -> None:
+def share(cells: list[Tensor], group: ProcessGroup, label: str) -> None:
     """Make cells hold what those of the group's first rank hold: one collective for a dtype and device.
 
-    Of a cell that is distributed over other ranks, this rank's part.
+    Of a cell that is distributed over other ranks, this rank's part. ``label`` is what ranks compare.
     """
     kinds: dict[Any, list[tuple[Tensor, Tensor]]] = {}
     for cell in cells:
@@ -116,7 +118,7 @@ def share(cells: list[Tensor], group: ProcessGroup) -> None:
     with no_grad():
         for same in kinds.values():
             parts = [part for _, part in same]
-            flat = functional.broadcast(flattened(parts), 0, group)
+            flat = functional.broadcast(flattened(parts), 0, group, label=label)
             for (cell, _), value in zip(same, unflattened(flat, parts), strict=True):
                 hold(cell, laid_as(value.detach(), cell))
 
@@ -124,4 +126,5 @@ def share(cells: list[Tensor], group: ProcessGroup) -> None:
 def _share_buffers(module: Module, args: tuple[Any, ...]) -> None:
     assert isinstance(module, ReplicatedModule)
     if module.training and module._reducer.sync:
-        share([*module.buffers()], module._reducer.group)
+        reducer = module._reducer
+        share([*module.buffers()], reducer.group, f"buffers of {reducer.label}")

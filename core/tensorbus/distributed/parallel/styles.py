@@ -20,6 +20,7 @@ from ..tensor.device_mesh import DeviceMesh
 from ..tensor.distribute_module import distribute_module
 from ..tensor.dtensor import DTensor, distribute_tensor
 from ..tensor.placements import Placement, Replicate, Shard
+from .labels import labeled
 
 Layouts = Placement | Sequence[Placement | None] | None
 _WHOLE: Final = Replicate()
@@ -72,10 +73,11 @@ class _LayerStyle(ParallelStyle):
         def enter(layer: Module, args: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
             length = layer.in_features if isinstance(layer, Linear) else None
             x = _laid(args[0], mesh, self.input_layouts[0], length)
-            return x.redistribute([self._input_of(layer)]), *args[1:]
+            return x.redistribute([self._input_of(layer)], label=labeled(layer, "input")), *args[1:]
 
         def leave(layer: Module, out: Any, mesh: DeviceMesh) -> Any:
-            return _out(type(self).__name__, out, self.output_layouts[0], self.use_local_output)
+            name, label = type(self).__name__, labeled(layer, "output")
+            return _out(name, out, self.output_layouts[0], self.use_local_output, label)
 
         return distribute_module(module, device_mesh, partition, enter, leave)
 
@@ -152,10 +154,11 @@ class SequenceParallel(ParallelStyle):
         place = Shard(self.sequence_dim)
 
         def enter(layer: Module, args: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            return _laid(args[0], mesh, place, None).redistribute([place]), *args[1:]
+            x = _laid(args[0], mesh, place, None)
+            return x.redistribute([place], label=labeled(layer, "input")), *args[1:]
 
         def leave(layer: Module, out: Any, mesh: DeviceMesh) -> Any:
-            return _out("SequenceParallel", out, None, self.use_local_output)
+            return _out("SequenceParallel", out, None, self.use_local_output, "")
 
         return distribute_module(module, device_mesh, None, enter, leave)
 
@@ -191,13 +194,12 @@ class PrepareModuleInput(ParallelStyle):
         def enter(
             layer: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
         ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            local = self.use_local_output
+            local, name = self.use_local_output, "PrepareModuleInput"
+            label = labeled(layer, "input")
             if self._arguments:
-                args = _moved(
-                    "PrepareModuleInput", "input_layouts", args, self._arguments, device_mesh, local
-                )
+                args = _moved(name, "input_layouts", args, self._arguments, device_mesh, local, label)
             moved = {
-                key: _change("PrepareModuleInput", kwargs[key], pair, device_mesh, local)
+                key: _change(name, kwargs[key], pair, device_mesh, local, f"{label} {key}" if label else "")
                 for key, pair in self._named.items()
                 if key in kwargs
             }
@@ -226,8 +228,10 @@ class PrepareModuleOutput(ParallelStyle):
         def leave(layer: Module, args: tuple[Any, ...], out: Any) -> Any:
             several = isinstance(out, tuple | list)
             values = tuple(out) if several else (out,)
-            name = "PrepareModuleOutput"
-            moved = _moved(name, "output_layouts", values, self._results, device_mesh, self.use_local_output)
+            moved = _moved(
+                "PrepareModuleOutput", "output_layouts", values, self._results, device_mesh,
+                self.use_local_output, labeled(layer, "output"),
+            )  # fmt: skip
             return type(out)(moved) if several else moved[0]
 
         module.register_forward_hook(leave)
@@ -276,21 +280,25 @@ def _pairs(name: str, what: str, before: Layouts, after: Layouts) -> tuple[Pair,
 
 
 def _moved(
-    name: str, what: str, values: tuple[Any, ...], pairs: Sequence[Pair], mesh: DeviceMesh, local: bool
-) -> tuple[Any, ...]:
+    name: str, what: str, values: tuple[Any, ...], pairs: Sequence[Pair], mesh: DeviceMesh, local: bool,
+    label: str,
+) -> tuple[Any, ...]:  # fmt: skip
     if len(values) != len(pairs):
         raise ArgumentError(
             f"{name}: {what} has {len(pairs)} entries for {len(values)} values; it needs one for each, None"
             f" for what stays as it is."
         )
-    return tuple(_change(name, x, pair, mesh, local) for x, pair in zip(values, pairs, strict=True))
+    return tuple(
+        _change(name, x, pair, mesh, local, f"{label} {place}" if label else "")
+        for place, (x, pair) in enumerate(zip(values, pairs, strict=True))
+    )
 
 
-def _change(name: str, x: Any, pair: Pair, mesh: DeviceMesh, local: bool) -> Any:
+def _change(name: str, x: Any, pair: Pair, mesh: DeviceMesh, local: bool, label: str) -> Any:
     before, after = pair
     if before is None or not isinstance(x, Tensor):
         return x
-    return _out(name, _laid(x, mesh, before, None), after, local)
+    return _out(name, _laid(x, mesh, before, None), after, local, label)
 
 
 def _laid(x: Any, mesh: DeviceMesh, placement: Placement, last: int | None) -> DTensor:
@@ -306,12 +314,12 @@ def _laid(x: Any, mesh: DeviceMesh, placement: Placement, last: int | None) -> D
     return DTensor.from_local(x, mesh, [placement], shape=shape)
 
 
-def _out(name: str, x: Any, placement: Placement | None, local: bool) -> Any:
+def _out(name: str, x: Any, placement: Placement | None, local: bool, label: str) -> Any:
     """Return ``x`` as ``placement`` says (None: as it lies), or this rank's part of it."""
     if not isinstance(x, DTensor):
         return x
     if placement is not None:
-        x = x.redistribute([placement])
+        x = x.redistribute([placement], label=label)
     if not local:
         return x
     (place,), (size,) = x.placements, x.device_mesh.shape

@@ -57,6 +57,8 @@ class Connection:
         """``communicator`` is None while the ranks agree on one."""
         self.name, self.communicator, self.meeting = name, communicator, meeting
         self.queues = bool(getattr(communicator, "queues", False))
+        self.compares = not self.queues and getattr(communicator, "expect", None) is not None
+        """Whether the communicator compares all that ranks ask for, before any has a result."""
         self.is_capturable = self.queues and bool(getattr(communicator, "is_capturable", False))
         self.captures: Final[WeakSet[StreamCapture]] = WeakSet()
         """What devices have recorded of the communicator's work, and run as a whole."""

@@ -54,6 +54,8 @@ class ProcessGroup(KnownByIdentity):
         self.world, self.ranks = world, ranks
         self.label, self.name = name, name + world.token
         self.rank, self.size = ranks.index(world.rank), len(ranks)
+        self.label_counts: dict[str, int] = {}
+        """How many modules of a description its ranks have spread."""
         self._chosen: dict[str, Connection] = {}
         self._connections: dict[str, Connection] = {}
         self._connecting: list[Connection] = []
@@ -262,7 +264,7 @@ class ProcessGroup(KnownByIdentity):
         connection.start(record, terms)
         remark(lambda: f"{record}, by {connection.name}")
         try:
-            if operation == "barrier" and connection.queues:
+            if operation == "barrier" and not connection.compares and not self.world.alone:
                 connection.compare()
             recorded = grad_enabled.set(False)
             try:

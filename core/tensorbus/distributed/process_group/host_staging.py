@@ -27,6 +27,11 @@ class HostStaging:
     def __init__(self, communicator: Communicator[Any], name: str, host: Device) -> None:
         self._communicator, self._name, self._host = communicator, name, host
 
+    def expect(self, label: str) -> None:
+        """Tell the communicator what the next collective communicates."""
+        if (expect := getattr(self._communicator, "expect", None)) is not None:
+            expect(label)
+
     def all_reduce(self, x: Tensor, reduction: str) -> Tensor:
         """Combine on the host."""
         own = self._there("all_reduce", [x], x.device)

@@ -182,13 +182,13 @@ class DTensor(Tensor):
 
     def redistribute(
         self, device_mesh: DeviceMesh | Sequence[Placement] | None = None,
-        placements: Sequence[Placement] | None = None,
+        placements: Sequence[Placement] | None = None, *, label: str = "",
     ) -> DTensor:  # fmt: skip
         """Return the same tensor in other placements, by the collectives that send the fewest elements.
 
         ``redistribute(placements)`` and, as in PyTorch, ``redistribute(device_mesh, placements)`` on the mesh
-        that it lies on. All ranks of the mesh call it. Raises ``ArgumentError``, ``AxisError`` and what
-        collectives raise.
+        that it lies on. All ranks of the mesh call it; ``label`` is as for ``functional``. Raises
+        ``ArgumentError``, ``AxisError`` and what collectives raise.
         """
         layout: MeshLayout = self._value.layout
         wanted: Any = placements
@@ -204,7 +204,7 @@ class DTensor(Tensor):
         chosen = checked_placements("redistribute", wanted, layout.mesh.ndim, len(self.shape))
         if chosen == layout.placements:
             return self
-        local = redistribute(self._value.local, layout.mesh, layout.shape, layout.placements, chosen)
+        local = redistribute(self._value.local, layout.mesh, layout.shape, layout.placements, chosen, label)
         return _recorded(_REDISTRIBUTE, self, _cell(local, layout_of(layout.mesh, chosen, layout.shape)))
 
     @property

@@ -47,9 +47,12 @@ class Step(NamedTuple):
 
 
 def redistribute(
-    x: Tensor, mesh: DeviceMesh, shape: Sequence[int], source: Placements, target: Placements
-) -> Tensor:
+    x: Tensor, mesh: DeviceMesh, shape: Sequence[int], source: Placements, target: Placements,
+    label: str = "",
+) -> Tensor:  # fmt: skip
     """Return this rank's part of a tensor of ``shape`` in ``target``, given that in ``source``.
+
+    ``label`` says what tensor it is, for ranks to compare.
 
     The derivative is that of the tensor as a whole: what comes back in the target's placements goes to the
     source's; what belongs to terms of a sum is the same on each rank.
@@ -57,7 +60,7 @@ def redistribute(
     if source == target:
         return x
     groups = "|".join(group.name for group in mesh.groups)
-    result: Tensor = _redistribute(x, tuple(shape), _spelled(source), _spelled(target), groups)
+    result: Tensor = _redistribute(x, tuple(shape), _spelled(source), _spelled(target), groups, label)
     return result
 
 
@@ -130,23 +133,23 @@ def _steps(
             yield Step(dim, before, after, cost)
 
 
-def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup) -> Tensor:
+def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
     """Do a step; ``extent`` is the shape of a part that this dimension of the mesh does not split."""
     before, after, size = step.before, step.after, group.size
     if isinstance(before, Shard):
         lengths = chunk_lengths(extent[before.dim], size)
         if isinstance(after, Shard):
             send = chunk_lengths(x.shape[after.dim], size)
-            return functional.all_to_all(x, after.dim, before.dim, send, lengths, group)
-        return functional.all_gather(x, before.dim, lengths, group)
+            return functional.all_to_all(x, after.dim, before.dim, send, lengths, group, label=label)
+        return functional.all_gather(x, before.dim, lengths, group, label=label)
     if isinstance(before, Partial):
         if isinstance(after, Shard):
             send = chunk_lengths(x.shape[after.dim], size)
-            return functional.reduce_scatter(x, before.reduction, after.dim, send, group)
+            return functional.reduce_scatter(x, before.reduction, after.dim, send, group, label=label)
         if before.reduction in _EXTREMES and x.size * size <= MAX_GATHERED:
-            every = functional.all_gather(x.reshape((1, *x.shape)), 0, (1,) * size, group)
+            every = functional.all_gather(x.reshape((1, *x.shape)), 0, (1,) * size, group, label=label)
             return _EXTREMES[before.reduction](every, axis=0)
-        return functional.all_reduce(x, before.reduction, group)
+        return functional.all_reduce(x, before.reduction, group, label=label)
     if isinstance(after, Shard):
         lengths = chunk_lengths(x.shape[after.dim], size)
         start = sum(lengths[: group.rank])
@@ -189,9 +192,11 @@ def _described(
 
 
 @custom_op("distributed::redistribute", ordered=True)
-def _redistribute(x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str) -> Tensor:
+def _redistribute(
+    x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str, label: str
+) -> Tensor:
     remark(lambda: _described(x, shape, _sizes(groups), _read(source), _read(target)))
-    return _steps_taken(x, shape, source, target, groups).clone()
+    return _steps_taken(x, shape, source, target, groups, label).clone()
 
 
 def _sizes(groups: str) -> tuple[int, ...]:
@@ -199,7 +204,7 @@ def _sizes(groups: str) -> tuple[int, ...]:
 
 
 def _steps_taken(
-    x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str, layout: Any = None
+    x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str, label: str, layout: Any = None
 ) -> Tensor:
     """Do the steps one after the other; of nothing else is the op made where a program takes it apart."""
     ranks = [get_group(name) for name in groups.split("|")]
@@ -209,7 +214,7 @@ def _steps_taken(
     for step in plan(shape, sizes, state, _read(target)):
         unsplit = (*state[: step.mesh_dim], Replicate(), *state[step.mesh_dim + 1 :])
         extent = local_shape(shape, unsplit, sizes, coordinate)
-        result = _take(result, step, extent, ranks[step.mesh_dim])
+        result = _take(result, step, extent, ranks[step.mesh_dim], label)
         state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
     return result
 
@@ -219,7 +224,7 @@ definition_of(_redistribute).decompose = _steps_taken
 
 
 @_redistribute.register_fake
-def _(x: Any, shape: tuple[int, ...], source: str, target: str, groups: str) -> Any:
+def _(x: Any, shape: tuple[int, ...], source: str, target: str, groups: str, label: str) -> Any:
     ranks = [get_group(name) for name in groups.split("|")]
     sizes, coordinate = [group.size for group in ranks], [group.rank for group in ranks]
     return local_shape(shape, _read(target), sizes, coordinate), x.dtype
@@ -230,7 +235,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-    shape, source, target, groups = ctx.arguments
+    shape, source, target, groups, label = ctx.arguments
     before, after = _read(source), _read(target)
     for name, was, becomes in zip(groups.split("|"), before, after, strict=True):
         if was == becomes:
@@ -246,8 +251,9 @@ def _backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
             g = g * get_group(name).size
     back, to = gradient_placements(after), gradient_placements(before)
     if back != to:
-        g = _redistribute(g, shape, _spelled(back), _spelled(to), groups)
-    return g, None, None, None, None
+        label = label and f"gradient of {label}"
+        g = _redistribute(g, shape, _spelled(back), _spelled(to), groups, label)
+    return g, None, None, None, None, None
 
 
 _redistribute.register_autograd(_backward, setup_context=_keep)
@@ -256,11 +262,11 @@ _redistribute.register_autograd(_backward, setup_context=_keep)
 @_redistribute.register_vmap
 def _(
     info: Any, in_dims: tuple[Any, ...], x: Tensor, shape: tuple[int, ...], source: str, target: str,
-    groups: str,
+    groups: str, label: str,
 ) -> tuple[Tensor, int]:  # fmt: skip
     """Examples lie along a new first axis, so the axes of placements move up."""
     words = [
         _spelled(tuple(type(p)(p.dim + 1) if isinstance(p, Shard) else p for p in _read(word)))
         for word in (source, target)
     ]
-    return _redistribute(x, (x.shape[0], *shape), *words, groups), 0
+    return _redistribute(x, (x.shape[0], *shape), *words, groups, label), 0

@@ -91,6 +91,7 @@ def mismatched(setting: Setting, report: Report) -> None:
     n = setting.ranks
     two, three, large = (_ones(setting, k) for k in (2, 3, 100_000))
     whole = _ones(setting, 2, dtype="int32")
+    label = "'weight' of Linear #2" if odd else "'weight' of Linear #1"
 
     def run(group: Any, name: str, x: tb.Tensor, call: Callable[[Any], Any], terms: str = "") -> None:
         group.run(name, [x], call, terms)
@@ -124,6 +125,21 @@ def mismatched(setting: Setting, report: Report) -> None:
             g, "broadcast", two, lambda c: c.broadcast(two, 1 if odd else 0),
             "from place 1" if odd else "from place 0",
         ),
+        "all_reduce of other tensors of one shape": lambda g: dist.functional.all_reduce(
+            two, group=g, label=label
+        ).tolist(),
+        "all_gather of other tensors of one shape": lambda g: dist.functional.all_gather(
+            two, group=g, label=label
+        ).tolist(),
+        "reduce_scatter of other tensors of one shape": lambda g: dist.functional.reduce_scatter(
+            _ones(setting, n), group=g, label=label
+        ).tolist(),
+        "all_to_all of other tensors of one shape": lambda g: dist.functional.all_to_all(
+            _ones(setting, n), group=g, label=label
+        ).tolist(),
+        "broadcast of other tensors of one shape": lambda g: dist.functional.broadcast(
+            two, group=g, label=label
+        ).tolist(),
         "other collectives": lambda g: (
             run(g, "barrier", two, lambda c: c.barrier()) if odd else _all_reduce(g, two)
         ),
