@@ -277,6 +277,21 @@ def readable(x: Any) -> Any:
     return x
 
 
+def spread_like(x: T, like: Any) -> T:
+    """Return ``x`` spread over ranks as ``like`` is: this rank's part of it, or the whole.
+
+    One that is not spread is the same on each rank; where ``like`` has another shape, it is whole on each.
+    """
+    kind: Any = like._vtype.cell
+    tensor: Any = x
+    if kind is not None:
+        tensor = kind._spread_like(x, like)
+    elif tensor._vtype.cell is not None:
+        tensor = readable(tensor)
+    out: T = tensor
+    return out
+
+
 def wraps(device: Device | None, other: Device) -> bool:
     """Return whether values of ``device`` stand for those of ``other``, or for others that do."""
     while device is not None and device != other:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..autograd.engine import no_grad
+from ..dispatch.modes import spread_like
 from ..errors import StateError, TensorbusError, suggest
 from ..tensor.tensor import Leaf, Tensor
 from .parameter import hold
@@ -57,7 +58,7 @@ def _extras(module: Module) -> Iterator[tuple[str, Module]]:
 
 
 def load_state(module: Module, state: Mapping[str, Any], strict: bool, assign: bool = False) -> LoadResult:
-    """Put ``state`` into the cells of ``module``, in their dtype and on their device.
+    """Put ``state`` into the cells of ``module``, in their dtype and on their device, spread as they are.
 
     With ``assign`` the cells take over dtype and device of the state; a gradient that they have is forgotten.
     """
@@ -84,11 +85,10 @@ def load_state(module: Module, state: Mapping[str, Any], strict: bool, assign: b
                 problems.append(f"{name!r} has shape {saved.shape}, and the module needs {cell.shape}.")
             elif assign and cell.requires_grad and not saved.dtype.is_inexact:
                 problems.append(f"{name!r} is {saved.dtype}, which has no gradients, and the module's has.")
-            elif assign:
-                values.append((cell, saved.detach()))
             else:
                 try:
-                    values.append((cell, saved.detach().to(cell.device, cell.dtype, copy=True)))
+                    value = spread_like(saved.detach(), cell)
+                    values.append((cell, value if assign else value.to(cell.device, cell.dtype, copy=True)))
                 except TensorbusError as error:
                     problems.append(f"{name!r}: {error}")
     if problems:

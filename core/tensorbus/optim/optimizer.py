@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..autograd.engine import enable_grad, no_grad
+from ..dispatch.modes import spread_like
 from ..errors import ArgumentError, StateError
 from ..ops.argument_kinds import shown
 from ..ops.call_errors import tell_form_of
@@ -409,9 +410,8 @@ def follow(parameter: Tensor, state: State) -> None:
 def _fitted(name: str, value: Any, parameter: Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
-    if name == "step":
-        return value.detach().to(parameter.device, copy=True)
-    return value.detach().to(parameter.device, parameter.dtype, copy=True)
+    value = spread_like(value.detach(), parameter)
+    return value.to(parameter.device, None if name == "step" else parameter.dtype, copy=True)
 
 
 def _refuse_divided(parameter: Tensor) -> None:

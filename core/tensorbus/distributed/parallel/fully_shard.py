@@ -19,7 +19,7 @@ from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
 from ..process_group.group import get_group
 from ..tensor.device_mesh import DeviceMesh
-from ..tensor.dtensor import DTensor, part_of
+from ..tensor.dtensor import META, DTensor, part_of
 from ..tensor.layout import cell_of
 from ..tensor.placements import Placement, Placements, Replicate, Shard, StridedShard, plain
 from ..tensor.redistribute import redistribute
@@ -28,7 +28,6 @@ from .module_class import refuse_other, with_methods
 from .parameter_group import ParameterGroup
 
 M = TypeVar("M", bound=Module)
-META = "meta"
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,8 @@ def _divided(p: Parameter, mesh: DeviceMesh, offload: bool, label: str) -> Param
             part = part.to(plugins.host_type() or "cpu")
         if isinstance(p, DTensor):
             mesh, placements = _divided_layout(p, mesh)
-        if mesh.device_type not in (None, part.device.type):
+        elsewhere = mesh.device_type not in (None, part.device.type)
+        if elsewhere and (offload or part.device.type != META):
             mesh = DeviceMesh(None, mesh.groups, mesh.mesh_dim_names)
     divided = Parameter(cell_of(part, mesh, placements, p.shape), requires_grad=p.requires_grad)
     vars(divided).update(vars(p))

@@ -26,9 +26,10 @@ def parallelize_module(
     """Split ``module`` over the ranks of ``device_mesh``, of one dimension; return what takes its place.
 
     The plan is a style for ``module`` itself, or styles by the paths of modules in it, in which ``*``, ``?``
-    and ``[...]`` stand for parts of a name: ``"layers.*.mlp.up"``. Parameters become those of the mesh's
-    first rank. One that several modules share stays one. All ranks call it, and make optimizers afterwards.
-    For two dimensions, split by a dimension's slice ``mesh["tp"]``, then ``replicate`` over the other.
+    and ``[...]`` stand for parts of a name: ``"layers.*.mlp.up"``. Parameters of layers that it splits become
+    those of the mesh's first rank; all others stay as they are, so seed ranks alike, or load one state. One
+    that several modules share stays one. All ranks call it, and make optimizers afterwards. For two
+    dimensions, split by a dimension's slice ``mesh["tp"]``, then ``replicate`` over the other.
 
     Raises ``ArgumentError`` for a mesh of several dimensions, a path that names no module, and a shared
     parameter that the plan lays out in two ways.

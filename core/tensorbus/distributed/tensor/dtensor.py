@@ -34,6 +34,7 @@ from .placements import (
 )
 from .redistribute import gradient_placements, redistribute
 
+META: Final = "meta"
 _IN_PARTS: Final = (
     "the memory of a distributed tensor lies in parts on several ranks, and cannot be shared as one; export"
     " x.to_local(), this rank's part, or x.full_tensor()."
@@ -255,6 +256,21 @@ class DTensor(Tensor):
         like: DTensor = cell_of(part, layout.mesh, layout.placements, layout.shape)
         return like
 
+    @staticmethod
+    def _spread_like(x: Tensor, like: Any) -> Tensor:
+        """Return a tensor, the same on each rank or laid out otherwise, as ``like`` lies."""
+        layout: MeshLayout = like._value.layout
+        mesh = layout.mesh
+        whole: Placements = (Replicate(),) * mesh.ndim
+        target = layout.placements if x.shape == like.shape else whole
+        if isinstance(x, DTensor):
+            if x.device_mesh == mesh:
+                return x.redistribute(target)
+            x = x.full_tensor()
+        part = redistribute(_on_mesh(x, mesh), mesh, x.shape, whole, target)
+        laid: DTensor = cell_of(part, mesh, target, x.shape)
+        return laid
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Serve ``numpy.asarray(x)`` as ``x.numpy()``: with the whole tensor; all ranks call it."""
         if copy is False:
@@ -353,5 +369,5 @@ def _check(name: str, x: object, mesh: object) -> None:
 
 
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return ``x`` on the mesh's type of device, unmoved where it lies on one."""
-    return x if mesh.device_type in (None, x.device.type) else x.to(mesh.device_type)
+    """Return ``x`` on the mesh's type of device, unmoved where it lies on one or is a shape alone."""
+    return x if mesh.device_type in (None, x.device.type) or x.device.type == META else x.to(mesh.device_type)
