@@ -185,7 +185,7 @@ class DTensor(Tensor):
         self, device_mesh: DeviceMesh | Sequence[Placement] | None = None,
         placements: Sequence[Placement] | None = None, *, label: str = "",
     ) -> DTensor:  # fmt: skip
-        """Return the same tensor in other placements, by the collectives that send the fewest elements.
+        """Return the same tensor in other placements, by the cheapest sequence of collectives.
 
         ``redistribute(placements)`` and, as in PyTorch, ``redistribute(device_mesh, placements)`` on the mesh
         that it lies on. All ranks of the mesh call it; ``label`` is as for ``functional``. Raises

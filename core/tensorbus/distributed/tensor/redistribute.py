@@ -34,16 +34,24 @@ from .placements import (
 
 MAX_GATHERED: Final = 1 << 20
 """Elements of all ranks up to which extremes are taken of what is gathered, by kernels of the program."""
+COLLECTIVE_COST: Final = 1 << 16
+"""Elements that are sent in the time that a collective takes to begin: it counts as so many more."""
+_MAX_SEARCHED_DIMS: Final = 3
+"""Of more dimensions of a mesh the steps split a tensor along the target's axes alone: it takes too long."""
 _EXTREMES: Final[dict[str, Callable[..., Tensor]]] = {"min": functions.min, "max": functions.max}
 
 
 class Step(NamedTuple):
-    """A change of placement along one dimension of the mesh; ``elements`` are those that a rank sends."""
+    """A change of placement along one dimension of the mesh.
+
+    ``elements`` are those that a rank sends by ``collective``, "" where it sends none.
+    """
 
     mesh_dim: int
     before: Placement
     after: Placement
     elements: int
+    collective: str
 
 
 def redistribute(
@@ -73,26 +81,24 @@ def collectives_between(
     shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements
 ) -> tuple[list[str], int]:
     """Return the collectives of a change of placements, and how many elements a rank sends."""
-    names = []
     steps = plan(shape, sizes, source, target)
-    for step in steps:
-        if isinstance(step.before, Shard):
-            names.append("all_to_all" if isinstance(step.after, Shard) else "all_gather")
-        elif isinstance(step.before, Partial):
-            names.append("reduce_scatter" if isinstance(step.after, Shard) else "all_reduce")
-    return names, sum(step.elements for step in steps)
+    return [step.collective for step in steps if step.collective], sum(step.elements for step in steps)
 
 
 @lru_cache(maxsize=4096)
 def plan(
     shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements
 ) -> tuple[Step, ...]:
-    """Return the steps that send the fewest elements, and of those the fewest steps."""
+    """Return the cheapest steps, by the elements that a rank sends and the collectives, then by their number.
+
+    On the way a tensor may be split along any axis: terms of a large sum along two dimensions of a mesh are
+    added up in parts.
+    """
     heap: list[tuple[int, int, int, Placements, tuple[Step, ...]]] = [(0, 0, 0, source, ())]
     done: set[Placements] = set()
     count = 0
     while True:
-        elements, length, _, state, steps = heapq.heappop(heap)
+        cost, length, _, state, steps = heapq.heappop(heap)
         if state == target:
             return steps
         if state in done:
@@ -103,7 +109,8 @@ def plan(
             if mixes_reductions(following) and not mixes_reductions(state):
                 continue
             count += 1
-            heapq.heappush(heap, (elements + step.elements, length + 1, count, following, (*steps, step)))
+            more = step.elements + (COLLECTIVE_COST if step.collective else 0)
+            heapq.heappush(heap, (cost + more, length + 1, count, following, (*steps, step)))
 
 
 def _steps(
@@ -111,26 +118,39 @@ def _steps(
 ) -> Iterator[Step]:
     """Yield the steps that can be taken: only what splits an axis last is changed."""
     local = math.prod(local_shape(shape, state, sizes, (0,) * len(sizes)))
-    wanted = {p for p in target if isinstance(p, Shard)}
+    wanted = [p for p in dict.fromkeys(target) if isinstance(p, Shard)]
+    if len(sizes) <= _MAX_SEARCHED_DIMS:
+        wanted += [p for p in map(Shard, range(len(shape))) if p not in wanted]
     for dim, before in enumerate(state):
         if isinstance(before, Shard) and splits_inside(state, dim, before.dim):
             continue
-        share = local * (sizes[dim] - 1)
-        afters: set[Placement] = {Replicate()}
+        afters: list[Placement] = [Replicate()]
+        if isinstance(before, Replicate) and isinstance(target[dim], Partial):
+            afters.append(target[dim])
         for p in wanted:
             stays = isinstance(before, Shard) and before.dim == p.dim
             if not stays and not splits_inside((*state[:dim], p, *state[dim + 1 :]), dim, p.dim):
-                afters.add(p)
-        if isinstance(before, Replicate) and isinstance(target[dim], Partial):
-            afters.add(target[dim])
-        for after in sorted(afters - {before}, key=repr):
-            if isinstance(before, Replicate):
-                cost = 0
-            elif isinstance(before, Shard):
-                cost = share if isinstance(after, Replicate) else share // sizes[dim]
-            else:
-                cost = (2 if isinstance(after, Replicate) else 1) * share // sizes[dim]
-            yield Step(dim, before, after, cost)
+                afters.append(p)
+        for after in afters:
+            if after != before:
+                yield Step(dim, before, after, *_sent(before, after, local, sizes[dim]))
+
+
+def _sent(before: Placement, after: Placement, local: int, size: int) -> tuple[int, str]:
+    """Return how many elements a rank sends of the ``local`` ones that it has, and by which collective."""
+    if isinstance(before, Replicate):
+        return 0, ""
+    share = local * (size - 1)
+    if isinstance(after, Shard):
+        return share // size, "all_to_all" if isinstance(before, Shard) else "reduce_scatter"
+    if isinstance(before, Shard) or _gathers(before, local, size):
+        return share, "all_gather"
+    return 2 * share // size, "all_reduce"
+
+
+def _gathers(terms: Placement, local: int, size: int) -> bool:
+    """Return whether the extremes of terms are taken of what is gathered."""
+    return isinstance(terms, Partial) and terms.reduction in _EXTREMES and local * size <= MAX_GATHERED
 
 
 def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
@@ -146,7 +166,7 @@ def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup, lab
         if isinstance(after, Shard):
             send = chunk_lengths(x.shape[after.dim], size)
             return functional.reduce_scatter(x, before.reduction, after.dim, send, group, label=label)
-        if before.reduction in _EXTREMES and x.size * size <= MAX_GATHERED:
+        if _gathers(before, x.size, size):
             every = functional.all_gather(x.reshape((1, *x.shape)), 0, (1,) * size, group, label=label)
             return _EXTREMES[before.reduction](every, axis=0)
         return functional.all_reduce(x, before.reduction, group, label=label)
