@@ -82,6 +82,9 @@ class Communicator(Protocol[T]):
     a ``DistributedError``, at the latest in their next barrier: by the communicator, where it sees that, or
     by core, which compares what ranks that wait have asked for.
 
+    Messages keep their order between two ranks in one direction. ``send`` and ``receive`` may be called in
+    other threads while a collective, or a message to or from another rank, waits; but where it ``queues``.
+
     One that works on devices with streams may have ``queues = True``: its methods, ``barrier`` too, give
     their work to the stream that is current on the tensors' device, and return without waiting for it. Core
     then waits where somebody has to, and calls ``abort`` at the end of a call's time. Such a one may have a

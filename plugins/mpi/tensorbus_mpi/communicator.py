@@ -32,7 +32,8 @@ _HEAD: Final = 64
 """Bytes of what goes before each message: what it is of, and how many bytes follow."""
 _CHUNK: Final = 1 << 30
 """Bytes of one message: MPI counts in 31 bits."""
-_HEADS, _BODIES = 1, 2
+_HEADS, _BODIES, _PARTS = 1, 2, 3
+"""Tags. A message may come while a collective of its group moves parts."""
 _STEPS_AT_ONCE: Final = 256
 _LARGEST_TAG: Final = 32767
 """What every MPI has."""
@@ -246,10 +247,10 @@ class Communicator:
                 for step in steps:
                     source = (self._rank - step) % self._size
                     chunks = _chunks(targets[source])
-                    requests += [self._comm.Irecv([c, byte], source, _BODIES) for c in chunks]
+                    requests += [self._comm.Irecv([c, byte], source, _PARTS) for c in chunks]
                 for step in steps:
                     to = (self._rank + step) % self._size
-                    requests += [self._comm.Isend([c, byte], to, _BODIES) for c in _chunks(own[to])]
+                    requests += [self._comm.Isend([c, byte], to, _PARTS) for c in _chunks(own[to])]
                 return requests
 
             self._do(what, start, (own, targets))

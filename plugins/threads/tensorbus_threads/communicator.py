@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, combined, copied
+from tensorbus.backend_api import Rendezvous, SupportsStreams, combined, copied
 from tensorbus.errors import DistributedError
 
 from .meeting import Meeting, meeting_of
 
 Shape = tuple[int, ...]
+C = TypeVar("C")
+"""What a rank brings."""
+R = TypeVar("R")
+"""What a rank gets."""
 
 
 class Factory:
@@ -44,14 +49,12 @@ class Communicator:
             return [_own(total, y) for y in xs]
 
         asked = self._asked(f"all_reduce {reduction} of {_spec(x)}")
-        return self._meeting.exchange(self._rank, asked, x, combine)
+        return self._exchange(asked, [x], x, combine)
 
     def all_gather(self, x: tb.Tensor, shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Copy every rank's tensor."""
         asked = self._asked(f"all_gather of {x.dtype} in shapes {[*shapes]}")
-        return self._meeting.exchange(
-            self._rank, asked, (x, shapes), lambda contributed: _gathered(contributed)
-        )
+        return self._exchange(asked, [x], (x, shapes), _gathered)
 
     def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
         """Combine place by place."""
@@ -63,7 +66,7 @@ class Communicator:
             ]
 
         asked = self._asked(f"reduce_scatter {reduction} of {', '.join(map(_spec, xs))}")
-        return self._meeting.exchange(self._rank, asked, xs, combine)
+        return self._exchange(asked, xs, xs, combine)
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Transpose the ranks' lists."""
@@ -79,20 +82,23 @@ class Communicator:
             return results
 
         asked = self._asked(f"all_to_all of {xs[0].dtype}")
-        return self._meeting.exchange(self._rank, asked, (xs, shapes), combine)
+        return self._exchange(asked, xs, (xs, shapes), combine)
 
     def broadcast(self, x: tb.Tensor, root: int) -> tb.Tensor:
         """Copy the root's tensor."""
         asked = self._asked(f"broadcast of {_spec(x)} from place {root}")
-        return self._meeting.exchange(self._rank, asked, x, lambda xs: [_own(xs[root], y) for y in xs])
+        return self._exchange(asked, [x], x, lambda xs: [_own(xs[root], y) for y in xs])
 
     def send(self, x: tb.Tensor, to: int) -> None:
         """Leave a copy."""
-        self._meeting.post(self._rank, to, copied(x))
+        own = copied(x)
+        self._meeting.post(self._rank, to, (own, _events([own.device])))
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Take what the other left."""
-        x: tb.Tensor = self._meeting.take(source, self._rank)
+        x: tb.Tensor
+        x, behind = self._meeting.take(source, self._rank)
+        _follow(behind)
         if (x.shape, x.dtype) != (like.shape, like.dtype):
             raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {_spec(x)}.")
         return x.to(like.device)
@@ -109,6 +115,27 @@ class Communicator:
         """Wait for all."""
         self._meeting.exchange(self._rank, "barrier", None, lambda contributed: contributed)
 
+    def _exchange(
+        self, asked: str, xs: Sequence[tb.Tensor], mine: C,
+        combine: Callable[[list[C]], Sequence[R]],
+    ) -> R:  # fmt: skip
+        """Bring something, and return this rank's place of what ``combine`` makes of everybody's.
+
+        One rank combines, in the streams of its thread: these follow the ranks', and are followed by them.
+        """
+
+        def in_order(contributed: list[tuple[C, list[tb.Event]]]) -> list[tuple[R, list[tb.Event]]]:
+            behind = [event for _, events in contributed for event in events]
+            _follow(behind)
+            results = combine([each for each, _ in contributed])
+            done = _events(event.device for event in behind)
+            return [(result, done) for result in results]
+
+        own = mine, _events(x.device for x in xs)
+        result, done = self._meeting.exchange(self._rank, asked, own, in_order)
+        _follow(done)
+        return result
+
     def abort(self, reason: str) -> None:
         """End who waits."""
         self._meeting.end(reason)
@@ -120,6 +147,29 @@ class Communicator:
         """Return what the ranks have to ask for alike, with what is communicated."""
         label, self._label = self._label, ""
         return f"{text}, {label}" if label else text
+
+
+_has_streams: dict[type[Any], bool] = {}
+"""By class of runtime: asking a protocol is slow."""
+
+
+def _events(devices: Iterable[tb.Device]) -> list[tb.Event]:
+    """Return an event behind the work now in the current stream of each device that has streams."""
+    events = []
+    for device in set(devices):
+        kind = type(device.runtime)
+        if kind not in _has_streams:
+            _has_streams[kind] = isinstance(device.runtime, SupportsStreams)
+        if _has_streams[kind]:
+            events.append(tb.Event(device))
+            events[-1].record()
+    return events
+
+
+def _follow(events: Sequence[tb.Event]) -> None:
+    """Let later work of this thread follow the events, in the current stream of each one's device."""
+    for event in events:
+        event.wait()
 
 
 def _spec(x: tb.Tensor) -> str:

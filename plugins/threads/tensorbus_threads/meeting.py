@@ -18,6 +18,8 @@ R = TypeVar("R")
 _meetings: Final[WeakTable[Any, dict[str, Meeting]]] = WeakTable()
 """By store and name: the ranks of a program share its store."""
 _lock: Final = threading.Lock()
+_GLANCE: Final = 0.1
+"""Seconds between two looks at a rank that combines, once the time to come is over."""
 
 
 class _Round:
@@ -111,8 +113,11 @@ class Meeting:
         while not ready():
             self._check(asked)
             left = end - time.monotonic()
-            if left <= 0:
-                ranks = ", ".join(map(str, absent()))
+            missing = absent() if left <= 0 else []
+            if left <= 0 and not missing:  # all are here, and the last one combines
+                left = _GLANCE
+            if missing:
+                ranks = ", ".join(map(str, missing))
                 reason = f"{asked} waited {self.timeout:g} seconds for rank {ranks}"
                 self.end(reason, DistributedTimeoutError)
                 raise DistributedTimeoutError(

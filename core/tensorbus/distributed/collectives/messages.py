@@ -1,7 +1,8 @@
 """Messages between two ranks, with the names and arguments of PyTorch's.
 
-Between two ranks they arrive in the order in which they were sent. A group's calls are made one after the
-other: ranks that send to each other at once do so by ``batch_isend_irecv``, whatever connects them.
+Between two ranks they arrive in the order in which they were sent. On devices whose work communicators queue,
+a group's calls are made one after the other: ranks that send to each other at once do so by
+``batch_isend_irecv``, whatever connects them.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
 
     needs = sorted({peer for _, peer in (*sends, *receives)})
     tensors = [x for x, _ in (*sends, *receives)]
-    return [group.submit("batch_isend_irecv", tensors, exchange, finish, needs=needs)]
+    peers = [("send", to) for _, to in sends] + [("recv", source) for _, source in receives]
+    return [group.submit("batch_isend_irecv", tensors, exchange, finish, needs=needs, peers=peers)]
 
 
 def _in_order(

@@ -7,11 +7,13 @@ its results are right once ``wait()`` has returned; else None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...autograd.engine import no_grad
+from ...backend_interface.communication import Shape
 from ...errors import ArgumentError, DistributedError, ShapeError
+from ...ops.creation.creation import empty
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
@@ -194,12 +196,11 @@ def gather(
 
     def collect(communicator: Any, x: list[Tensor]) -> list[Tensor]:
         if ranks.rank != root:
-            communicator.send(x[0], root)
+            _exchange(communicator, ranks, x[0], {root: x[0]}, {})
             return []
-        return [
-            x[0] if rank == root else communicator.receive(like, rank)
-            for rank, like in enumerate(gather_list or ())
-        ]
+        others = {rank: y.shape for rank, y in enumerate(gather_list or ()) if rank != root}
+        gathered = _exchange(communicator, ranks, x[0], {}, others)
+        return [x[0] if rank == root else y for rank, y in enumerate(gathered)]
 
     if gather_list is not None:
         _one_each("gather", ranks, gather_list)
@@ -222,15 +223,30 @@ def scatter(
 
     def hand_out(communicator: Any, x: list[Tensor]) -> list[Tensor]:
         if ranks.rank != root:
-            return [communicator.receive(tensor, root)]
-        for rank, part in enumerate(x):
-            if rank != root:
-                communicator.send(part, rank)
+            return [_exchange(communicator, ranks, x[0], {}, {root: tensor.shape})[root]]
+        others = {rank: part for rank, part in enumerate(x) if rank != root}
+        _exchange(communicator, ranks, x[root], others, {})
         return [x[root]]
 
     inputs = [tensor] if scatter_list is None else scatter_list
     terms = f"of {tensor.dtype} from place {root}"
     return _raw(ranks, "scatter", inputs, hand_out, [tensor], async_op, terms)
+
+
+def _exchange(
+    communicator: Any, group: ProcessGroup, like: Tensor, sent: Mapping[int, Tensor],
+    shapes: Mapping[int, Shape],
+) -> list[Tensor]:  # fmt: skip
+    """Send some ranks something, and return what all sent, of ``shapes``; tensors of others are empty.
+
+    Messages of the program may be under way between the same ranks: they are no part of collectives.
+    """
+    nothing = empty((0,), dtype=like.dtype, device=like.device)
+    ranks = range(group.size)
+    result: list[Tensor] = communicator.all_to_all(
+        [sent.get(rank, nothing) for rank in ranks], [shapes.get(rank, (0,)) for rank in ranks]
+    )
+    return result
 
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:

@@ -9,7 +9,14 @@ from typing import Final, NamedTuple
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ..process_group.watch import watch
-from ..process_group.world import DEFAULT_TIMEOUT, World, set_process_world, times_joined
+from ..process_group.world import (
+    DEFAULT_TIMEOUT,
+    World,
+    check_no_rank,
+    seconds,
+    set_process_world,
+    times_joined,
+)
 from ..stores.memory_store import MemoryStore
 from ..stores.prefix_store import PrefixStore
 from ..stores.urls import default_store_url, open_store
@@ -93,7 +100,8 @@ def _opened(url: str, serve: bool, timeout: float) -> Store:
 def _joined(store: Store, rank: int, size: int) -> Store:
     """Return the part of a store that this program has for itself, of which ``rank`` is one.
 
-    A process that is a rank for a second time meets the others apart from the first. Raises
+    A process that is a rank for a second time meets the others apart from the first. So do ranks of another
+    number, which may be some of those that were here, or more. Raises
     ``DistributedError`` where the rank is there already: keys that another program left would be taken for
     those of this one.
     """
@@ -103,8 +111,7 @@ def _joined(store: Store, rank: int, size: int) -> Store:
             f" sees. It is for run_ranks(function, {size}); processes meet at tcp://host:port or"
             f" file:///a/path."
         )
-    if (times := times_joined()) > 0:
-        store = PrefixStore(f"init {times}/", store)
+    store = PrefixStore(f"{size} ranks, init {times_joined(size)}/", store)
     if store.add(f"joined/{rank}", 1) != 1:
         raise DistributedError(
             f"distributed: rank {rank} of {size} has joined at this store already: an earlier program has"
@@ -135,6 +142,8 @@ def init(
     (0, 1)
     >>> tb.distributed.shutdown()
     """
+    check_no_rank()
+    timeout = seconds(timeout)
     if (rank is None) != (world_size is None):
         raise ArgumentError("distributed: rank and world_size are given together, or neither.")
     launched_as = launched(os.environ, rank is not None) or Launched(0, 1, 0, _store_url(os.environ))

@@ -50,6 +50,7 @@ def run_ranks(
             with in_world(worlds[rank]):
                 worlds[rank].thread = threading.get_ident()
                 results[rank] = function(*args)
+            worlds[rank].drain()
             worlds[rank].roll_call.leave("its function has returned")
         except BaseException as error:  # raised below
             fail(rank, error)

@@ -1,5 +1,5 @@
 """Groups of ranks that know of each other, and what they do together.
 
-In order: ``records``, ``work``, ``connection``, ``roll_call``, ``world``, ``captured_collectives``,
-``host_staging``, ``watch``, ``group``, ``subgroups``, ``monitored_barrier``.
+In order: ``records``, ``work``, ``connection``, ``roll_call``, ``world``, ``lanes``, ``selection``,
+``captured_collectives``, ``host_staging``, ``watch``, ``group``, ``subgroups``, ``monitored_barrier``.
 """

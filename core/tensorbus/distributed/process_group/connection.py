@@ -19,11 +19,9 @@ from ...devices.stream_capture import StreamCapture
 from ...errors import DeviceError, DistributedError, DistributedTimeoutError
 from ...system.weak_tables import WeakSet
 from ...tensor.tensor import Tensor
-from .records import Record
+from .records import MESSAGES, Record
 from .work import reach
 
-_MESSAGES: Final = ("send", "recv", "batch_isend_irecv")
-"""Calls that only some ranks make: they are not counted with the collectives."""
 _PATIENCE: Final = 1.0
 """Seconds that a rank whose call has raised waits for what the others asked for."""
 _ABORT_SECONDS: Final = 10.0
@@ -68,6 +66,8 @@ class Connection:
         self.fingerprint = 0
         self.fingerprints: deque[tuple[int, int, str]] = deque(maxlen=1024)
         """Of the last collectives: the sequence, the fingerprint after it, and what was asked."""
+        self.turn: Final = threading.RLock()
+        """Held by the thread that makes a call: ranks have to come to collectives in one order."""
         self.running: dict[int, Record] = {}
         """Calls that the host is in, by identity."""
         self.queued: deque[tuple[Record, Event]] = deque()
@@ -88,7 +88,7 @@ class Connection:
         """Number a call that begins now. ``terms`` says what all ranks ask for alike."""
         record.communicator, record.started = self.name, time.monotonic()
         with self._lock:
-            if record.operation in _MESSAGES:
+            if record.operation in MESSAGES:
                 self.messages += 1
                 record.sequence = self.messages
             else:

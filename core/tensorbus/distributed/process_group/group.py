@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import index
 from typing import Any, Final, TypeVar
 
 from ... import plugins
 from ...autograd.engine import no_grad
-from ...backend_interface.communication import Communicator, CommunicatorFactory, Rendezvous
+from ...backend_interface.communication import Communicator, Rendezvous
 from ...devices.device import Device, get_default_device
-from ...devices.stream import Event, Stream, has_streams, stream
+from ...devices.stream import Event, Stream, stream
 from ...devices.stream_capture import active_capture
 from ...dispatch.host_fallback import fallback, fallback_mode
 from ...dispatch.remarks import remark
@@ -29,11 +29,13 @@ from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
 from .captured_collectives import CapturedCollectives
 from .connection import Connection, wait_for_aborts
-from .host_staging import ALLOW, HostStaging
-from .records import Record
+from .host_staging import HostStaging
+from .lanes import Lanes, Peer, peers_of
+from .records import MESSAGES, Record
+from .selection import best, by_preference
 from .watch import watch
-from .work import Place, Work
-from .world import World, current, in_world
+from .work import Place, Work, event_of
+from .world import World, current
 
 T = TypeVar("T")
 _groups: Final[WeakValues[str, ProcessGroup]] = WeakValues()
@@ -59,16 +61,16 @@ class ProcessGroup(KnownByIdentity):
         self._chosen: dict[str, Connection] = {}
         self._connections: dict[str, Connection] = {}
         self._connecting: list[Connection] = []
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._worker: threading.Thread | None = None
+        self._lanes = Lanes(f"tensorbus-group-{name}-{world.rank}", world)
         self._last: Place | None = None
+        """The progress of the last queued call that is no message with a lane of its own."""
         self._inline: int | None = None
         """The thread that runs a queued call itself, while it does."""
         self._sides: dict[Device, Stream] = {}
         self._staged: dict[str, HostStaging] = {}
         """By device type: what copies tensors to the host, where nothing takes them as they are."""
         self._agreements = self.monitored_barriers = 0
-        self._lock, self._agreement = threading.Lock(), threading.RLock()
+        self._agreement = threading.RLock()
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
 
@@ -90,13 +92,16 @@ class ProcessGroup(KnownByIdentity):
         """
         if active_modes:
             _end_capture(operation)
-        last, here = self._last, threading.get_ident()
-        if last is not None and here != self._inline and not self._is_worker(here):
-            if not last.is_submitted():
-                work = self.submit(operation, tensors, call, None, terms, needs)
-                result: T = work.wait()
-                return result
-            last.follow()
+        here = threading.get_ident()
+        if here != self._inline and not self._lanes.is_run_by(here):
+            peers = peers_of(operation, needs)
+            last = self._lanes.last(peers[0]) if peers and self._has_lanes(tensors) else self._last
+            if last is not None:
+                if not last.is_submitted():
+                    work = self.submit(operation, tensors, call, None, terms, needs)
+                    result: T = work.wait()
+                    return result
+                last.follow()
         return self._call(operation, tensors, call, terms, needs)
 
     def run_into(
@@ -139,37 +144,43 @@ class ProcessGroup(KnownByIdentity):
 
     def follow(self) -> None:
         """Let what is queued next in the current stream follow what was queued beside it."""
-        if self._last is not None and not self._is_worker(threading.get_ident()):
+        if self._last is not None and not self._lanes.is_run_by(threading.get_ident()):
             self._last.follow()
 
     def submit(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
         finish: Callable[[Any], Any] | None = None, terms: str = "", needs: Sequence[int] | None = None,
+        peers: Sequence[Peer] | None = None,
     ) -> Work:  # fmt: skip
-        """Queue ``call`` and return its handle; ``finish`` gets the result in the thread that waits."""
+        """Queue ``call`` and return its handle; ``finish`` gets the result in the thread that waits.
+
+        ``peers`` are those of its messages, where it makes several.
+        """
         if active_modes:
             _end_capture(operation)
-        return self.queue(lambda: self._call(operation, tensors, call, terms, needs), finish, tensors)
+        return self.queue(
+            lambda: self._call(operation, tensors, call, terms, needs), finish, tensors,
+            peers_of(operation, needs) if peers is None else peers,
+        )  # fmt: skip
 
     def queue(
         self, call: Callable[[], Any], finish: Callable[[Any], Any] | None = None,
-        tensors: Sequence[Tensor] = (),
+        tensors: Sequence[Tensor] = (), peers: Sequence[Peer] = (),
     ) -> Work:  # fmt: skip
         """Queue any call that communicates in this group, on ``tensors``; returns its handle.
 
         Where the communicator queues its work on the device, the call is made at once, in a stream beside
-        the current one; else a thread of the group makes it.
+        the current one; else a thread of the group makes it: for messages, one of their ``peers``.
         """
         if active_modes:
             _end_capture("a queued collective")
         device = tensors[0].device if tensors else None
         connection = None if device is None else self._chosen.get(device.type)
-        begun = None
-        if device is not None and (connection is None or connection.queues):
-            begun = _event_of(device)
+        begun = None if device is None else event_of(device)
         work = Work(finish, self._check)
         run = partial(self._beside, call, tensors, begun, fallback_mode(), work)
-        if self.world.alone or (connection is not None and connection.queues and self._is_idle()):
+        queues = connection is not None and connection.queues
+        if self.world.alone or (queues and self._is_idle()):
             self._inline = threading.get_ident()
             try:
                 work._run(run)
@@ -177,18 +188,32 @@ class ProcessGroup(KnownByIdentity):
                 self._inline = None
             self._last = work.place
             return work
-        with self._lock:
-            self.check("a queued collective")  # nobody would run it any more
-            if self._worker is None:
-                name = f"tensorbus-group-{self.label}-{self.world.rank}"
-                self._worker = threading.Thread(target=self._work, name=name, daemon=True)
-                self._worker.start()
+        if device is None or queues:
+            peers = ()
+        if not peers or connection is None:
             self._last = work.place
-            self._queue.put(lambda: work._run(run))
+        has_lanes = None
+        if device is not None and connection is None:
+            has_lanes = partial(self._connects_lanes, device, work.place)
+        self._lanes.put(work, run, peers, partial(self.check, "a queued collective"), has_lanes)
         return work
 
-    def _is_worker(self, thread: int) -> bool:
-        return self._worker is not None and self._worker.ident == thread
+    def _connects_lanes(self, device: Device, place: Place) -> bool:
+        """Connect the group, and return whether messages have lanes: not where the device has queues."""
+        record = Record(self.label, 0, "connect", (), "", str(device), needs=self.ranks)
+        try:
+            has_lanes = not self.connection(device, record).queues
+        except BaseException as error:
+            record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
+            self.world.records.add(record)
+            raise
+        if has_lanes and self._last is place:
+            self._last = None
+        return has_lanes
+
+    def _has_lanes(self, tensors: Sequence[Tensor]) -> bool:
+        connection = self._chosen.get(tensors[0].device.type)
+        return connection is not None and not connection.queues
 
     def _is_idle(self) -> bool:
         return self._last is None or self._last.is_submitted()
@@ -221,8 +246,19 @@ class ProcessGroup(KnownByIdentity):
         )
         return any(each.verdict(device_type, meeting) is True for each in plugins.communicators().values())
 
-    def close(self, reason: str = "") -> None:
-        """Give back the connections; with a ``reason`` what waits in them ends with an error saying it."""
+    def drain(self) -> None:
+        """Wait for all calls that were queued, as long as a call may take."""
+        self._lanes.drain()
+
+    def close(self, reason: str = "", at_once: bool = False) -> None:
+        """Give back the connections, once what was queued is done or ``at_once``.
+
+        With a ``reason`` what is queued, or waits, ends with an error saying it. A closed group stays closed.
+        """
+        if self._ended:
+            return
+        if not reason and not at_once:
+            self.drain()
         self._ended = reason or "the group was closed"
         for connection in self.connections():
             if reason or connection.communicator is None:
@@ -232,9 +268,7 @@ class ProcessGroup(KnownByIdentity):
                     connection.finish()
                 connection.release()
                 connection.communicator.close()
-        with self._lock:
-            if self._worker is not None:
-                self._queue.put(None)
+        self._lanes.end()
         self.world.groups.pop(self.label, None)
         _groups.pop(self.name)
 
@@ -261,18 +295,35 @@ class ProcessGroup(KnownByIdentity):
         except BaseException as error:
             record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             raise
+        communicator = staged or connection.communicator
+        if operation in MESSAGES and not connection.queues:
+            return self._make(connection, communicator, record, call, terms, device)
+        with connection.turn:
+            return self._make(connection, communicator, record, call, terms, device)
+
+    def _make(
+        self, connection: Connection, communicator: Communicator[Any], record: Record,
+        call: Callable[[Communicator[Any]], T], terms: str, device: Device,
+    ) -> T:  # fmt: skip
+        """Make a call, number it, and note how it ends."""
+        try:
+            connection.check()
+        except DistributedError as error:  # of a call that this one has waited for
+            connection.stop(record, error)
+            raise
         connection.start(record, terms)
         remark(lambda: f"{record}, by {connection.name}")
+        is_barrier = record.operation == "barrier"
         try:
-            if operation == "barrier" and not connection.compares and not self.world.alone:
+            if is_barrier and not connection.compares and not self.world.alone:
                 connection.compare()
             recorded = grad_enabled.set(False)
             try:
-                result = call(staged or connection.communicator)
+                result = call(communicator)
             finally:
                 grad_enabled.reset(recorded)
             connection.leave(record, device)
-            if operation == "barrier" and connection.queues:
+            if is_barrier and connection.queues:
                 connection.finish()
         except BaseException as error:
             if type(error) is DistributedError:
@@ -306,7 +357,12 @@ class ProcessGroup(KnownByIdentity):
             device = tensors[0].device
             connection = self.connection(device)
             if not connection.queues:
-                return call()
+                begun.wait()
+                result = call()
+                done = event_of(device)
+                if done is not None:  # whoever waits for the call uses its result in another stream
+                    done.synchronize()
+                return result
             side = self._sides.get(device)
             if side is None:
                 side = self._sides[device] = Stream(device)
@@ -322,11 +378,6 @@ class ProcessGroup(KnownByIdentity):
     def _check(self) -> None:
         for connection in self.connections():
             connection.check()
-
-    def _work(self) -> None:
-        with in_world(self.world):
-            while (task := self._queue.get()) is not None:
-                task()
 
     def _choose(self, device: Device, record: Record, terms: str) -> Connection:
         """Agree with the other ranks on a communicator, and connect to it."""
@@ -349,7 +400,7 @@ class ProcessGroup(KnownByIdentity):
             self._connecting.remove(first)
         self._agreements += 1
         types = {word.split(" ")[0]: word.split(" ")[1] for word in words}
-        name, factory = _best(types, meeting, world.prefer)
+        name, factory = best(types, meeting, world.prefer)
         if name not in self._connections:
             communicator = factory.connect(meeting)
             prepare = getattr(communicator, "prepare", None)
@@ -376,9 +427,9 @@ class ProcessGroup(KnownByIdentity):
         world = self.world
         meeting = Rendezvous(self.label, self.ranks, self.rank, world.store, world.timeout, world.threads)
         staged = None
-        best = next(_by_preference(world.prefer, device.type, meeting), "")
+        best = next(by_preference(world.prefer, device.type, meeting), "")
         if not best and (staged := host_type()) is not None:
-            best = next(_by_preference(world.prefer, staged, meeting), "")
+            best = next(by_preference(world.prefer, staged, meeting), "")
         connection = self._connections.get(best)
         if connection is not None:
             self._chosen[device.type] = connection
@@ -402,65 +453,6 @@ class ProcessGroup(KnownByIdentity):
                         f" {self.world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
                         f" tensorbus.distributed.records() on each rank shows what it did last."
                     ) from error
-
-
-def _event_of(device: Device) -> Event | None:
-    """Return an event behind the work now in the current stream; None where the device has no streams."""
-    if not has_streams(device.runtime):
-        return None
-    event = Event(device)
-    event.record()
-    return event
-
-
-def _best(
-    types: Mapping[str, str], meeting: Rendezvous, prefer: str | None
-) -> tuple[str, CommunicatorFactory]:
-    """Return what takes tensors of all ``types``: the preferred one first, then by their ``priority``.
-
-    Where none does, what takes them on the device type that each may be copied to, "" for none.
-    """
-    offered = plugins.communicators()
-    if prefer is not None and prefer not in offered:
-        raise ArgumentError(
-            f"distributed: no communicator is called {prefer!r}. Installed: {', '.join(offered) or 'none'}."
-        )
-    reasons = []
-    order = _order(prefer)
-    for name in order:
-        refused = _refused(offered[name], types, meeting)
-        if not refused:
-            return name, offered[name]
-        reasons.append(f"{name} does not ({'; '.join(refused)})")
-    for name in order:
-        verdict = offered[name].verdict
-        through = [kind if verdict(kind, meeting) is True else types[kind] for kind in types]
-        if all(through) and not _refused(offered[name], through, meeting):
-            return name, offered[name]
-    where = "threads of one process" if meeting.threads else "processes"
-    raise DistributedError(
-        f"distributed: nothing connects {len(meeting.ranks)} ranks that are {where} on"
-        f" {', '.join(sorted(types))}: {'; '.join(reasons) or 'no communicator is installed'}. Install a"
-        f" communicator for it, or move the tensors to a device that has one; {ALLOW}"
-    )
-
-
-def _order(prefer: str | None) -> list[str]:
-    """Return the names of communicators: the preferred one first, then by their ``priority``."""
-    offered = plugins.communicators()
-    return sorted(offered, key=lambda name: (name != prefer, -getattr(offered[name], "priority", 0)))
-
-
-def _by_preference(prefer: str | None, device_type: str, meeting: Rendezvous) -> Iterator[str]:
-    """Yield the names of those that take tensors of a device type as they are, the best first."""
-    offered = plugins.communicators()
-    return (name for name in _order(prefer) if offered[name].verdict(device_type, meeting) is True)
-
-
-def _refused(factory: CommunicatorFactory, types: Iterable[str], meeting: Rendezvous) -> list[str]:
-    """Return what a communicator says of the device types that it does not take."""
-    verdicts = {kind: factory.verdict(kind, meeting) for kind in sorted(set(types))}
-    return [f"{kind}: {verdict}" for kind, verdict in verdicts.items() if verdict is not True]
 
 
 def _end_capture(operation: str) -> None:
@@ -491,10 +483,13 @@ def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
     Raises ``ArgumentError`` for a rank that does not exist or stands twice.
     """
     world = current()
-    chosen = tuple(range(world.size)) if ranks is None else tuple(ranks)
+    try:
+        chosen = tuple(range(world.size)) if ranks is None else tuple(map(index, ranks))
+    except TypeError:
+        chosen = ()
     if not chosen or len(set(chosen)) != len(chosen) or not all(r in range(world.size) for r in chosen):
         raise ArgumentError(
-            f"new_group: ranks must be different numbers from 0 to {world.size - 1}, got {[*chosen]}."
+            f"new_group: ranks must be different numbers from 0 to {world.size - 1}, got {ranks!r}."
         )
     count = world.group_counts[chosen] = world.group_counts.get(chosen, 0) + 1
     if world.rank not in chosen:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from ...errors import ArgumentError, DistributedTimeoutError
+from ...errors import DistributedTimeoutError
 from .group import ProcessGroup, get_group
+from .world import seconds
 
 _SLACK: Final = 5.0
 """Seconds that ranks wait for the word of the first one beyond its own time."""
@@ -29,9 +30,7 @@ def monitored_barrier(
     """
     ranks = get_group() if group is None else group
     world = ranks.world
-    seconds = world.timeout if timeout is None else timeout
-    if not seconds > 0:
-        raise ArgumentError(f"monitored_barrier: timeout must be a number of seconds > 0, got {timeout!r}.")
+    limit = world.timeout if timeout is None else seconds(timeout, "monitored_barrier")
     ranks.check("monitored_barrier")
     if ranks.size == 1 or world.alone:
         return
@@ -41,15 +40,15 @@ def monitored_barrier(
     if ranks.rank:
         store.set(keys[ranks.rank], b"here")
         try:
-            missing = store.get(f"{prefix}/missing", seconds + _SLACK).decode()
+            missing = store.get(f"{prefix}/missing", limit + _SLACK).decode()
         except DistributedTimeoutError:
             missing = str(ranks.ranks[0])  # which waits for all others
     else:
-        missing = _missing(ranks, keys[1:], time.monotonic() + seconds, wait_all_ranks)
+        missing = _missing(ranks, keys[1:], time.monotonic() + limit, wait_all_ranks)
         store.set(f"{prefix}/missing", missing.encode())
     if missing:
         raise DistributedTimeoutError(
-            f"monitored_barrier: rank {missing} of {ranks!r} did not come within {seconds:g} seconds. It"
+            f"monitored_barrier: rank {missing} of {ranks!r} did not come within {limit:g} seconds. It"
             f" works still, waits elsewhere, or is gone; tensorbus.distributed.records() on each rank shows"
             f" what it did last."
         )

@@ -8,6 +8,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+MESSAGES: Final = ("send", "recv", "batch_isend_irecv")
+"""Calls that only some ranks make: they are not counted with the collectives."""
 _LENGTH: Final = 2048
 
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from ...devices.stream import Event
+from ...devices.device import Device
+from ...devices.stream import Event, has_streams
 from ...errors import DistributedTimeoutError
 
 _SHORTEST, _LONGEST = 20e-6, 2e-3
@@ -96,6 +97,15 @@ class Work:
             self._error = error
         finally:
             self.place.submitted.set()
+
+
+def event_of(device: Device) -> Event | None:
+    """Return an event behind the work now in the current stream; None where the device has no streams."""
+    if not has_streams(device.runtime):
+        return None
+    event = Event(device)
+    event.record()
+    return event
 
 
 def reach(event: Event, check: Callable[[], None] | None = None, end: float | None = None) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +26,19 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds that a collective waits for other ranks."""
+_LONGEST: Final = 2e6
+"""Seconds that poll and its like can count, in milliseconds of 32 bits."""
+
+
+def seconds(timeout: float, what: str = "distributed") -> float:
+    """Return a timeout that clocks can count, months at most. Raises ``ArgumentError`` for no number > 0."""
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not timeout > 0:
+        raise ArgumentError(
+            f"{what}: timeout must be a number of seconds > 0, got {timeout!r}; float('inf') waits for"
+            f" as long as it takes."
+        )
+    return min(float(timeout), _LONGEST)
 
 
 class World:
@@ -37,11 +52,9 @@ class World:
             raise ArgumentError(
                 f"distributed: rank {rank!r} of {size!r} ranks; it must be 0 to {size!r} - 1."
             )
-        if not timeout > 0:
-            raise ArgumentError(f"distributed: timeout must be a number of seconds > 0, got {timeout!r}.")
         self.rank, self.size, self.store = rank, size, store
         self.local_rank = rank if local_rank is None else local_rank
-        self.timeout, self.prefer, self.threads = float(timeout), prefer, threads
+        self.timeout, self.prefer, self.threads = seconds(timeout), prefer, threads
         self.alone: bool = getattr(store, "alone", False)
         """Whether the other ranks are not there: calls wait for nobody, and run where they are made."""
         self.token = f"@{next(_numbers)}.{rank}" if threads else ""
@@ -64,17 +77,26 @@ class World:
         """Whether rank 0 serves the store."""
         self.roll_call = RollCall(self)
 
-    def close(self, reason: str = "", left: str = "") -> None:
+    def close(self, reason: str = "", left: str = "", is_failing: bool = False) -> None:
         """Give back what the groups hold; a ``reason`` is the error of what waits in them.
+
+        Without one they do what was queued before, unless the program ``is_failing``.
 
         ``left`` tells ranks that still wait for this one why it does not come.
         """
+        if not reason and not is_failing:
+            self.drain()
         for group in list(self.groups.values()):
-            group.close(reason)
+            group.close(reason, is_failing)
         wait_for_aborts()
         self.is_watched = False
         if left:  # now that all it had to send is sent
             self.leave(left)
+
+    def drain(self) -> None:
+        """Wait for all calls that were queued, as long as a call may take."""
+        for group in list(self.groups.values()):
+            group.drain()
 
     def leave(self, reason: str) -> None:
         """Tell the other ranks that this one takes no further part; if it serves the store, wait for them.
@@ -107,8 +129,24 @@ _process: list[World] = []
 """The world of the process: empty or one."""
 _again: list[str] = []
 """The token of its next world, if it had one: plans and programs know the ranks by the names of groups."""
-_times: list[int] = [0]
-"""How often the process was a rank of several."""
+_times: Final[Counter[int]] = Counter()
+"""By number of ranks: how often the process was one of so many."""
+
+
+_parents: Final[list[int]] = []
+"""The process that this one was forked from, if that was a rank."""
+
+
+def _leave_to_parent() -> None:
+    """Be no rank, in the child of a fork: its threads stayed behind, and others would take it for them."""
+    if is_initialized():
+        _parents[:] = [os.getppid()]
+    _local.world = None
+    _process.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def current() -> World:
@@ -117,6 +155,12 @@ def current() -> World:
         return _local.world
     if _process:
         return _process[0]
+    if _parents and _parents[0] != os.getpid():
+        raise DistributedError(
+            f"this process was forked from process {_parents[0]}, which is a rank, and is none itself: its"
+            f" connections are those of the other. Start it by multiprocessing's 'spawn', or communicate in"
+            f" process {_parents[0]}."
+        )
     raise DistributedError(
         "this program is no rank yet: call tensorbus.distributed.init() first, or run a function on ranks"
         " that are threads by tensorbus.distributed.run_ranks(function, 4)."
@@ -137,31 +181,40 @@ def is_initialized() -> bool:
     return _local.world is not None or bool(_process)
 
 
-def set_process_world(world: World) -> None:
-    """Make ``world`` that of the process. Raises ``DistributedError`` where there is one."""
+def check_no_rank() -> None:
+    """Raise ``DistributedError`` where the process is a rank: before anything tells others of another one."""
     if _process:
         raise DistributedError(
             f"distributed: this process is rank {_process[0].rank} of {_process[0].size} already; call"
             f" tensorbus.distributed.shutdown() before another init()."
         )
+
+
+def set_process_world(world: World) -> None:
+    """Make ``world`` that of the process. Raises ``DistributedError`` where there is one."""
+    check_no_rank()
     world.token = _again.pop() if _again else ""
     _again.append(f"@{next(_numbers)}")
-    _times[0] += world.size > 1
+    _times[world.size] += 1
     _process.append(world)
 
 
-def times_joined() -> int:
-    """Return how often this process was a rank of several, and has left."""
-    return _times[0]
+def times_joined(size: int) -> int:
+    """Return how often this process was a rank of ``size``, and has left."""
+    return _times[size]
 
 
 def shutdown() -> None:
-    """Leave: close the groups of this rank. Without ranks nothing happens."""
+    """Leave: close the groups of this rank, once what was queued is done. Without ranks nothing happens.
+
+    While an error is on its way, as in ``finally``, nothing that was queued is waited for.
+    """
+    is_failing = sys.exc_info()[1] is not None
     if _local.world is not None:
-        _local.world.close(left=_SHUT_DOWN)
+        _local.world.close(left=_SHUT_DOWN, is_failing=is_failing)
         _local.world = None
     elif _process:
-        _process.pop().close(left=_SHUT_DOWN)
+        _process.pop().close(left=_SHUT_DOWN, is_failing=is_failing)
 
 
 @atexit.register

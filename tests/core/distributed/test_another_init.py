@@ -1,0 +1,94 @@
+"""Processes that are ranks more than once: by mistake, in other numbers, and what a fork of one is."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from tensorbus.distributed.launch import launcher
+
+BEGIN = """
+import os, sys
+import tensorbus as tb
+from tensorbus import distributed as dist
+
+def total(**where):
+    dist.init(timeout=30, **where)
+    x = tb.ones(2, device="cpu")
+    dist.all_reduce(x)
+    dist.shutdown()
+    return x.tolist()
+
+me, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+"""
+PROGRAMS = {
+    "twice, by mistake": """
+dist.init(timeout=30)
+try:
+    dist.init(timeout=30)
+except dist.DistributedError as error:
+    assert "is rank" in str(error) and "call tensorbus.distributed.shutdown()" in str(error), error
+dist.barrier()
+dist.shutdown()
+dist.shutdown()
+print(total())
+""",
+    "fewer, then all again": """
+total()
+if me < count - 1:
+    assert total(rank=me, world_size=count - 1) == [count - 1.0] * 2
+print(total())
+""",
+    "more than before": """
+if me < count - 1:
+    assert total(rank=me, world_size=count - 1) == [count - 1.0] * 2
+print(total())
+""",
+    "a fork": """
+dist.init(timeout=30)
+dist.barrier()
+if me == 0:
+    child = os.fork()
+    if child == 0:
+        assert not dist.is_initialized()
+        try:
+            dist.get_rank()
+        except dist.DistributedError as error:
+            sys.exit(0 if "was forked from process" in str(error) else 2)
+        sys.exit(3)
+    assert os.waitpid(child, 0)[1] == 0
+x = tb.ones(2, device="cpu")
+dist.all_reduce(x)
+dist.shutdown()
+print(x.tolist())
+""",
+    "a message that nobody waits for": """
+dist.init(timeout=30)
+dist.barrier()
+x = tb.full((300_000,), me + 1.0, device="cpu")
+if me == 0:
+    for _ in range(3):
+        dist.isend(x, 1)
+elif me == 1:
+    for _ in range(3):
+        dist.recv(x, 0)
+    assert x.tolist() == [1.0] * 300_000
+dist.shutdown()
+print([3.0, 3.0])
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if "by mistake" in name else [pytest.mark.full]) for name in PROGRAMS],
+)
+def test_ranks(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(BEGIN + PROGRAMS[name])
+    out, err = io.StringIO(), io.StringIO()
+    code = launcher.run([sys.executable, str(path)], 3, out=out, err=err)
+    assert code == 0, err.getvalue()
+    assert sorted(out.getvalue().splitlines()) == [f"[{rank}] [3.0, 3.0]" for rank in range(3)]
