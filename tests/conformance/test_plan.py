@@ -16,6 +16,7 @@ from tensorbus import distributed as dist
 from tensorbus import optim
 from tensorbus.cli import plan, plan_models
 from tensorbus.cli.app import app
+from tensorbus.func import Mode
 from tensorbus.kernels.meta_memory import count_memory
 from typer.testing import CliRunner
 
@@ -85,6 +86,30 @@ def test_checkpointed_blocks_keep_their_inputs() -> None:
     grown = [more.memory.activations - few.memory.activations for few, more in (plain, checkpointed)]
     assert grown[1] == 3 * inputs < grown[0]
     assert checkpointed[1].traffic == plain[1].traffic
+
+
+def test_a_step_runs_no_more_ops_on_more_ranks() -> None:
+    """Parts are joined and divided by runs of ranks that have as much, whose number ranks do not change."""
+
+    def ops(ranks: int) -> Counter[str]:
+        with Count() as count:
+            plan.plan(lambda: build("gpt2"), {"dp": ranks})
+        return count.ops
+
+    few, many = ops(7), ops(1000)
+    assert few["concat"] > 0
+    assert sum(many.values()) < 1.5 * sum(few.values())
+
+
+class Count(Mode):
+    """Counts ops."""
+
+    def __init__(self) -> None:
+        self.ops: Counter[str] = Counter()
+
+    def apply(self, op: Any, operands: Any, attrs: Any) -> Any:
+        self.ops[op.name] += 1
+        return NotImplemented
 
 
 def test_storage_is_counted_once_and_until_nobody_sees_it() -> None:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import reduce
+from itertools import accumulate, groupby
 from typing import Any, Final
 
 from ...autograd.engine import FREED, Node, no_grad
@@ -110,6 +111,7 @@ class ParameterGroup:
             for p, layout in zip(self.parameters, layouts, strict=True)
         ]
         """The shapes of this rank's whole parameters, which are gathered."""
+        self._runs_of: dict[tuple[int, ...], list[tuple[int, int, tuple[int, ...]]]] = {}
         self.shards, self.replicas, self.device = shards, replicas, device
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward, self.sync = reshard, True
@@ -151,7 +153,7 @@ class ParameterGroup:
             for places in _by_kind(parts):
                 lengths = self._lengths(places)
                 mine = [parts[k] for k in places]
-                flat = flattened([*mine, *_filling(mine, lengths[self.shards.rank])])
+                flat = flattened([*mine, *_filling(mine, 1, lengths[self.shards.rank])])
                 gather = self._queue(functional.all_gather, flat, 0, lengths, label=self.label)
                 self._gathers.append((places, gather))
 
@@ -271,26 +273,38 @@ class ParameterGroup:
         shape = self._shapes[place]
         return [length * math.prod(shape[1:]) for length in chunk_lengths(shape[0], self.shards.size)]
 
-    def _lengths(self, places: Sequence[int]) -> list[int]:
-        """Return how many elements each rank sends of parameters: all as many where that adds little.
+    def _runs(self, places: Sequence[int]) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Return how many ranks in a row have as much of each parameter, the elements of one, and of each.
 
-        What libraries do best is parts of one size.
+        There are few, however many ranks there are: joining and dividing by runs does not take longer with
+        these. A rank sends as many elements as any other where filling up adds little, since what libraries
+        do best is parts of one size.
         """
-        own = [sum(lengths) for lengths in zip(*map(self._sizes, places), strict=True)]
-        longest = max(own)
-        return [longest] * len(own) if longest * len(own) <= FILLED * sum(own) else own
+        if (key := tuple(places)) not in self._runs_of:
+            sizes = [*zip(*map(self._sizes, places), strict=True)]
+            lengths = [*map(sum, sizes)]
+            if max(lengths) * len(lengths) <= FILLED * sum(lengths):
+                lengths = [max(lengths)] * len(lengths)
+            self._runs_of[key] = [
+                (len([*alike]), *kind) for kind, alike in groupby(zip(lengths, sizes, strict=True))
+            ]
+        return self._runs_of[key]
+
+    def _lengths(self, places: Sequence[int]) -> list[int]:
+        """Return how many elements each rank sends of parameters."""
+        return [length for count, length, _ in self._runs(places) for _ in range(count)]
 
     def _joined(self, places: Sequence[int], flat: Tensor) -> list[Tensor]:
         """Return the parameters of which ``flat`` has all ranks' parts, one rank's after the other's."""
         pieces: dict[int, list[Tensor]] = {k: [] for k in places}
-        sizes = {k: self._sizes(k) for k in places}
+        runs = self._runs(places)
         begin = 0
-        for rank, length in enumerate(self._lengths(places)):
-            start = begin
-            for k in places:
-                pieces[k].append(flat[start : start + sizes[k][rank]])
-                start += sizes[k][rank]
-            begin += length
+        for count, length, sizes in runs:
+            table = reshape(flat[begin : begin + count * length], (count, length))
+            begin += count * length
+            for k, start, size in zip(places, accumulate(sizes, initial=0), sizes, strict=False):
+                piece = table[:, start : start + size]
+                pieces[k].append(piece if len(runs) == 1 else reshape(piece, (count * size,)))
         return [reshape(concat(pieces[k]), self._shapes[k]) for k in places]
 
     def _laid(self, place: int, x: Tensor) -> Tensor:
@@ -306,18 +320,22 @@ class ParameterGroup:
         numbers = [*here]
         for chosen in _by_kind([here[k] for k in numbers]):
             places = [numbers[k] for k in chosen]
-            sizes = {k: self._sizes(k) for k in places}
-            flat = {k: reshape(here[k], (here[k].size,)) for k in places}
-            starts = dict.fromkeys(places, 0)
+            flat = [reshape(here[k], (here[k].size,)) for k in places]
+            starts = [0] * len(places)
             pieces = []
+            for count, length, sizes in self._runs(places):
+                ends = [start + count * size for start, size in zip(starts, sizes, strict=True)]
+                part = [
+                    reshape(g[start:end], (count, size))
+                    for g, start, end, size in zip(flat, starts, ends, sizes, strict=True)
+                ]
+                joined = concat([*part, *_filling(part, count, length)], axis=1)
+                pieces.append(reshape(joined, (count * length,)))
+                starts = ends
             lengths = self._lengths(places)
-            for rank, length in enumerate(lengths):
-                part = [flat[k][starts[k] : starts[k] + sizes[k][rank]] for k in places]
-                pieces += [*part, *_filling(part, length)]
-                for k in places:
-                    starts[k] += sizes[k][rank]
+            whole = pieces[0] if len(pieces) == 1 else concat(pieces)
             label = f"gradients of {self.label}"
-            reduction = self._queue(self._averaged, concat(pieces), lengths, label=label)
+            reduction = self._queue(self._averaged, whole, lengths, label=label)
             self._reductions.append((places, reduction))
 
     def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
@@ -378,10 +396,10 @@ class ParameterGroup:
         return None if place is None else FromShards(self, place, tuple(reversed(plans)))
 
 
-def _filling(parts: Sequence[Tensor], length: int) -> list[Tensor]:
-    """Return the zeros that are missing behind the parts to ``length`` elements, [] for none."""
-    missing = length - sum(x.size for x in parts)
-    return [zeros((missing,), dtype=parts[0].dtype, device=parts[0].device)] if missing else []
+def _filling(parts: Sequence[Tensor], count: int, length: int) -> list[Tensor]:
+    """Return the zeros that are missing behind parts of ``count`` rows to rows of ``length``, [] for none."""
+    missing = length - sum(x.size for x in parts) // count
+    return [zeros((count, missing), dtype=parts[0].dtype, device=parts[0].device)] if missing else []
 
 
 def _by_kind(tensors: Sequence[Tensor]) -> list[list[int]]:
