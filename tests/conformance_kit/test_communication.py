@@ -90,6 +90,7 @@ DEFECTS: dict[str, tuple[dict[str, Callable[..., Any]], str, str]] = {
     "labels that nobody compares": (
         {"expect": lambda f, label: None}, "mismatched", "all_gather of other tensors of one shape",
     ),
+    "a barrier that does not wait": ({"barrier": lambda f: None}, VALUES, "over before rank 2 had come"),
     "a mismatch that nobody tells": ({"all_reduce": _forgives}, "mismatched", "all_reduce of other shapes"),
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from tensorbus import distributed as dist
 from tensorbus import dtypes as dt
 from tensorbus.backend_api import REDUCTIONS
 from tensorbus.distributed.collectives.functional import check_reduction
+from tensorbus.distributed.process_group.world import current
 from tensorbus.dtypes import DType
 from tensorbus.errors import DtypeError, UnsupportedOpError
 
@@ -25,6 +27,8 @@ from .setting import Report, Setting
 from .values import array, combined, content, difference, error_bound, tensor
 
 Shape = tuple[int, ...]
+LATE_SECONDS: Final = 0.3
+"""Seconds that a rank comes late to a barrier: one that does not wait is over by then."""
 
 
 class Layout(NamedTuple):
@@ -296,7 +300,8 @@ def program(setting: Setting, report: Report) -> None:
         everything = not setting.quick and group.size == setting.ranks and number == 0
         for dtype, layout in itertools.product(dtypes, LAYOUTS):
             is_main = layout.name in ("matrix", "large and uneven")
-            if not everything and not is_main:
+            rounds = number == 0 and layout.name == "rounding"  # what ranks that add in another order show
+            if not (everything or is_main or rounds):
                 continue
             for is_async in (False, True) if is_main else (False,):
                 case = _Case(
@@ -307,6 +312,8 @@ def program(setting: Setting, report: Report) -> None:
                     _calls(case)
     with cell(setting, report, "many collectives in flight in two groups"):
         _several_at_once(setting, report)
+    with cell(setting, report, "a barrier that one rank comes to late"):
+        _late_to_a_barrier(setting, report)
 
 
 def _calls(case: _Case) -> None:
@@ -342,3 +349,21 @@ def _several_at_once(setting: Setting, report: Report) -> None:
             report.findings.append(
                 Finding(check="async", call=call, problem=f"it is {total}, right is {right}")
             )
+
+
+def _late_to_a_barrier(setting: Setting, report: Report) -> None:
+    """Come late to a barrier on the last rank; it is over for nobody before."""
+    group = dist.new_group(range(setting.ranks))
+    assert group is not None
+    x = tb.zeros((1,), device=setting.device)
+    group.run("barrier", [x], lambda c: c.barrier())  # which connects the ranks
+    store, last, came = current().store, setting.ranks - 1, f"kit/{group.label}/came"
+    if dist.get_rank() == last:
+        time.sleep(LATE_SECONDS)
+        store.set(came, b"1")
+    group.run("barrier", [x], lambda c: c.barrier())
+    (x + 1).tolist()  # where a device only queued it, this waits for it
+    report.calls += 1
+    if not store.check([came]):
+        problem = f"it was over before rank {last} had come to it"
+        report.findings.append(Finding(check="barrier", call="a barrier of all ranks", problem=problem))

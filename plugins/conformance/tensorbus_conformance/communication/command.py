@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Final
 
 import tensorbus as tb
 from rich.console import Console
@@ -21,6 +23,8 @@ from .setting import CELL_SECONDS, Setting
 
 VALUES = "values"
 """The program that calls every collective."""
+_SHOWN: Final = 45
+"""How many lines of what ranks said are printed, of each finding."""
 PROGRAMS = (VALUES, *FAULTS)
 
 
@@ -64,7 +68,9 @@ def settings(
 
 def examine(setting: Setting, command: str = "") -> tuple[int, list[Finding]]:
     """Run one launch; return how many calls its ranks made, and what is wrong."""
-    reports, findings = launch(setting, command)
+    says = Console(stderr=True).status(f"{setting.program} on {setting.device}")
+    with says if setting.threads else nullcontext():  # processes say where they are
+        reports, findings = launch(setting, command)
     problems = [*findings, *disagreements(setting, reports)]
     seen = {str(finding) for finding in problems}
     for rank, report in enumerate(reports):
@@ -106,7 +112,7 @@ def communication(
     console.print(table)
     for _, _, findings in rows:
         for finding in findings[:50]:
-            console.print(Text(str(finding), style="red"))
+            console.print(Text(_shortened(str(finding)), style="red"))
         if len(findings) > 50:
             console.print(
                 Text(f"... and {len(findings) - 50} more; --report writes all of them", style="red")
@@ -125,3 +131,13 @@ def communication(
         }  # fmt: skip
         Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     return 1 if any(findings for _, _, findings in rows) else 0
+
+
+def _shortened(text: str) -> str:
+    """Return the first line and the last ones of what ranks said; all of it is in the report."""
+    first, *rest = text.rstrip().splitlines()
+    if len(rest) <= _SHOWN:
+        return text.rstrip()
+    return "\n".join(
+        [first, f"... ({len(rest) - _SHOWN} lines; --report writes all of them)", *rest[-_SHOWN:]]
+    )

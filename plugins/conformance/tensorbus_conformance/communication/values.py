@@ -95,6 +95,6 @@ def difference(result: Array, right: Array, bound: Any = 0) -> str:
         return ""
     place = tuple(int(k) for k in np.argwhere(wrong)[0])
     return (
-        f"{int(wrong.sum())} of {wrong.size} elements are wrong; at {list(place)} it is {got[place]!r}, right"
-        f" is {right[place]!r}"
+        f"{int(wrong.sum())} of {wrong.size} elements are wrong; at {list(place)} it is {got[place]}, right"
+        f" is {right[place]}"
     )
