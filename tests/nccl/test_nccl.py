@@ -184,7 +184,10 @@ def _collectives(communicator: Any, rank: int) -> list[Any]:
     sizes = [(k + 1,) for k in range(RANKS)]
     parts = [x[: k + 1] for k in range(RANKS)]
     even = [x[::2] * k for k in range(RANKS)]
+    after, before = (rank + 1) % RANKS, (rank - 1) % RANKS
+    around = communicator.exchange([(x[::2], after), (x[:0], before)], [(x[:3], before), (x[:0], after)])
     return [
+        [y.tolist() for y in around],
         communicator.all_reduce(x, "sum").tolist(),
         communicator.all_reduce(x, "max").tolist(),
         communicator.all_reduce(x.to("int32"), "max").tolist(),
@@ -245,6 +248,7 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
     x = [np.arange(5.0) + k for k in range(RANKS)]
     for rank in range(RANKS):
         assert results[rank] == [
+            [x[rank - 1][::2].tolist(), []],
             [3.0, 6.0, 9.0, 12.0, 15.0],
             [2.0, 3.0, 4.0, 5.0, 6.0],
             [2, 3, 4, 5, 6],

@@ -27,6 +27,8 @@ _HEADS: Final = 256
 """How many heads of messages are kept."""
 Shape = tuple[int, ...]
 Queue = Callable[[], None]
+_Bytes = tuple[int, int, int]
+"""Where bytes begin, how many they are, and the rank that they go to or come from."""
 
 
 class Factory:
@@ -274,7 +276,39 @@ class Communicator:
 
     def send(self, x: tb.Tensor, to: int) -> None:
         """Send what it is, then its bytes."""
-        session, (own, source) = self._on(x), _packed(x)
+        self.exchange([(x, to)], [])
+
+    def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
+        """Take what it is, then its bytes. The host waits for neither.
+
+        A message of another shape or dtype ends the group, before the host reads a value behind it.
+        """
+        return self.exchange([], [(like, source)])[0]
+
+    def exchange(
+        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
+    ) -> list[tb.Tensor]:
+        """Send and receive together: what each message is, then the bytes of all."""
+        session = self._on((*sends, *receives)[0][0])
+        own = [(_packed(x), to) for x, to in sends]
+        heads = [(self._head(session, x), HEAD, to) for x, to in sends]
+        arriving = [device_empty((HEAD,), tb.uint8, like.device) for like, _ in receives]
+        starts = [device_address(head) or 0 for head in arriving]
+        peers = [source for _, source in receives]
+        self._together(session, heads, [(at, HEAD, source) for at, source in zip(starts, peers, strict=True)])
+        for (like, _), head, at in zip(receives, arriving, starts, strict=True):
+            memory, there = session.to_host(at, HEAD), tb.Event(like.device)
+            there.record()
+            self._arrivals.expect(there, memory, _spec(like), head)
+        results = [_new(like, like.shape) for like, _ in receives]
+        self._together(
+            session, [(source, part.nbytes, to) for (part, source), to in own],
+            [(target, result.nbytes, k) for (result, target), k in zip(results, peers, strict=True)],
+        )  # fmt: skip
+        return [result for result, _ in results]
+
+    def _head(self, session: Session, x: tb.Tensor) -> int:
+        """Return where the bytes lie that say what a message is."""
         spec, current = _spec(x), session.stream()
         head = self._heads.get((spec, current.ptr))
         if head is None:
@@ -282,32 +316,23 @@ class Communicator:
                 self._heads.clear()
             says = tb.tensor(list(head_of(spec)), dtype="uint8", device=x.device)
             head = self._heads[spec, current.ptr] = *_packed(says), current
-        begin, number = head[1], session.number("UINT8")
-        session.run("send", lambda comm, stream: comm.send(begin, HEAD, number, to, stream))
-        if own.size:
-            session.run("send", lambda comm, stream: comm.send(source, own.nbytes, number, to, stream))
+        return head[1]
 
-    def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
-        """Take what it is, then its bytes. The host waits for neither.
-
-        A message of another shape or dtype ends the group, before the host reads a value behind it.
-        """
-        session = self._on(like)
+    def _together(self, session: Session, sends: Sequence[_Bytes], receives: Sequence[_Bytes]) -> None:
+        """Give NCCL messages of which none waits for another; those without bytes are not sent."""
         number = session.number("UINT8")
 
-        def take(size: int, target: int) -> None:
-            session.run("recv", lambda comm, stream: comm.recv(target, size, number, source, stream))
+        def queue(comm: Any, stream: int) -> None:
+            for start, size, to in sends:
+                if size:
+                    comm.send(start, size, number, to, stream)
+            for start, size, source in receives:
+                if size:
+                    comm.recv(start, size, number, source, stream)
 
-        head = device_empty((HEAD,), tb.uint8, like.device)
-        begin = device_address(head) or 0
-        take(HEAD, begin)
-        memory, there = session.to_host(begin, HEAD), tb.Event(like.device)
-        there.record()
-        self._arrivals.expect(there, memory, _spec(like), head)
-        result, target = _new(like, like.shape)
-        if result.size:
-            take(result.nbytes, target)
-        return result
+        count = sum(size > 0 for _, size, _ in (*sends, *receives))
+        if count:
+            session.run("exchange" if sends and receives else "send" if sends else "recv", queue, count > 1)
 
     def prepare(self, device: tb.Device) -> None:
         """Connect NCCL on a GPU, once all ranks are here."""
