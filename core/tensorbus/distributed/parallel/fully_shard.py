@@ -113,7 +113,8 @@ def fully_shard(
     if isinstance(module, FullyShardedModule):
         raise ArgumentError(f"fully_shard: this {type(module).__name__} is divided already.")
     refuse_other("fully_shard", module, FullyShardedModule)
-    mesh = DeviceMesh(None, [get_group()], None) if mesh is None else mesh
+    mesh = DeviceMesh.from_group(get_group(), None) if mesh is None else mesh
+    mesh.places("fully_shard")
     if mesh.ndim > 2:
         raise ArgumentError(f"fully_shard: a mesh of one or two dimensions is needed, got {mesh!r}.")
     policy = mp_policy or MixedPrecisionPolicy()
@@ -204,7 +205,7 @@ def _divided(p: Parameter, mesh: DeviceMesh, offload: bool, label: str) -> Param
             mesh, placements = _divided_layout(p, mesh)
         elsewhere = mesh.device_type not in (None, part.device.type)
         if elsewhere and (offload or part.device.type != META):
-            mesh = DeviceMesh(None, mesh.groups, mesh.mesh_dim_names)
+            mesh = mesh.on(None)
     divided = Parameter(cell_of(part, mesh, placements, p.shape), requires_grad=p.requires_grad)
     vars(divided).update(vars(p))
     vars(p)["_divided"] = True
@@ -222,12 +223,7 @@ def _divided_layout(p: DTensor, mesh: DeviceMesh) -> tuple[DeviceMesh, Placement
     placements |= dict.fromkeys(copies, Replicate())
     placements[last] = StridedShard(0)
     dims = sorted(placements)
-    names = root.mesh_dim_names
-    joint = DeviceMesh(
-        root.device_type, [root.groups[dim] for dim in dims],
-        None if names is None else [names[dim] for dim in dims], root,
-    )  # fmt: skip
-    return joint, plain(placements[dim] for dim in dims)
+    return root.along(dims), plain(placements[dim] for dim in dims)
 
 
 def _groups_in(module: Module) -> list[ParameterGroup]:

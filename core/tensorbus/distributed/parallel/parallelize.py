@@ -50,6 +50,7 @@ def parallelize_module(
             f"parallelize_module: a mesh of one dimension is needed, got {device_mesh!r}; pass a slice of it,"
             f" such as mesh[{(device_mesh.mesh_dim_names or ('tp',))[-1]!r}]."
         )
+    device_mesh.places("parallelize_module")
     shared, group = _shared_parameters(module), device_mesh.get_group()
     owner = numbered(group, type(module).__name__)
     if isinstance(parallelize_plan, ParallelStyle):

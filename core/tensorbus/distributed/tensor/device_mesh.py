@@ -2,31 +2,81 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ArgumentError
+from ...interchange.host_array import asarray
+from ...ops.movement.movement import reshape
+from ...plugins import host_type
+from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup, new_group
 from ..process_group.world import current
 
 
 class DeviceMesh:
-    """Ranks as an array; along each dimension this rank is in a group. ``init_device_mesh`` makes one.
+    """Ranks of the program as an array ``mesh``; along each dimension this rank is in a group.
 
-    ``device_type`` is where its tensors lie; None: on each rank where they are, so that ranks may have
-    several types of devices. ``mesh["tp"]`` is the part along a dimension that this rank is in.
+    ``init_device_mesh`` arranges all ranks; an array of some, ``DeviceMesh("cpu", [[0, 2], [4, 6]])``, makes
+    a mesh of these. All ranks of the program make it; one that is not in it has no coordinate, and makes no
+    tensors on it. ``device_type`` is where its tensors lie; None: on each rank where they are, so that ranks
+    may have several types of devices. ``mesh["tp"]`` is the part along a dimension that this rank is in.
+
+    Raises ``ArgumentError`` for an array that is empty or not rectangular, a rank that does not exist or
+    stands twice, and names that do not fit.
+
+    >>> import tensorbus as tb
+    >>> def rank():
+    ...     mesh = tb.distributed.DeviceMesh("cpu", [2, 0])
+    ...     return mesh.get_coordinate(), mesh.mesh.tolist()
+    >>> tb.distributed.run_ranks(rank, 3)
+    [((1,), [2, 0]), (None, [2, 0]), ((0,), [2, 0])]
     """
 
     def __init__(
-        self, device_type: str | None, groups: Sequence[ProcessGroup], mesh_dim_names: Sequence[str] | None,
-        root: DeviceMesh | None = None,
+        self, device_type: str | None, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None
+    ) -> None:
+        shape, ranks = _array_of("DeviceMesh", mesh)
+        names = _checked_names("DeviceMesh", mesh_dim_names, len(shape))
+        self._set(device_type, _groups_along(shape, ranks), names, shape, ranks, None)
+
+    @staticmethod
+    def from_group(
+        group: ProcessGroup | Sequence[ProcessGroup], device_type: str | None, mesh: Any = None, *,
+        mesh_dim_names: Sequence[str] | None = None,
+    ) -> DeviceMesh:  # fmt: skip
+        """Return the mesh of groups that are there: of one, or of those of this rank along each dimension.
+
+        ``mesh`` is the array of ranks, which may be left out for one group. Raises ``ArgumentError`` where
+        the groups are not those of this rank along the dimensions of the array.
+        """
+        groups = [group] if isinstance(group, ProcessGroup) else list(group)
+        if mesh is None and len(groups) != 1:
+            raise ArgumentError(
+                f"DeviceMesh.from_group: mesh, the array of ranks, is needed for {len(groups)} groups."
+            )
+        shape, ranks = _array_of("DeviceMesh.from_group", groups[0].ranks if mesh is None else mesh)
+        lines = _lines(shape, ranks)
+        if [list(each.ranks) for each in groups] != lines:
+            raise ArgumentError(
+                f"DeviceMesh.from_group: this rank's groups along the dimensions of the mesh must have the"
+                f" ranks {lines}, got {[[*each.ranks] for each in groups]}."
+            )
+        names = _checked_names("DeviceMesh.from_group", mesh_dim_names, len(shape))
+        return _mesh_of(device_type, groups, names, shape, ranks)
+
+    def _set(
+        self, device_type: str | None, groups: Sequence[ProcessGroup], names: Sequence[str] | None,
+        shape: tuple[int, ...], ranks: tuple[int, ...], root: DeviceMesh | None,
     ) -> None:  # fmt: skip
         self.device_type, self._root = device_type, root
         self.groups = tuple(groups)
-        self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
-        self.shape = tuple(group.size for group in self.groups)
-        self.ndim = len(self.shape)
+        self.mesh_dim_names = None if names is None else tuple(names)
+        self.shape, self.ndim = shape, len(shape)
+        self._ranks = ranks
+        """Those of the array, the last dimension fastest."""
         self.layouts: dict[Any, Any] = {}
         self.plans: dict[Any, Any] = {}
         self.devices: dict[Any, Any] = {}
@@ -53,11 +103,38 @@ class DeviceMesh:
                 f"DeviceMesh: a slice takes different dimensions in the mesh's order {self.mesh_dim_names},"
                 f" got {chosen}."
             )
-        return DeviceMesh(self.device_type, [self.groups[dim] for dim in dims], chosen, self.root)
+        return self.along(dims)
+
+    def along(self, dims: Sequence[int]) -> DeviceMesh:
+        """Return the part along dimensions, in the mesh's order, that this rank is in."""
+        mine = self.places("DeviceMesh")
+        shape = tuple(self.shape[dim] for dim in dims)
+        strides = [math.prod(self.shape[dim + 1 :]) for dim in range(self.ndim)]
+        start = sum(
+            stride * place
+            for dim, (stride, place) in enumerate(zip(strides, mine, strict=True))
+            if dim not in dims
+        )
+        ranks = tuple(
+            self._ranks[start + sum(strides[dim] * place for dim, place in zip(dims, places, strict=True))]
+            for places in itertools.product(*map(range, shape))
+        )
+        names = None if self.mesh_dim_names is None else [self.mesh_dim_names[dim] for dim in dims]
+        groups = [self.groups[dim] for dim in dims]
+        return _mesh_of(self.device_type, groups, names, shape, ranks, self.root)
+
+    def on(self, device_type: str | None) -> DeviceMesh:
+        """Return the same mesh with tensors on another type of device; None: on each rank where they are."""
+        return _mesh_of(device_type, self.groups, self.mesh_dim_names, self.shape, self._ranks)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
         """Return the mesh itself: copies of tensors lie on the same ranks."""
         return self
+
+    @property
+    def mesh(self) -> Tensor:
+        """The ranks as an array of integers in the host's memory."""
+        return reshape(asarray([*self._ranks], dtype="int64", device=host_type()), self.shape)
 
     @property
     def root(self) -> DeviceMesh:
@@ -66,14 +143,36 @@ class DeviceMesh:
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
         """Return the group of this rank along a dimension; None: the only one."""
-        return self.groups[self._dim(mesh_dim)]
+        dim = self._dim(mesh_dim)
+        self.places("get_group")
+        return self.groups[dim]
+
+    def get_all_groups(self) -> list[ProcessGroup]:
+        """Return the groups of this rank, one along each dimension."""
+        return [*self.groups]
+
+    def get_rank(self) -> int:
+        """Return the number of this rank in the program."""
+        return current().rank
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
         """Return this rank's place along a dimension; None: the only one."""
         return self.get_group(mesh_dim).rank
 
-    def get_coordinate(self) -> tuple[int, ...]:
-        """Return this rank's place along each dimension."""
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """Return this rank's place along each dimension; None where it is not in the mesh."""
+        return self.places("get_coordinate") if self.groups else None
+
+    def places(self, name: str) -> tuple[int, ...]:
+        """Return this rank's place along each dimension, for the call ``name``.
+
+        Raises ``ArgumentError`` where it is not in the mesh.
+        """
+        if not self.groups:
+            raise ArgumentError(
+                f"{name}: rank {current().rank} is not in {self!r}, whose ranks are {[*self._ranks]}; there"
+                f" its get_coordinate() is None."
+            )
         return tuple(group.rank for group in self.groups)
 
     def size(self, mesh_dim: int | str | None = None) -> int:
@@ -81,7 +180,8 @@ class DeviceMesh:
         return math.prod(self.shape) if mesh_dim is None else self.shape[self._dim(mesh_dim)]
 
     def _key(self) -> tuple[object, ...]:
-        return self.device_type, tuple(group.name for group in self.groups), self.mesh_dim_names
+        names = tuple(group.name for group in self.groups) or self._ranks
+        return self.device_type, names, self.mesh_dim_names
 
     def _dim(self, mesh_dim: int | str | None) -> int:
         if mesh_dim is None and self.ndim == 1:
@@ -119,26 +219,71 @@ def init_device_mesh(
             f"init_device_mesh: a mesh of shape {shape} was asked for; its lengths must be >= 1 and their"
             f" product the number of ranks, {world.size}."
         )
-    names = mesh_dim_names
-    if names is not None and (
-        isinstance(names, str)
-        or not all(isinstance(name, str) for name in names)
-        or not len(names) == len({*names}) == len(shape)
-    ):
-        raise ArgumentError(
-            f"init_device_mesh: mesh_dim_names are {len(shape)} different words, as"
-            f" {('dp', 'tp')[: len(shape)]}, got {names!r}."
-        )
-    key = device_type, shape, None if names is None else tuple(names)
+    names = _checked_names("init_device_mesh", mesh_dim_names, len(shape))
+    key = device_type, shape, names
     known: DeviceMesh | None = world.named_meshes.get(key)
     if known is not None and all(world.groups.get(g.label) is g for g in known.groups):
         return known
-    groups = []
+    ranks = tuple(range(world.size))
+    mesh = world.named_meshes[key] = _mesh_of(device_type, _groups_along(shape, ranks), names, shape, ranks)
+    return mesh
+
+
+def _mesh_of(
+    device_type: str | None, groups: Sequence[ProcessGroup], names: Sequence[str] | None,
+    shape: tuple[int, ...], ranks: tuple[int, ...], root: DeviceMesh | None = None,
+) -> DeviceMesh:  # fmt: skip
+    """Return the mesh of groups that are there."""
+    mesh = DeviceMesh.__new__(DeviceMesh)
+    mesh._set(device_type, groups, names, shape, ranks, root)
+    return mesh
+
+
+def _array_of(name: str, mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return shape and ranks of an array: nested lists, a tensor, or what has ``tolist``."""
+    rows = mesh.tolist() if hasattr(mesh, "tolist") else mesh
+    shape: list[int] = []
+    level: list[Any] = [rows]
+    while level and all(isinstance(row, list | tuple) and len(row) == len(level[0]) for row in level):
+        shape.append(len(level[0]))
+        level = [x for row in level for x in row]
+    size = current().size
+    if (
+        not shape or not level or not all(type(rank) is int and 0 <= rank < size for rank in level)
+        or len(set(level)) != len(level)
+    ):  # fmt: skip
+        raise ArgumentError(
+            f"{name}: mesh must be an array of different ranks, 0 to {size - 1}, as [[0, 1], [2, 3]], got"
+            f" {mesh!r}."
+        )
+    return tuple(shape), tuple(level)
+
+
+def _checked_names(name: str, names: Sequence[str] | None, ndim: int) -> tuple[str, ...] | None:
+    """Return the names of dimensions: different words, or None."""
+    if names is None:
+        return None
+    words = isinstance(names, Sequence) and not isinstance(names, str)
+    if not words or not all(isinstance(x, str) for x in names) or not len(names) == len({*names}) == ndim:
+        raise ArgumentError(
+            f"{name}: mesh_dim_names are {ndim} different words, as {('dp', 'tp')[:ndim]}, got {names!r}."
+        )
+    return tuple(names)
+
+
+def _lines(shape: tuple[int, ...], ranks: tuple[int, ...]) -> list[list[int]]:
+    """Return the ranks of the lines along each dimension that this rank is in; [] where it is in none."""
+    here = current().rank
+    if here not in ranks:
+        return []
+    place, lines = ranks.index(here), []
     for dim, size in enumerate(shape):
         stride = math.prod(shape[dim + 1 :])
-        first = world.rank - world.rank // stride % size * stride
-        group = new_group(range(first, first + size * stride, stride))
-        assert group is not None
-        groups.append(group)
-    mesh = world.named_meshes[key] = DeviceMesh(device_type, groups, mesh_dim_names)
-    return mesh
+        first = place - place // stride % size * stride
+        lines.append([ranks[first + k * stride] for k in range(size)])
+    return lines
+
+
+def _groups_along(shape: tuple[int, ...], ranks: tuple[int, ...]) -> list[ProcessGroup]:
+    """Return a new group of this rank along each dimension."""
+    return [group for line in _lines(shape, ranks) if (group := new_group(line)) is not None]

@@ -152,7 +152,7 @@ class DTensor(Tensor):
                 if isinstance(placement, Shard):
                     whole[placement.dim] *= size
             shape = whole
-        part = local_shape(shape, chosen, device_mesh.shape, device_mesh.get_coordinate())
+        part = local_shape(shape, chosen, device_mesh.shape, device_mesh.places("from_local"))
         if part != tuple(local_tensor.shape):
             raise ShapeError(
                 f"from_local: of shape {tuple(shape)}, laid out as {[*chosen]}, this rank has a part of shape"
@@ -366,6 +366,7 @@ def _check(name: str, x: object, mesh: object) -> None:
         )
     if not isinstance(mesh, DeviceMesh):
         raise ArgumentError(f"{name}: a DeviceMesh is needed, as init_device_mesh makes one, got {mesh!r}.")
+    mesh.places(name)
 
 
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:

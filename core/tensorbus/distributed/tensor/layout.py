@@ -48,7 +48,7 @@ class MeshLayout:
         """This rank's part."""
         if self._part is None:
             lengths, start = list(self.shape), [0] * len(self.shape)
-            coordinate = self.mesh.get_coordinate()
+            coordinate = self.mesh.places("layout")
             for dim in splitting_order(self.placements):
                 placement = self.placements[dim]
                 if isinstance(placement, Shard):

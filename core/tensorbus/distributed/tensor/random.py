@@ -55,14 +55,14 @@ def _blank(
 ) -> DTensor:
     """Return a tensor that says how the new one lies; its part is one element, seen everywhere."""
     size = as_shape(name, shape[0] if len(shape) == 1 else shape)
-    whole = (Replicate(),) * mesh.ndim
+    places, whole = mesh.places(name), (Replicate(),) * mesh.ndim
     chosen = checked_placements(name, whole if placements is None else placements, mesh.ndim, len(size))
     if any(isinstance(p, Partial) for p in chosen):
         raise ArgumentError(
             f"{name}: a new tensor is laid out by Shard and Replicate, got {[*chosen]}; redistribute the"
             f" result to Partial."
         )
-    part = local_shape(size, chosen, mesh.shape, mesh.get_coordinate())
+    part = local_shape(size, chosen, mesh.shape, places)
     zero = full((), 0, dtype=dtype or default_float, device=mesh.device_type)
     like: DTensor = cell_of(broadcast_to(zero, part), mesh, chosen, size)
     return like

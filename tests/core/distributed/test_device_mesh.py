@@ -1,0 +1,113 @@
+"""Meshes of some ranks, of groups that are there, and what of them makes no sense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorbus as tb
+from tensorbus import distributed as dist
+
+SIZE = 8
+ARRAY = [[[0, 4], [7, 1]], [[6, 2], [3, 5]]]
+
+
+@pytest.mark.parametrize("make", ["list", "tensor", "groups"])
+def test_the_ranks_of_slices(make: str) -> None:
+    """Along every set of dimensions, the ranks that share the other places, in the array's order."""
+    numpy = pytest.importorskip("numpy")
+    whole = numpy.array(ARRAY)
+    names = ("pp", "dp", "tp")
+
+    def rank() -> list[Any]:
+        mesh = dist.DeviceMesh(
+            "cpu", tb.asarray(ARRAY, device="cpu") if make == "tensor" else ARRAY, mesh_dim_names=names
+        )
+        if make == "groups":
+            mesh = dist.DeviceMesh.from_group(mesh.get_all_groups(), "cpu", ARRAY, mesh_dim_names=names)
+        here = mesh.get_rank()
+        place = mesh.get_coordinate()
+        assert whole[place] == here == dist.get_rank()
+        assert (mesh.shape, mesh.ndim, mesh.size(), mesh.size("dp")) == ((2, 2, 2), 3, 8, 2)
+        assert mesh.mesh.tolist() == ARRAY
+        for chosen in (("pp",), ("dp",), ("tp",), ("pp", "dp"), ("pp", "tp"), ("dp", "tp"), names):
+            part = mesh[chosen]
+            index = tuple(slice(None) if name in chosen else place[k] for k, name in enumerate(names))
+            assert part.mesh.tolist() == whole[index].tolist()
+            assert (part.mesh_dim_names, part.root) == (chosen, mesh)
+            assert (
+                part[chosen[-1]].mesh.tolist()
+                == mesh[chosen[-1]].mesh.tolist()
+                == [*mesh.get_group(chosen[-1]).ranks]
+            )
+        total = tb.asarray([float(here)], device="cpu")
+        dist.all_reduce(total, group=mesh.get_group("dp"))
+        return [total.item(), float(whole[place[0], :, place[2]].sum())]
+
+    assert all(got == right for got, right in dist.run_ranks(rank, SIZE, timeout=60))
+
+
+def test_tensors_on_some_of_the_ranks() -> None:
+    def rank() -> Any:
+        mesh = dist.DeviceMesh("cpu", [3, 1], mesh_dim_names=("a",))
+        x = tb.arange(5.0, device="cpu")
+        if mesh.get_coordinate() is None:
+            texts = []
+            for call in (
+                lambda: dist.distribute_tensor(x, mesh, [dist.Shard(0)]),
+                lambda: dist.DTensor.from_local(x, mesh, [dist.Replicate()]),
+                lambda: dist.rand(3, device_mesh=mesh), lambda: mesh.get_group(), lambda: mesh["a"],
+                lambda: dist.fully_shard(tb.nn.Linear(2, 2, device="cpu"), mesh),
+                lambda: dist.replicate(tb.nn.Linear(2, 2, device="cpu"), mesh),
+                lambda: dist.parallelize_module(
+                    tb.nn.Linear(2, 2, device="cpu"), mesh, dist.ColwiseParallel()
+                ),
+            ):  # fmt: skip
+                with pytest.raises(tb.errors.ArgumentError) as raised:
+                    call()
+                texts.append(str(raised.value))
+            return texts
+        laid = dist.distribute_tensor(x, mesh, [dist.Shard(0)])
+        model = dist.fully_shard(tb.nn.Linear(2, 3, device="cpu"), mesh)
+        model(tb.ones((1, 2), device="cpu")).sum().backward()
+        return laid.to_local().tolist(), (laid * 2).sum().item(), model.weight.grad.full_tensor().sum().item()
+
+    outside, last, other, first = dist.run_ranks(rank, 4, timeout=60)
+    assert first == ([0.0, 1.0, 2.0], 20.0, 6.0)
+    assert last == ([3.0, 4.0], 20.0, 6.0)
+    for texts, number in ((outside, 0), (other, 2)):
+        for text in texts:
+            assert f"rank {number} is not in DeviceMesh('cpu', (2,)" in text
+
+
+@pytest.mark.parametrize(
+    ("array", "names", "message"),
+    [
+        ([], None, "must be an array of different ranks"),
+        (3, None, "must be an array of different ranks"),
+        ([[0, 1], [2]], None, "must be an array of different ranks"),
+        ([[0, 1], [2], [3, 4, 5]], None, "must be an array of different ranks"),
+        ([0, 0], None, "must be an array of different ranks"),
+        ([0, 9], None, "different ranks, 0 to 1"),
+        ("01", None, "must be an array of different ranks"),
+        ([0.0, 1.0], None, "must be an array of different ranks"),
+        ([[0], [1]], ("dp",), "2 different words"),
+        ([0, 1], "d", "1 different words"),
+    ],
+)
+def test_meshes_that_make_no_sense(array: Any, names: Any, message: str) -> None:
+    with pytest.raises(tb.errors.ArgumentError, match=message):
+        dist.run_ranks(lambda: dist.DeviceMesh("cpu", array, mesh_dim_names=names), 2)
+
+
+def test_groups_that_are_not_those_of_the_mesh() -> None:
+    def rank() -> tuple[Any, ...]:
+        group = dist.new_group()
+        mesh = dist.DeviceMesh.from_group(group, "cpu", mesh_dim_names=("dp",))
+        with pytest.raises(tb.errors.ArgumentError, match="mesh, the array of ranks, is needed for 2 groups"):
+            dist.DeviceMesh.from_group([group, group], "cpu")
+        with pytest.raises(tb.errors.ArgumentError, match="this rank's groups along the dimensions"):
+            dist.DeviceMesh.from_group([group, group], "cpu", [[0, 1]])
+        return mesh["dp"].get_group() is group, mesh.mesh.tolist()
+
+    assert dist.run_ranks(rank, 2) == [(True, [0, 1])] * 2
