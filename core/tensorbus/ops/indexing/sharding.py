@@ -43,18 +43,38 @@ def _gather_part(
     return table["where"](table["reshape"](here, (*here.shape, *tail)), rows, 0)
 
 
-def _local_indices(indices: Sequence[Any], part: ShardPart) -> tuple[Any, list[Any]]:
-    """Return which of the indices point to a rank's part, and where in it; the others point to its start."""
+def _local_indices(indices: Sequence[Any], part: ShardPart, beyond: bool = False) -> tuple[Any, list[Any]]:
+    """Return which of the indices point to a rank's part, and where in it.
+
+    The others point to its start, or ``beyond`` it, along the axes that are split; those out of the range of
+    the whole stay as they are, so that the op on the part refuses them.
+    """
     here: Any = None
     at = []
     for axis, index in enumerate(indices):
         n, whole, start = part.shape[axis], part.whole[axis], part.start[axis]
-        place = table["cast"](index, _int64())
-        place = table["where"](table["less"](place, 0), place + whole, place) - start
-        inside = table["logical_and"](table["greater_equal"](place, 0), table["less"](place, n))
+        wide = table["cast"](index, _int64())
+        if n == whole:
+            at.append(wide)
+            continue
+        place = wide - start
+        inside = _in_range(place, n)
         here = inside if here is None else table["logical_and"](here, inside)
-        at.append(table["where"](inside, place, 0))
+        elsewhere = table["where"](_in_range(wide, whole), n if beyond else 0, wide)
+        at.append(table["where"](inside, place, elsewhere))
     return here, at
+
+
+def _in_range(index: Any, n: int) -> Any:
+    """Return which of the indices point along an axis of ``n``."""
+    return table["logical_and"](table["greater_equal"](index, 0), table["less"](index, n))
+
+
+def _from_front(indices: Any, length: int) -> Any:
+    """Return indices along an axis, with those below 0 counted from its end."""
+    from .gather_scatter import from_front
+
+    return from_front(indices, length)
 
 
 def _int64() -> Any:
@@ -80,17 +100,16 @@ def scatter(operands: Specs, results: Sequence[Spec], *, mode: str) -> Strategie
 def _scatter_part(
     xs: Sequence[Any], attrs: Any, parts: Sequence[ShardPart], results: Sequence[ShardPart]
 ) -> Any:
-    """Store what belongs here; the rest goes to one more row along each axis, which is cut off again."""
+    """Store what belongs here; the rest goes to one more row along split axes, which is cut off again."""
     (x, value, *indices), part = xs, parts[0]
     count = len(indices)
     if part.shape[:count] == part.whole[:count]:
         return None
-    here, at = _local_indices(indices, part)
+    _, at = _local_indices(indices, part, beyond=True)
     rank = len(x.shape)
-    more = tuple(int(axis < count) for axis in range(rank))
-    beyond = [table["where"](here, place, n) for place, n in zip(at, part.shape, strict=False)]
+    more = tuple(int(axis < count and part.shape[axis] != part.whole[axis]) for axis in range(rank))
     wide = table["pad"](x, (0,) * rank, more)
-    out = table["scatter"](wide, value, *beyond, **attrs)
+    out = table["scatter"](wide, value, *at, **attrs)
     return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
 
 
@@ -116,7 +135,7 @@ def _take_part(
     if not part.shape[axis]:
         return table["full"](results[0].shape, 0, dtype=x.dtype, device=x.device)
     own = ShardPart((part.shape[axis],), (part.start[axis],), (part.whole[axis],))
-    here, (at,) = _local_indices([indices], own)
+    here, (at,) = _local_indices([_from_front(indices, part.whole[axis])], own)
     return table["where"](here, table["take_along_axis"](x, at, axis=axis), 0)
 
 
@@ -137,7 +156,8 @@ def _put_part(xs: Sequence[Any], attrs: Any, parts: Sequence[ShardPart], results
     if part.shape[axis] == part.whole[axis]:
         return None
     n, rank = part.shape[axis], len(x.shape)
-    here, (at,) = _local_indices([indices], ShardPart((n,), (part.start[axis],), (part.whole[axis],)))
+    own = ShardPart((n,), (part.start[axis],), (part.whole[axis],))
+    _, (at,) = _local_indices([_from_front(indices, part.whole[axis])], own, beyond=True)
     wide = table["pad"](x, (0,) * rank, tuple(int(k == axis) for k in range(rank)))
-    out = table["scatter_along_axis"](wide, table["where"](here, at, n), values, **attrs)
+    out = table["scatter_along_axis"](wide, at, values, **attrs)
     return table["slice"](out, (0,) * rank, x.shape, (1,) * rank)
