@@ -1,13 +1,16 @@
-"""Meshes of some ranks, of groups that are there, and what of them makes no sense."""
+"""Meshes of some ranks, of groups that are there, in a row, pickled, and what of them makes no sense."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
 
+S, R, P = dist.Shard, dist.Replicate, dist.Partial
 SIZE = 8
 ARRAY = [[[0, 4], [7, 1]], [[6, 2], [3, 5]]]
 
@@ -111,3 +114,75 @@ def test_groups_that_are_not_those_of_the_mesh() -> None:
         return mesh["dp"].get_group() is group, mesh.mesh.tolist()
 
     assert dist.run_ranks(rank, 2) == [(True, [0, 1])] * 2
+
+
+def _total(mesh: Any, *placements: Any) -> float:
+    x = dist.distribute_tensor(tb.arange(15, dtype="float32", device="cpu").reshape((5, 3)), mesh, placements)
+    y = x.requires_grad_() @ dist.distribute_tensor(tb.ones((3, 4), device="cpu"), mesh)
+    (y * y).sum().backward()
+    assert x.grad.placements == x.placements
+    total: float = x.grad.sum().item()
+    return total
+
+
+def test_dimensions_are_flattened_into_one_which_the_root_knows() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
+        part = mesh["dp", "tp"]
+        flat = part.flatten()
+        assert flat is mesh["dp_tp"] is part.flatten("dp_tp")
+        assert (flat.mesh_dim_names, flat.get_group().ranks) == (
+            ("dp_tp",),
+            tuple(part.mesh.flatten().tolist()),
+        )
+        assert mesh.flatten("all")["all"].get_group().ranks == (*range(8),)
+        for taken, flattened in {"cp": mesh, "dp_tp": mesh["dp", "cp"]}.items():
+            with pytest.raises(tb.ArgumentError, match=f"or a flattened part '{taken}' already"):
+                flattened.flatten(taken)
+        return flat.get_local_rank(), _total(flat, S(0)), _total(mesh["all"], S(1))
+
+    results = dist.run_ranks(rank, 8)
+    assert [place for place, _, _ in results] == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert len({total for _, *totals in results for total in totals}) == 1
+
+
+def test_meshes_of_one_array_are_equal_and_lie_where_a_plugin_has_devices() -> None:
+    def rank() -> None:
+        mesh = dist.DeviceMesh("cpu", [1, 0])
+        assert mesh == dist.DeviceMesh("cpu", tb.asarray([1, 0])) != dist.DeviceMesh("cpu", range(2))
+        for make in (lambda kind: dist.DeviceMesh(kind, [0, 1]), lambda kind: dist.init_device_mesh(kind, 2)):
+            for kind in ("cpuu", "cpu:0"):
+                with pytest.raises(tb.DeviceError, match=f"got '{kind}'. Did you mean 'cpu'"):
+                    make(kind)
+
+    dist.run_ranks(rank, 2)
+
+
+def test_pickled_meshes_and_tensors_are_those_of_the_rank() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        group = dist.DeviceMesh.from_group(mesh.get_group("tp"), None)
+        for each in (mesh, mesh["tp"], mesh["dp"].flatten("x"), group, dist.DeviceMesh(None, [3, 1, 0, 2])):
+            assert pickle.loads(pickle.dumps(each)) == each
+            assert copy.deepcopy(each) is each
+        x = dist.distribute_tensor(tb.arange(5.0, device="cpu"), mesh, [S(0), S(0)])
+        tensors = [
+            x,
+            x.redistribute([P(), R()]),
+            tb.nn.Parameter(x),
+            dist.fully_shard(tb.nn.Linear(3, 2)).weight,
+        ]
+        for each in tensors:
+            again = pickle.loads(pickle.dumps(each))
+            assert type(again) is type(each)
+            assert (again.placements, again.requires_grad) == (each.placements, each.requires_grad)
+            assert (again + each).tolist() == (each * 2).tolist()  # they lie on one mesh
+        with pytest.raises(tb.AutogradError, match=r"cannot be pickled; use \.detach"):
+            pickle.dumps(tensors[2] * 2)
+        everywhere: list[Any] = [None] * 4
+        dist.all_gather_object(everywhere, pickle.dumps(x))
+        with pytest.raises(tb.ArgumentError, match="has that rank's part; this rank is at"):
+            pickle.loads(everywhere[dist.get_rank() - 1])
+        return pickle.loads(everywhere[dist.get_rank()]).tolist()
+
+    assert dist.run_ranks(rank, 4) == [[0, 1, 2, 3, 4]] * 4

@@ -18,8 +18,8 @@ from ...tensor.tensor import Tensor
 from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
 from ..process_group.group import get_group
-from ..tensor.device_mesh import DeviceMesh
-from ..tensor.dtensor import META, DTensor, part_of
+from ..tensor.device_mesh import META, DeviceMesh
+from ..tensor.dtensor import DTensor, part_of
 from ..tensor.layout import cell_of
 from ..tensor.placements import Placement, Placements, Replicate, Shard, StridedShard, plain
 from ..tensor.redistribute import redistribute

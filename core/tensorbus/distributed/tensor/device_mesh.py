@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, DeviceError, suggest
 from ...interchange.host_array import asarray
 from ...ops.movement.movement import reshape
-from ...plugins import host_type
+from ...plugins import host_type, known_types
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup, new_group
 from ..process_group.world import current
+
+META: Final = "meta"
+"""The type of tensors that have a shape and no elements, which is no plugin's."""
 
 
 class DeviceMesh:
@@ -25,7 +28,7 @@ class DeviceMesh:
     may have several types of devices. ``mesh["tp"]`` is the part along a dimension that this rank is in.
 
     Raises ``ArgumentError`` for an array that is empty or not rectangular, a rank that does not exist or
-    stands twice, and names that do not fit.
+    stands twice, and names that do not fit, ``DeviceError`` for a type of device that no plugin has.
 
     >>> import tensorbus as tb
     >>> def rank():
@@ -39,7 +42,7 @@ class DeviceMesh:
         self, device_type: str | None, mesh: Any, *, mesh_dim_names: Sequence[str] | None = None
     ) -> None:
         shape, ranks = _array_of("DeviceMesh", mesh)
-        names = _checked_names("DeviceMesh", mesh_dim_names, len(shape))
+        names = _checked_names("DeviceMesh", device_type, mesh_dim_names, len(shape))
         self._set(device_type, _groups_along(shape, ranks), names, shape, ranks, None)
 
     @staticmethod
@@ -64,7 +67,7 @@ class DeviceMesh:
                 f"DeviceMesh.from_group: this rank's groups along the dimensions of the mesh must have the"
                 f" ranks {lines}, got {[[*each.ranks] for each in groups]}."
             )
-        names = _checked_names("DeviceMesh.from_group", mesh_dim_names, len(shape))
+        names = _checked_names("DeviceMesh.from_group", device_type, mesh_dim_names, len(shape))
         return _mesh_of(device_type, groups, names, shape, ranks)
 
     def _set(
@@ -80,6 +83,7 @@ class DeviceMesh:
         self.layouts: dict[Any, Any] = {}
         self.plans: dict[Any, Any] = {}
         self.devices: dict[Any, Any] = {}
+        self._flattened: dict[str, DeviceMesh] = {}
 
     def __repr__(self) -> str:
         return f"DeviceMesh({self.device_type!r}, {self.shape}, mesh_dim_names={self.mesh_dim_names})"
@@ -91,12 +95,17 @@ class DeviceMesh:
         return hash(self._key())
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
-        """Return the mesh along the named dimensions that this rank is in; it shares their groups."""
+        """Return the mesh along the named dimensions that this rank is in; it shares their groups.
+
+        The name of a flattened part gives that.
+        """
         chosen = names if isinstance(names, tuple) else (names,)
         if not all(isinstance(name, str) for name in chosen):
             raise ArgumentError(
                 f"DeviceMesh: a slice takes names of {self!r}, got {names!r}; get_group(dim) takes numbers."
             )
+        if len(chosen) == 1 and chosen[0] in self._flattened:
+            return self._flattened[chosen[0]]
         dims = [self._dim(name) for name in chosen]
         if not dims or dims != sorted(set(dims)):
             raise ArgumentError(
@@ -126,6 +135,30 @@ class DeviceMesh:
     def on(self, device_type: str | None) -> DeviceMesh:
         """Return the same mesh with tensors on another type of device; None: on each rank where they are."""
         return _mesh_of(device_type, self.groups, self.mesh_dim_names, self.shape, self._ranks)
+
+    def flatten(self, mesh_dim_name: str | None = None) -> DeviceMesh:
+        """Return the mesh of one dimension that has all ranks of this one, in the same order.
+
+        All ranks of the root call it. The root knows it by ``mesh_dim_name``, or by the names of this one's
+        dimensions with ``_`` between. Raises ``ArgumentError`` where the root has such a name already.
+        """
+        self.places("flatten")
+        root, shape = self.root, (len(self._ranks),)
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or [f"dim{dim}" for dim in range(self.ndim)])
+        known = root._flattened.get(name)
+        if known is not None and known._ranks == self._ranks:
+            return known
+        if known is not None or name in (root.mesh_dim_names or ()):
+            raise ArgumentError(f"flatten: {root!r} has a dimension or a flattened part {name!r} already.")
+        names = _checked_names("flatten", self.device_type, (name,), 1)
+        groups = _groups_along(shape, self._ranks)
+        flat = root._flattened[name] = _mesh_of(self.device_type, groups, names, shape, self._ranks)
+        return flat
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        labels = [group.label for group in self.groups]
+        state = self.device_type, labels, self.mesh_dim_names, self.shape, self._ranks
+        return _unpickled, (*state, self._root)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceMesh:
         """Return the mesh itself: copies of tensors lie on the same ranks."""
@@ -219,7 +252,7 @@ def init_device_mesh(
             f"init_device_mesh: a mesh of shape {shape} was asked for; its lengths must be >= 1 and their"
             f" product the number of ranks, {world.size}."
         )
-    names = _checked_names("init_device_mesh", mesh_dim_names, len(shape))
+    names = _checked_names("init_device_mesh", device_type, mesh_dim_names, len(shape))
     key = device_type, shape, names
     known: DeviceMesh | None = world.named_meshes.get(key)
     if known is not None and all(world.groups.get(g.label) is g for g in known.groups):
@@ -244,7 +277,7 @@ def _array_of(name: str, mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     rows = mesh.tolist() if hasattr(mesh, "tolist") else mesh
     shape: list[int] = []
     level: list[Any] = [rows]
-    while level and all(isinstance(row, list | tuple) and len(row) == len(level[0]) for row in level):
+    while level and all(isinstance(row, list | tuple | range) and len(row) == len(level[0]) for row in level):
         shape.append(len(level[0]))
         level = [x for row in level for x in row]
     size = current().size
@@ -259,8 +292,15 @@ def _array_of(name: str, mesh: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(shape), tuple(level)
 
 
-def _checked_names(name: str, names: Sequence[str] | None, ndim: int) -> tuple[str, ...] | None:
-    """Return the names of dimensions: different words, or None."""
+def _checked_names(
+    name: str, device_type: object, names: Sequence[str] | None, ndim: int
+) -> tuple[str, ...] | None:
+    """Return the names of dimensions: different words, or None; raise for an unknown type of device too."""
+    if device_type is not None and device_type not in (*known_types(), META):
+        raise DeviceError(
+            f"{name}: a type of device is needed, as 'cpu', or None, got"
+            f" {device_type!r}.{suggest(str(device_type), known_types())}"
+        )
     if names is None:
         return None
     words = isinstance(names, Sequence) and not isinstance(names, str)
@@ -285,5 +325,21 @@ def _lines(shape: tuple[int, ...], ranks: tuple[int, ...]) -> list[list[int]]:
 
 
 def _groups_along(shape: tuple[int, ...], ranks: tuple[int, ...]) -> list[ProcessGroup]:
-    """Return a new group of this rank along each dimension."""
-    return [group for line in _lines(shape, ranks) if (group := new_group(line)) is not None]
+    """Return a group of this rank along each dimension; meshes of the same array share them."""
+    world = current()
+    known: list[ProcessGroup] | None = world.named_meshes.get((shape, ranks))
+    if known is None or not all(world.groups.get(g.label) is g for g in known):
+        known = [group for line in _lines(shape, ranks) if (group := new_group(line)) is not None]
+        world.named_meshes[shape, ranks] = known
+    return known
+
+
+def _unpickled(
+    device_type: str | None, labels: Sequence[str], names: Sequence[str] | None, shape: tuple[int, ...],
+    ranks: tuple[int, ...], root: DeviceMesh | None,
+) -> DeviceMesh:  # fmt: skip
+    """Return a mesh over the groups that it had, where they are there and this rank's, or over new ones."""
+    groups = [group for label in labels if (group := current().groups.get(label)) is not None]
+    if [[*group.ranks] for group in groups] != _lines(shape, ranks):
+        groups = _groups_along(shape, ranks)
+    return _mesh_of(device_type, groups, names, shape, ranks, root)

@@ -14,11 +14,12 @@ from ...dispatch.plan import Plan
 from ...dtypes import definition as dt
 from ...dtypes.definition import DType
 from ...errors import ArgumentError, AutogradError, ShapeError
+from ...nn.parameter import Parameter
 from ...ops.definition import Op, table
 from ...tensor.leaf import Leaf
 from ...tensor.tensor import Tensor, wrap
 from ..collectives import functional
-from .device_mesh import DeviceMesh
+from .device_mesh import META, DeviceMesh
 from .explicit_mode import check_move
 from .layout import MESH, Distributed, MeshLayout, cell_of, layout_of
 from .mesh_mode import MeshMode
@@ -34,7 +35,6 @@ from .placements import (
 )
 from .redistribute import gradient_placements, redistribute
 
-META: Final = "meta"
 _IN_PARTS: Final = (
     "the memory of a distributed tensor lies in parts on several ranks, and cannot be shared as one; export"
     " x.to_local(), this rank's part, or x.full_tensor()."
@@ -289,6 +289,14 @@ class DTensor(Tensor):
     def __buffer__(self, flags: int) -> memoryview:
         raise BufferError(_IN_PARTS)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle this rank's part, for the same rank of a program that has the mesh."""
+        if not self.is_leaf:
+            raise AutogradError("a recorded result cannot be pickled; use .detach() first.")
+        local, mesh = part_of(self.detach()), self.device_mesh
+        state = isinstance(self, Parameter), mesh, mesh.places("pickle"), self.placements, self.shape
+        return _unpickled, (local, *state, self.requires_grad)
+
     def __repr__(self) -> str:
         if not hasattr(self, "_value"):
             return object.__repr__(self)
@@ -357,6 +365,20 @@ def laid_as(part: Tensor, x: Tensor, gradient: bool = False) -> Tensor:
         return part
     places = gradient_placements(x.placements) if gradient else x.placements
     return _cell(part, layout_of(x.device_mesh, places, x.shape))
+
+
+def _unpickled(
+    local: Tensor, is_parameter: bool, mesh: DeviceMesh, places: tuple[int, ...], placements: Placements,
+    shape: tuple[int, ...], requires_grad: bool,
+) -> Tensor:  # fmt: skip
+    """Return what was pickled on this rank, or on one that had the same place in an equal mesh."""
+    if mesh.get_coordinate() != places:
+        raise ArgumentError(
+            f"a DTensor was pickled at {places} of {mesh!r}, and has that rank's part; this rank is at"
+            f" {mesh.get_coordinate()}. Exchange x.full_tensor(), or what to_local() gives."
+        )
+    x = DTensor.from_local(local, mesh, placements, shape=shape)
+    return Parameter(x, requires_grad) if is_parameter else x.requires_grad_(requires_grad)
 
 
 def _check(name: str, x: object, mesh: object) -> None:
