@@ -251,7 +251,7 @@ def run(
         int, typer.Option(min=0, help="How many times to start all again when one fails.")
     ] = 0,
     store: Annotated[
-        str | None, typer.Option(help="Where the ranks meet; one of their own by default.")
+        str | None, typer.Option(help="URL of the store where the ranks meet; one of their own by default.")
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
     launcher: Annotated[
@@ -282,7 +282,7 @@ def run(
             options={name: value for name, _, value in pairs},
         )  # fmt: skip
     except TensorbusError as error:
-        typer.echo(f"tensorbus run: {error}", err=True)
+        typer.echo(f"tensorbus run: {str(error).removeprefix('run: ')}", err=True)
         code = 2
     except KeyboardInterrupt:
         typer.echo("tensorbus run: interrupted; the ranks were ended.", err=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -22,6 +22,22 @@ from .plugin_report import Smoke
 
 _LONGEST_TRACEBACK: Final = 20_000
 """How many characters of a traceback, or of what a process wrote before it died, are printed: the last."""
+
+
+_CHOSEN_BY: Final = {
+    "plugin": "loads by itself; TENSORBUS_BLOCK={name} leaves it out",
+    "communicator": "distributed.init(prefer='{name}')",
+    "store": "distributed.init(store='{name}://...')",
+    "launcher": "tensorbus run --launcher {name}",
+}
+"""How a plugin of each kind is chosen."""
+
+_CONNECTORS: Final = {
+    "communicator": "connects ranks",
+    "store": "where ranks meet",
+    "launcher": "starts ranks",
+}
+"""Plugins of many devices, which are told in one table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +83,10 @@ def examine() -> Diagnosis:
 
     Never raises for a plugin that does not work. One that ends its process is named, and left out of others.
     """
-    addons = [status for status in plugins.status() if status.kind == "plugin"]
+    addons = [status for status in plugins.status() if status.kind != "device"]
     loaded = [status for status in addons if status.state == "discovered"]
-    outcomes = dict(zip(loaded, run_tasks([Task(kind="plugin", name=s.name) for s in loaded]), strict=True))
-    dead = {status.name for status, outcome in outcomes.items() if outcome.report is None}
+    outcomes = dict(zip(loaded, run_tasks([Task(kind=s.kind, name=s.name) for s in loaded]), strict=True))
+    dead = {s.name for s, outcome in outcomes.items() if outcome.report is None and s.kind == "plugin"}
     dead -= {*plugins.known_types()}  # a device of the same name would be left out too
     reports = open_all(thorough=True, blocked=dead)
     gone = {report.status.name for report in reports if report.status.state != "ready"}
@@ -121,8 +137,8 @@ def _host_type() -> str:
 
 
 def _how_to_select(status: PluginStatus) -> str:
-    if status.kind == "plugin":
-        return f"loads by itself; TENSORBUS_BLOCK={status.name} leaves it out"
+    if status.kind in _CHOSEN_BY:
+        return _CHOSEN_BY[status.kind].format(name=status.name)
     if status.state == "conflict":
         return f"TENSORBUS_BLOCK=... with the other distribution's name chooses {status.dist}"
     if status.state == "blocked":
@@ -135,7 +151,9 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     console.print(Text(f"backend API {API_VERSION}; default device: {diagnosis.default or 'none'}"))
     if diagnosis.reason is not None:
         console.print(Text(diagnosis.reason, style="red"))
-    for finding in diagnosis.findings:
+    connectors = [finding for finding in diagnosis.findings if finding.status.kind in _CONNECTORS]
+    whole = [finding for finding in diagnosis.findings if finding not in connectors or finding.failed]
+    for finding in whole:
         status = finding.status
         state = Text(status.state, style=STYLES.get(status.state, ""))
         if status.reason:
@@ -164,6 +182,8 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
             if trace:
                 shown.add_row("traceback", Text(printable_lines(trace[-_LONGEST_TRACEBACK:]).rstrip()))
         console.print(shown)
+    if connectors:
+        console.print(_connectors(connectors))
     failed = [
         f"{finding.status.kind} {finding.status.name}" for finding in diagnosis.findings if finding.failed
     ]
@@ -171,3 +191,17 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
         console.print(Text(f"Should work and does not: {', '.join(failed)}.", style="bold red"))
     elif diagnosis.healthy:
         console.print(Text("All that should work does.", style="bold green"))
+
+
+def _connectors(findings: Sequence[Finding]) -> Table:
+    shown = Table(title="many devices", title_justify="left", show_edge=False)
+    for column in ("name", "what", "package", "state", "chosen by"):
+        shown.add_column(column, overflow="fold")
+    for finding in findings:
+        status = finding.status
+        state = Text(status.state, style=STYLES.get(status.state, ""))
+        shown.add_row(
+            Text(status.name), _CONNECTORS[status.kind],
+            Text(f"{status.dist} {status.version}".rstrip()), state, Text(finding.select),
+        )  # fmt: skip
+    return shown

@@ -34,7 +34,7 @@ _PROCESSES: Final = min(os.cpu_count() or 1, 7) + 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The subject of a report: a ``"device"`` or ``"plugin"`` by its name, or ``"ops"`` of all plugins.
+    """The subject of a report: a device or a plugin of another kind by its name, or ``"ops"`` of all plugins.
 
     ``thorough``: with what the doctor wants to know.
     """

@@ -52,11 +52,11 @@ def main(kind: str, name: str, thorough: bool) -> None:
         warnings.simplefilter("ignore", RuntimeWarning)  # what they say is in the report
         if kind == "ops":
             report = _ops()
-        elif kind == "plugin":
-            plugins.load_plugin(name)
-            report = {}
-        else:
+        elif kind == "device":
             report = _device(name, thorough, messages)
+        else:
+            plugins.load_plugin(name, kind)
+            report = {}
     statuses = [asdict(status) for status in plugins.status()]
     messages.send({"report": {**report, "statuses": statuses}})
 

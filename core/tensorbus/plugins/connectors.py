@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ..errors import PluginError
 from . import allow_block
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..backend_interface.launching import LauncherFactory
 
 
+Connector = Literal["communicator", "store", "launcher"]
 F = TypeVar("F")
 """What a package hands over."""
 
@@ -110,7 +111,14 @@ class Connectors:
             if self._addons.pop(name, None) is None:
                 raise PluginError(f"no communicator {name!r} was registered.")
 
-    def listed(self) -> list[tuple[Literal["communicator", "store", "launcher"], Addon]]:
+    def load(self, kind: str, name: str) -> None:
+        """Import one of a kind, and get what it hands over; what goes wrong is kept in its status."""
+        step, factories = _STEPS[kind]
+        for other, addon in self.listed():
+            if (other, addon.extension.name) == (kind, name):
+                addon.attempt(step, partial(factories, addon))
+
+    def listed(self) -> list[tuple[Connector, Addon]]:
         """Return every one with its kind; imports none of them."""
         communicators, stores, launchers = map(self._of, (COMMUNICATORS, STORES, LAUNCHERS))
         return [
@@ -141,3 +149,9 @@ def _launcher_of(addon: Addon) -> list[LauncherFactory]:
 def _group_of(addon: Addon) -> str:
     claim = addon.extension.entry_point
     return COMMUNICATORS if claim is None else claim.group
+
+
+_STEPS: Final[Mapping[str, tuple[str, Callable[[Addon], list[Any]]]]] = {
+    "communicator": (COMMUNICATOR, _communicator_of), "store": (STORE, _store_of),
+    "launcher": (LAUNCHER, _launcher_of),
+}  # fmt: skip

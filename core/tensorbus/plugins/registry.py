@@ -203,8 +203,14 @@ class Registry:
         self._select(device_type).forget()
         self._changed()
 
-    def load_plugin(self, name: str) -> None:
-        """Import a plugin that supplies no device, and get its ops; what goes wrong is kept in its status."""
+    def load_plugin(self, name: str, kind: str = "plugin") -> None:
+        """Import a plugin that supplies no device, and get its ops, or what it connects or starts ranks by.
+
+        What goes wrong is kept in its status.
+        """
+        if kind != "plugin":
+            self.connectors.load(kind, name)
+            return
         for addon in self._all_addons():
             if addon.extension.name == name:
                 addon.attempt(OPS, addon.extension.ops)

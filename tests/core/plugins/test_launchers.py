@@ -70,6 +70,8 @@ for launcher, options, words in [
 ]:
     error = error_of(lambda: run(["true"], 1, launcher=launcher, options=options))
     check(isinstance(error, TensorbusError) and words in str(error), error)
+error = error_of(lambda: run(["true"], 1, store="carrier://x"))
+check("a store's URL begins with file://" in str(error), error)
 states = {s.name: s.state for s in plugins.status() if s.kind == "launcher"}
 expected = {"carrier": "ready", "broken": "unavailable", "blank": "unavailable"}
 check({name: states[name] for name in expected} == expected, states)
@@ -82,5 +84,13 @@ def test_a_package_starts_ranks(site: Site) -> None:
     blank = SCRIPTED.partition("class Ranks")[0] + "@hookimpl\ndef tensorbus_launcher(name):\n    return 3\n"
     site.install("blank", group="tensorbus.launchers", extension=blank)
     site.run_beside_all(USES)
+    only = {"TENSORBUS_PLUGINS": "carrier,broken,blank"}
+    printed = " ".join(site.command("doctor", code=1, environment=only).split())
+    assert "tensorbus run --launcher carrier" in printed
+    assert "Should work and does not: launcher broken, launcher blank." in printed or (
+        "Should work and does not: launcher blank, launcher broken." in printed
+    )
+    assert "KeyError: 'sunk'" in printed
+    site.command("run", "--store", "carrier://x", "-m", "this", code=2)
     site.command("run", "--launcher", "carrier", "-o", "crew=x", "-m", "this", code=2)
     site.command("run", "--launcher", "carrier", "-o", "crew", "-m", "this", code=2)

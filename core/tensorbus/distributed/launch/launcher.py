@@ -8,6 +8,7 @@ from typing import Final, TextIO
 from ... import plugins
 from ...backend_interface.launching import Launcher, LaunchRequest
 from ...errors import ArgumentError, suggest
+from ..stores.urls import check_scheme
 from .local_launcher import LocalLauncher
 from .supervisor import supervise
 
@@ -26,9 +27,11 @@ def run(
     of this machine, or the name of a plugin's, which ``options`` are for. The ranks meet at ``store``, or at
     one that the launcher serves.
 
-    Raises ``ArgumentError`` for numbers, a launcher or options that make no sense, ``DistributedError`` where
-    the launcher cannot start the ranks.
+    Raises ``ArgumentError`` for numbers, a store, launcher or options that make no sense,
+    ``DistributedError`` where the launcher cannot start the ranks.
     """
+    if store is not None:
+        check_scheme(store)
     opened = open_launcher(launcher, options or {})
     request = LaunchRequest(command=tuple(command), size=size, store=store)
     failed = supervise(opened, request, max_restarts=max_restarts, out=out, err=err)

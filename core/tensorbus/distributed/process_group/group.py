@@ -441,18 +441,17 @@ class ProcessGroup(KnownByIdentity):
         """Wait for the device type of another rank; the end of the group, or of ``first``, ends the wait."""
         while True:
             left = end - time.monotonic()
-            try:
+            with suppress(DistributedTimeoutError):  # of this glance
                 return self.world.store.get(key, max(min(left, _GLANCE), 0.001)).decode()
-            except DistributedTimeoutError as error:
-                if self._ended:
-                    raise DistributedError(f"{self!r} has ended: {self._ended}.") from None
-                first.check()
-                if left <= 0:
-                    raise DistributedTimeoutError(
-                        f"rank {rank} did not come to the first collective of {self!r} within"
-                        f" {self.world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
-                        f" tensorbus.distributed.records() on each rank shows what it did last."
-                    ) from error
+            if self._ended:
+                raise DistributedError(f"{self!r} has ended: {self._ended}.")
+            first.check()
+            if left <= 0:
+                raise DistributedTimeoutError(
+                    f"rank {rank} did not come to the first collective of {self!r} within"
+                    f" {self.world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
+                    f" tensorbus.distributed.records() on each rank shows what it did last."
+                )
 
 
 def _end_capture(operation: str) -> None:

@@ -45,14 +45,26 @@ def open_store(url: str, *, serve: bool = False, timeout: float = DEFAULT_TIMEOU
     >>> open_store("memory://").add("n", 1)
     1
     """
+    check_scheme(url)
     scheme = urlsplit(url).scheme
     if scheme in _SCHEMES:
         return _SCHEMES[scheme](url)
     factory = plugins.store(scheme)
-    if factory is None:
-        known = ", ".join(f"{name}://" for name in (*_SCHEMES, *plugins.store_schemes()))
-        raise ArgumentError(f"distributed: a store's URL begins with {known}; got {url!r}.")
+    assert factory is not None, "check_scheme has found it"
     return factory.open(url, serve=serve, timeout=timeout)
+
+
+def check_scheme(url: str) -> None:
+    """Raise ``ArgumentError`` where nothing opens the store of a URL; no package is imported."""
+    schemes = [*_SCHEMES, *plugins.store_schemes()]
+    scheme = urlsplit(url).scheme
+    if scheme in schemes:
+        return
+    known = ", ".join(f"{name}://" for name in schemes)
+    raise ArgumentError(
+        f"distributed: a store's URL begins with {known}; got {url!r}. Others come with packages, as redis://"
+        f" with pip install tensorbus[redis]."
+    )
 
 
 def default_store_url(environment: Mapping[str, str]) -> str:
