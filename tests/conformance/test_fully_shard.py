@@ -243,7 +243,6 @@ def called_with_others() -> object:
 
 MISTAKES: dict[str, Callable[[], object]] = {
     "divided already": lambda: dist.fully_shard(dist.fully_shard(Net())),
-    "no parameter": lambda: dist.fully_shard(nn.ReLU()),
     "no dimensions": lambda: dist.fully_shard(nn.ParameterList([nn.Parameter(tb.ones((), device="cpu"))])),
     "distributed already": lambda: dist.fully_shard(
         dist.distribute_module(Net(), dist.init_device_mesh("cpu", (1,)))
@@ -258,6 +257,23 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"functional_call is for modules that are not\s+divided": called_with_others,
     "one or two dimensions": lambda: dist.fully_shard(Net(), dist.init_device_mesh("cpu", (1, 1, 1))),
 }
+
+
+def test_a_module_without_parameters_communicates_nothing() -> None:
+    def rank() -> object:
+        model = nn.Sequential(nn.Linear(2, 2, device="cpu"), nn.Dropout(0.0))
+        for module in (model[0], model[1], model):  # the last has none that is not divided already
+            dist.fully_shard(module)
+        begun = len(dist.records())
+        model(tb.ones((1, 2), device="cpu")).sum().backward()
+        model[1].set_requires_gradient_sync(False)
+        model[1].unshard()
+        model[1].reshard()
+        return [record.operation for record in dist.records()[begun:]], model[0].weight.grad.full_tensor()
+
+    for operations, gradient in dist.run_ranks(rank, 2):
+        assert operations == ["all_gather", "all_gather", "reduce_scatter"]
+        assert gradient.tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 @pytest.mark.parametrize("message", MISTAKES)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -217,6 +219,69 @@ def test_what_a_rank_has_started_and_left_is_not_waited_for(tmp_path: Path) -> N
     assert code == 0
     for line in out.splitlines():  # they still run: nothing has waited for their end
         os.kill(int(line.partition("] ")[2]), signal.SIGKILL)
+
+
+STARTS = """
+import os, signal, subprocess, sys, time
+from pathlib import Path
+def start(name, **how):
+    code = "import time; time.sleep(600)"
+    if name == "stubborn":
+        code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + code
+    return subprocess.Popen([sys.executable, "-c", code], **how).pid
+here = os.environ["RANK"]
+pids = [start("child"), start("stubborn"), start("daemon", start_new_session=True)]
+time.sleep(1)
+Path(f"pids{here}.new").write_text(" ".join(map(str, pids)))
+os.replace(f"pids{here}.new", f"pids{here}")
+while not all(Path(f"pids{rank}").exists() for rank in range(3)):
+    time.sleep(0.01)
+if here == "0":
+    sys.exit(0)
+if here == "1":
+    while not Path("go").exists():
+        time.sleep(0.01)
+    sys.exit(3)
+time.sleep(600)
+"""
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["a rank fails", pytest.param("Ctrl-C", marks=pytest.mark.full)])
+def test_what_ranks_have_started_ends_with_them(tmp_path: Path, how: str) -> None:
+    """Children of ranks end with them, also of those that had ended; what has a session of its own stays."""
+    script = tmp_path / "starts.py"
+    script.write_text(STARTS)
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tensorbus", "run", "-n", "3", str(script)], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    files = [tmp_path / f"pids{rank}" for rank in range(3)]
+    end = time.monotonic() + 60
+    while not all(file.exists() for file in files) and time.monotonic() < end:
+        time.sleep(0.02)
+    children, stubborn, daemons = zip(*(map(int, file.read_text().split()) for file in files), strict=True)
+    try:
+        if how == "Ctrl-C":
+            program.send_signal(signal.SIGINT)
+        else:
+            (tmp_path / "go").touch()
+        out, _ = program.communicate(timeout=60)
+        assert program.returncode == (3 if how == "a rank fails" else 130), out
+        assert [*map(_runs, children)] == [*map(_runs, stubborn)] == [False] * 3
+        assert [*map(_runs, daemons)] == [True] * 3
+    finally:
+        program.kill()
+        for pid in (*children, *stubborn, *daemons):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_a_script_that_is_not_there_is_named() -> None:

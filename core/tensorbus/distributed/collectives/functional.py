@@ -2,7 +2,7 @@
 
 All ranks of the group call each, in the same order. ``group`` is a ``ProcessGroup`` or None: all ranks.
 Sizes per rank are ``lengths`` along an axis; None says that all ranks have the same. ``label`` says what is
-communicated, such as the names of parameters: ranks that give different ones are expecting, where shapes and
+communicated, such as the names of parameters: ranks that give different ones are told, where shapes and
 dtypes agree.
 
 The derivative of each is that of the sum of all ranks' results: what ranks send forward comes back summed.

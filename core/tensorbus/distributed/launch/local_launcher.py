@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,10 @@ from ..stores.urls import open_store
 
 _GRACE: Final = 5.0
 """Seconds between asking a rank to end and ending it."""
+_POLL: Final = 0.02
+_GROUPED: Final = hasattr(os, "killpg") and hasattr(os, "waitid")
+"""Whether a signal reaches what a process has started, and its end can be seen before its number is free."""
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
 class LocalLauncher:
@@ -36,7 +41,10 @@ class LocalLauncher:
 
 
 class _Rank:
-    """A process, and what it says, line by line."""
+    """A process, what it says, line by line, and what it has started: they are one group of processes.
+
+    Its end is only looked at until the group is no longer needed: its number cannot be another's so long.
+    """
 
     def __init__(self, number: int, process: subprocess.Popen[str], show: Show) -> None:
         self.number, self.process = number, process
@@ -53,6 +61,35 @@ class _Rank:
         with stream:
             for line in stream:
                 show(self.number, line, wrong)
+
+    def code(self) -> int | None:
+        """Return the exit code, None while it runs; the system keeps the number of a process that ended."""
+        if self.process.returncode is not None or not _GROUPED:
+            return self.process.poll()
+        try:
+            status = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # whoever embeds this program lets the system forget it at once
+            return self.process.poll()
+        if status is None:
+            return None
+        return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to what it has started, a session of its own apart."""
+        if not _GROUPED:
+            if self.process.poll() is None:
+                self.process.send_signal(number)
+        elif self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+                os.killpg(self.process.pid, number)
+
+    def wait(self, end: float) -> bool:
+        """Return whether it ends, and what it has started too, before ``end`` of ``time.monotonic``."""
+        while self.code() is None or (_GROUPED and _others_run(self.process.pid)):
+            if time.monotonic() > end:
+                return False
+            time.sleep(_POLL)
+        return True
 
     def drain(self, seconds: float) -> None:
         """Wait for its last words, no longer than that: what it has started may hold its streams."""
@@ -90,12 +127,13 @@ class LocalRanks:
             process = subprocess.Popen(
                 _following(request.command), env=environment, text=True, errors="replace",
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                start_new_session=_GROUPED,
             )  # fmt: skip
             self._ranks.append(_Rank(number, process, show))
 
     def codes(self) -> Sequence[int | None]:
         """Return the exit code of each rank, None where it runs."""
-        return [rank.process.poll() for rank in self._ranks]
+        return [rank.code() for rank in self._ranks]
 
     def drain(self, number: int) -> None:
         """Wait for what a rank said last."""
@@ -107,26 +145,44 @@ class LocalRanks:
         self._patience = max(self._patience - (time.monotonic() - start), 0)
 
     def end(self) -> None:
-        """End the ranks that still run: asked first, then not; at another Ctrl-C at once not."""
+        """End the ranks that still run: asked first, then not; at another Ctrl-C at once not.
+
+        Where one did not end by itself and well, what ranks have started ends with them. They are asked as
+        this program is: by Ctrl-C, which comes to none of them from the terminal, or else by SIGTERM.
+        """
         with self._resources:
             try:
-                self._ask_to_end()
+                if any(code != 0 for code in self.codes()):
+                    interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
+                    self._end_all(signal.SIGINT if interrupted else signal.SIGTERM)
             finally:
                 for rank in self._ranks:
-                    if rank.process.poll() is None:
-                        rank.process.kill()
-                        rank.process.wait()
+                    rank.process.wait()
             for rank in self._ranks:
                 self._drain(rank)
 
-    def _ask_to_end(self) -> None:
-        for rank in self._ranks:
-            if rank.process.poll() is None:
-                rank.process.terminate()
-        end = time.monotonic() + _GRACE
-        for rank in self._ranks:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                rank.process.wait(max(end - time.monotonic(), 0.01))
+    def _end_all(self, number: int) -> None:
+        try:
+            for rank in self._ranks:
+                rank.signal(number)
+            end = time.monotonic() + _GRACE
+            for rank in self._ranks:
+                rank.wait(end)
+        finally:
+            for rank in self._ranks:
+                rank.signal(_KILL)
+
+
+def _others_run(leader: int) -> bool:
+    """Return whether a group has processes that run, besides the one that it is called after."""
+    with contextlib.suppress(OSError):
+        for entry in os.scandir("/proc"):
+            if entry.name.isdecimal() and int(entry.name) != leader:
+                with contextlib.suppress(OSError):
+                    state, _, group = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[:3]
+                    if int(group) == leader and state != "Z":
+                        return True
+    return False
 
 
 _FOLLOW: Final = """

@@ -93,9 +93,10 @@ def fully_shard(
     ``module.to_empty(device=)`` and ``reset_parameters`` or a state dict fill them. Make optimizers
     afterwards. The parameters of a run exist while it does; parts are what the module lists otherwise.
 
-    Raises ``ArgumentError`` for a module that is divided already or has nothing to divide, a parameter
-    without dimensions, one that is distributed along ``mesh`` or over another mesh, and one that another
-    divided module shares.
+    A module without parameters of its own communicates nothing, and has the methods all the same.
+
+    Raises ``ArgumentError`` for a module that is divided already, a parameter without dimensions, one that is
+    distributed along ``mesh`` or over another mesh, and one that another divided module shares.
 
     >>> import tensorbus as tb
     >>> def rank():
@@ -129,8 +130,6 @@ def fully_shard(
     for name, p, _ in parameters.values():
         _check(name, p, mesh)
     label = label_of(mesh.groups[-1], module, [name for name, _, _ in parameters.values()])
-    if not parameters and not _groups_in(module):
-        raise ArgumentError(f"fully_shard: {type(module).__name__} has no parameter to divide.")
     devices = [part_of(p.detach()).device for _, p, _ in parameters.values()]
     device: Any = next((device for device in devices if device.type != META), None)
     if mesh.device_type is not None and (device is None or device.type != mesh.device_type):
