@@ -246,13 +246,14 @@ def backward(
             else:
                 with GradMode(create_graph):
                     node.grad = node.grad + g
-    for node in grads:
+    ended = [*grads]
+    for receiver in receivers:
+        ended += [x._node for x in receiver.finish()]
+    for node in ended:
         own = getattr(node, "hooks", None)
         for hook in list(own.values()) if own else ():
             if type(hook) is PostAccumulateHook:
                 hook.run()
-    for receiver in receivers:
-        receiver.finish()
 
 
 @with_signature

@@ -118,8 +118,11 @@ class GradientReceiver(Protocol):
         """Take the gradient of a leaf of this ``backward``, all of it; False leaves it to the leaf."""
         ...
 
-    def finish(self) -> None:
-        """Do what is left: ``backward`` has come to its end, and has handed over at least one gradient."""
+    def finish(self) -> Sequence[Tensor]:
+        """Do what is left, and return the tensors whose gradients are there now.
+
+        ``backward`` has come to its end, and has handed over at least one gradient.
+        """
         ...
 
 

@@ -113,8 +113,12 @@ class GradientReducer:
                 self._start(len(self._started))
         return True
 
-    def finish(self) -> None:
-        """Start the buckets that are left, wait for all, and set the gradients."""
+    def finish(self) -> list[Tensor]:
+        """Start the buckets that are left, wait for all, set the gradients; return the tensors that have one.
+
+        Hooks of gradients have seen this rank's; those that are called with the tensor find the average.
+        """
+        changed: list[Tensor] = []
         try:
             with no_grad():
                 missing = [
@@ -136,9 +140,11 @@ class GradientReducer:
                     for place, p, g in zip(bucket, parameters, parts, strict=True):
                         if p.requires_grad and used[place]:
                             p.grad = laid_as(g.detach() if self._views else g.clone(), p, gradient=True)
+                            changed.append(p)
         finally:
             self._arrived.clear()
             self._started.clear()
+        return changed
 
     def _is_full(self, number: int) -> bool:
         return number < len(self._buckets) and all(

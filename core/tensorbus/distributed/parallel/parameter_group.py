@@ -14,6 +14,7 @@ from itertools import accumulate, groupby
 from typing import Any, Final
 
 from ...autograd.engine import FREED, Node, no_grad
+from ...autograd.hooks import gradient_after_hooks
 from ...autograd.node_order import order
 from ...dtypes.definition import DType
 from ...errors import ArgumentError
@@ -237,8 +238,12 @@ class ParameterGroup:
                     self._whole, self.deferred = None, False
         return True
 
-    def finish(self) -> None:
-        """Reduce what is left, wait for all, and add to the gradients of the parts."""
+    def finish(self) -> list[Tensor]:
+        """Reduce what is left, wait for all, and add to the gradients of the parts; return those.
+
+        Hooks of a parameter see the gradient of the part, which is the average.
+        """
+        changed: list[Tensor] = []
         try:
             with no_grad():
                 if self.sync:
@@ -247,9 +252,10 @@ class ParameterGroup:
                     parameters = [self.parameters[k] for k in places]
                     parts = [part_of(p.detach()) for p in parameters]
                     for p, part, g in zip(parameters, parts, unflattened(finished(work), parts), strict=True):
-                        g = g.to(part.device, part.dtype)
+                        g = _after_hooks(p, g.to(part.device, part.dtype))
                         g = g.clone() if p.grad is None else part_of(p.grad) + g
                         p.grad = laid_as(g.detach(), p, gradient=True)
+                        changed.append(p)
         finally:
             self._reductions.clear()
             self._arrived.clear()
@@ -258,6 +264,7 @@ class ParameterGroup:
                 if group.depth == 0:
                     group.reshard()
             self.schedule.last = None
+        return changed
 
     def _computed(self, x: Tensor) -> Tensor:
         return x.to(self.param_dtype) if self.param_dtype is not None and x.dtype.is_floating else x
@@ -400,6 +407,14 @@ def _filling(parts: Sequence[Tensor], count: int, length: int) -> list[Tensor]:
     """Return the zeros that are missing behind parts of ``count`` rows to rows of ``length``, [] for none."""
     missing = length - sum(x.size for x in parts) // count
     return [zeros((count, missing), dtype=parts[0].dtype, device=parts[0].device)] if missing else []
+
+
+def _after_hooks(p: Tensor, g: Tensor) -> Tensor:
+    """Return this rank's part of the gradient of ``p`` as the hooks of ``p`` leave it."""
+    leaf: Any = p._node
+    if not getattr(leaf, "hooks", None):
+        return g
+    return part_of(leaf.lay_out(gradient_after_hooks(leaf, laid_as(g.detach(), p, gradient=True))))
 
 
 def _by_kind(tensors: Sequence[Tensor]) -> list[list[int]]:
