@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tensorbus.backend_api import Queued
 from tensorbus_cuda.graphs.graph_dependencies import (
     branched,
+    in_chains,
     in_turn,
     lanes,
     shared_places,
@@ -132,3 +133,19 @@ def test_joined_batches_wait_for_what_they_waited_for(counts: list[int], data: s
         assert sorted(expanded) == sorted(order[k])
     edges = sum(map(len, result)) + sum(len(x) for each in joins.values() for x in each.values())
     assert edges <= sum(map(len, order))
+
+
+@given(st.lists(st.integers(1, 9), max_size=6), st.integers(1, 4))
+def test_so_many_steps_of_a_batch_are_side_by_side(counts: list[int], most: int) -> None:
+    order = in_turn(counts)
+    result = in_chains(counts, order, most)
+    wanted, follows = before(order), before(result)
+    first = 0
+    for count in counts:
+        batch = range(first, first + count)
+        for place, k in enumerate(batch):
+            assert wanted[k] <= follows[k]
+            assert follows[k] - wanted[k] == {*batch[place % most : place : most]}
+            assert len(result[k]) <= most
+            assert not any(n in follows[m] for m in result[k] for n in result[k])
+        first += count

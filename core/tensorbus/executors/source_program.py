@@ -213,13 +213,13 @@ class BoundProgram:
         buffers = self._input_buffers(values)
         if self._overwriting is not None:
             self._overwriting.take(values, buffers)
-            for slot in self._ahead:  # now: later there may be no memory
-                if buffers[slot] is None:
-                    buffers[slot] = self._allocate(slot)
         if self._unplayed:
             self._count_down()
         if self._player is not None and self._player.play(values, buffers):
             return self._results(values, buffers)
+        for slot in self._ahead:  # now: once inputs are written over, there may be no memory
+            if buffers[slot] is None:
+                buffers[slot] = self._allocate(slot)
         for steps, frees in self._steps:
             for step in steps:
                 step(values, buffers)

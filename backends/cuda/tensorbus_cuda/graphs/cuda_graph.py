@@ -186,7 +186,8 @@ class GraphRunner:
             )
             order = waits if short else graph_dependencies.branched(counts, waits, beside)
         order, self._lanes = graph_dependencies.lanes(
-            order, [step.call is not None and not step.ordered for step in script.steps]
+            graph_dependencies.in_chains(counts, order),
+            [step.call is not None and not step.ordered for step in script.steps],
         )
         self._order, self._joins = graph_dependencies.with_joins(counts, order)
         self._of_inputs = items_at(
