@@ -88,6 +88,7 @@ from .tensor.placements import Shard as Shard
 from .tensor.placements import StridedShard as StridedShard
 from .tensor.random import rand as rand
 from .tensor.random import randn as randn
+from .tensor.sharding_table import visualize_sharding as visualize_sharding
 
 
 def __getattr__(name: str) -> _Any:

@@ -2,5 +2,5 @@
 
 In order: ``placements``, ``device_mesh``, ``redistribute``, ``layout``, ``explicit_mode``, ``sharding_plan``,
 ``implicit_replication``, ``mesh_mode``, ``dtensor``, ``local_map``, ``random``,
-``distribute_module``.
+``distribute_module``, ``sharding_table``.
 """

@@ -19,7 +19,7 @@ from ...ops.sharding_rules import ShardPart
 from ...tensor.tensor import Tensor, wrap
 from ..process_group.world import current
 from .device_mesh import DeviceMesh
-from .placements import Partial, Placements, Replicate, Shard, chunk_lengths, splitting_order
+from .placements import Partial, Placements, Replicate, local_part
 
 MESH: Final = "mesh"
 """The type of the pseudo devices of distributed tensors."""
@@ -47,15 +47,9 @@ class MeshLayout:
     def part(self) -> ShardPart:
         """This rank's part."""
         if self._part is None:
-            lengths, start = list(self.shape), [0] * len(self.shape)
             coordinate = self.mesh.places("layout")
-            for dim in splitting_order(self.placements):
-                placement = self.placements[dim]
-                if isinstance(placement, Shard):
-                    chunks = chunk_lengths(lengths[placement.dim], self.mesh.shape[dim])
-                    start[placement.dim] += sum(chunks[: coordinate[dim]])
-                    lengths[placement.dim] = chunks[coordinate[dim]]
-            self._part = ShardPart(tuple(lengths), tuple(start), self.shape)
+            lengths, starts = local_part(self.shape, self.placements, self.mesh.shape, coordinate)
+            self._part = ShardPart(lengths, starts, self.shape)
         return self._part
 
     def as_gradient(self, g: Any) -> Any:

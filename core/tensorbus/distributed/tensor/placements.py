@@ -126,10 +126,22 @@ def chunk_lengths(length: int, size: int) -> tuple[int, ...]:
 def local_shape(
     shape: Sequence[int], placements: Sequence[Placement], sizes: Sequence[int], coordinate: Sequence[int]
 ) -> tuple[int, ...]:
-    """Return the shape of a rank's part; later dimensions of the mesh split the parts of earlier ones."""
-    local = list(shape)
+    """Return the shape of a rank's part."""
+    return local_part(shape, placements, sizes, coordinate)[0]
+
+
+def local_part(
+    shape: Sequence[int], placements: Sequence[Placement], sizes: Sequence[int], coordinate: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of a rank's part and where it begins along each axis.
+
+    Later dimensions of the mesh split the parts of earlier ones.
+    """
+    lengths, starts = list(shape), [0] * len(shape)
     for dim in splitting_order(placements):
         placement = placements[dim]
         if isinstance(placement, Shard):
-            local[placement.dim] = chunk_lengths(local[placement.dim], sizes[dim])[coordinate[dim]]
-    return tuple(local)
+            chunks = chunk_lengths(lengths[placement.dim], sizes[dim])
+            starts[placement.dim] += sum(chunks[: coordinate[dim]])
+            lengths[placement.dim] = chunks[coordinate[dim]]
+    return tuple(lengths), tuple(starts)

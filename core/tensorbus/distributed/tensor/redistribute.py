@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 
 from ...dispatch.remarks import remark
 from ...eager import functions
-from ...errors import AutogradError
+from ...errors import AutogradError, DistributedError
 from ...library import custom_op
 from ...library.custom_op import definition_of
 from ...ops.creation.creation import ones_like, zeros_like
 from ...tensor.tensor import Tensor
 from ..collectives import functional
 from ..process_group.group import ProcessGroup, get_group
+from ..process_group.world import is_initialized
 from .device_mesh import DeviceMesh
 from .placements import (
     Partial,
@@ -67,6 +68,11 @@ def redistribute(
     """
     if source == target:
         return x
+    if not is_initialized():
+        raise DistributedError(
+            "redistribute: the ranks of this distributed tensor have ended, and nobody has the other parts;"
+            " to_local() is this rank's. Let the ranks return full_tensor(), or write it by tensorbus.save."
+        )
     groups = "|".join(group.name for group in mesh.groups)
     result: Tensor = _redistribute(x, tuple(shape), _spelled(source), _spelled(target), groups, label)
     return result
