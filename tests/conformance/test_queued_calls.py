@@ -163,6 +163,28 @@ def test_a_rank_that_combines_is_not_late(monkeypatch: pytest.MonkeyPatch) -> No
     assert dist.run_ranks(rank, 2, timeout=0.4) == [[2.0, 2.0]] * 2
 
 
+def test_a_rank_whose_call_goes_on_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others wait for it elsewhere, and what they see of it does not change for a while."""
+    from tensorbus_threads import communicator
+
+    def slow(xs: Any, reduction: str) -> tb.Tensor:
+        time.sleep(3.0 if len(xs) < SIZE else 0.0)
+        return combine(xs, reduction)
+
+    combine = communicator.combined
+    monkeypatch.setattr(communicator, "combined", slow)
+
+    def rank() -> list[float]:
+        x, pair = _full(1), dist.new_group([1, 2])
+        dist.barrier()
+        if pair is not None:
+            dist.all_reduce(x, group=pair)
+        dist.all_reduce(x)
+        return x.tolist()  # type: ignore[no-any-return]
+
+    assert dist.run_ranks(rank, SIZE, timeout=60) == [[5.0, 5.0]] * SIZE
+
+
 def test_messages_have_lanes_only_where_the_host_waits_for_them() -> None:
     """What works in a device's stream keeps the order of the program, the first message included."""
     calls: dict[int, list[str]] = {0: [], 1: []}
@@ -185,6 +207,26 @@ def test_messages_have_lanes_only_where_the_host_waits_for_them() -> None:
     with thread_communicators("queueing", change) as name:
         assert dist.run_ranks(rank, 2, prefer=name, timeout=30) == [[1.0, 1.0], [0.0, 0.0]]
     assert [*calls.values()] == [["send", "recv"] * 2] * 2
+
+
+def test_an_interrupt_while_ranks_are_started_ends_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == f"rank-{SIZE - 1}":
+            raise KeyboardInterrupt
+        begin(thread)
+        started.append(thread)
+
+    begin = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        dist.run_ranks(dist.barrier, SIZE, timeout=600)
+    ranks = [thread for thread in started if thread.name.startswith("rank-")]
+    for thread in ranks:
+        thread.join(30)
+    assert len(ranks) == SIZE - 1
+    assert not any(thread.is_alive() for thread in ranks)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

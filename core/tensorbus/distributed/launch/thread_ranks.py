@@ -59,9 +59,9 @@ def run_ranks(
         threading.Thread(target=rank_main, args=(rank,), name=f"rank-{rank}", daemon=True)
         for rank in range(size)
     ]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             while thread.is_alive():
                 thread.join(0.2)  # short, so that an interrupt is seen

@@ -188,14 +188,11 @@ class RollCall:
             rank = todo.pop()
             stuck.append(rank)
             known = states.get(rank)
-            if known is None or known.blocked < 0:
+            missing = _missing(rank, known, states) if known is not None else []
+            if not missing:  # it works, or all that its call waits for have come: that goes on
                 self._suspected = ()
                 return
-            call = known.waiting[known.blocked]
-            for other in call.needs:
-                begun = states[other].begun if other in states else {}
-                if other != rank and begun.get(call.meeting, 0) < call.sequence and other not in stuck + todo:
-                    todo.append(other)
+            todo += [other for other in missing if other not in stuck + todo]
         if len(stuck) < 2:
             self._suspected = ()
             return
@@ -236,6 +233,19 @@ class RollCall:
         if data != self._last_sent:
             self._world.store.set(f"state/{self._world.rank}", data)
             self._last_sent = data
+
+
+def _missing(rank: int, state: State, states: dict[int, State]) -> list[int]:
+    """Return the ranks that have not come to the collective in which a rank's program waits."""
+    call = state.waiting[state.blocked] if state.blocked >= 0 else None
+    if call is None or not call.asked:
+        return []
+    return [
+        other
+        for other in call.needs
+        if other != rank
+        and (states[other].begun if other in states else {}).get(call.meeting, 0) < call.sequence
+    ]
 
 
 def _peek(store: Store, key: str) -> bytes:
