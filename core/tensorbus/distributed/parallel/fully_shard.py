@@ -63,7 +63,10 @@ class FullyShardedModule(Module):
             group.sync = requires_gradient_sync
 
     def unshard(self) -> None:
-        """Make the group's parameters whole until ``reshard``, or the end of the next run."""
+        """Make the group's parameters whole until ``reshard``, or the end of the next run.
+
+        They are copies, which a state dict lists meanwhile; what is written into them is lost then.
+        """
         self._group.unshard()
         bump_mutation_counter()
 

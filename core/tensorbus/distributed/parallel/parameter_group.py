@@ -17,7 +17,7 @@ from ...autograd.engine import FREED, Node, no_grad
 from ...autograd.hooks import gradient_after_hooks
 from ...autograd.node_order import order
 from ...dtypes.definition import DType
-from ...errors import ArgumentError
+from ...errors import ArgumentError, AutogradError
 from ...func.checkpoint import is_recomputing
 from ...nn.module import Module
 from ...nn.parameter import Parameter
@@ -57,13 +57,20 @@ class GatherSchedule:
 class FromShards:
     """A saved value that is not kept: a parameter of a group, gathered again, and what was done to it."""
 
-    __slots__ = ("group", "place", "plans")
+    __slots__ = ("group", "part", "place", "plans")
 
     def __init__(self, group: ParameterGroup, place: int, plans: tuple[Any, ...]) -> None:
         self.group, self.place, self.plans = group, place, plans
+        self.part = None if active_tracer() is not None else group.parameters[place]._value
+        """The part that it was gathered from; None where a program is captured, which has no other."""
 
     def value(self) -> Any:
-        """Return the value on the device; the group is gathered if it is not."""
+        """Return the value on the device; the group is gathered if it is not.
+
+        Raises ``AutogradError`` where the parameter was changed since.
+        """
+        if self.part is not None and active_tracer() is None:
+            self.group.check_unchanged(self.place, self.part)
         x = self.group.gathered()[self.place]
         value = x._value
         if active_tracer() is not None:
@@ -122,6 +129,8 @@ class ParameterGroup:
         self.following: ParameterGroup | None = None
         self.preceding: ParameterGroup | None = None
         self._whole: list[Parameter] | None = None
+        self._sources: tuple[Any, ...] = ()
+        """The parts that are gathered; () where a program is captured."""
         self._gathers: list[tuple[list[int], Work | Tensor]] | None = None
         self._gradients: dict[int, Tensor] = {}
         self._arrived: set[int] = set()
@@ -150,6 +159,7 @@ class ParameterGroup:
             return
         with no_grad():
             parts = [self._computed(part_of(p.detach()).to(self.device)) for p in self.parameters]
+            self._sources = () if active_tracer() is not None else tuple([p._value for p in self.parameters])
             self._gathers = []
             for places in _by_kind(parts):
                 lengths = self._lengths(places)
@@ -179,12 +189,26 @@ class ParameterGroup:
 
     def unshard(self) -> None:
         """Register the whole parameters in their modules."""
+        if any(p._value is not part for p, part in zip(self.parameters, self._sources, strict=False)):
+            self._whole, self._gathers = None, None  # of parts that were changed since
         self._register(self.gathered())
 
     def reshard(self) -> None:
         """Register the parts in their modules, and let the whole parameters go."""
         self._register(self.parameters)
-        self._whole, self._gathers = None, None
+        self._whole, self._gathers, self._sources = None, None, ()
+
+    def check_unchanged(self, place: int, part: Any) -> None:
+        """Raise ``AutogradError`` where a parameter has another part than a derivative needs."""
+        p = self.parameters[place]
+        if p._value is part:
+            return
+        _, name = self.homes[place][0]
+        by = (getattr(p, "_written", None) or (0, "something"))[1]
+        raise AutogradError(
+            f"backward: a derivative needs {name!r}, of the group {self.label}, as it was in forward, and"
+            f" {by} has overwritten it since. Write after backward()."
+        )
 
     def enter(self) -> None:
         """Begin a run of the module: parameters are whole, and the next group's are on their way."""
@@ -222,7 +246,7 @@ class ParameterGroup:
         if not self.reshard_after_forward or is_recomputing():
             return  # what runs again is needed at once
         self._defer([x._node for x in results], began)
-        self._whole = None
+        self._whole, self._sources = None, ()
 
     def take(self, place: int, g: Tensor) -> bool:
         """Keep the gradient of a whole parameter; with the last one the whole ones go."""
@@ -235,7 +259,7 @@ class ParameterGroup:
                 if self.sync:
                     self._reduce()
                 if self.reshard_after_forward and self.depth == 0:
-                    self._whole, self.deferred = None, False
+                    self._whole, self._sources, self.deferred = None, (), False
         return True
 
     def finish(self) -> list[Tensor]:
