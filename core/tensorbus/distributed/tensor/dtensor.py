@@ -33,7 +33,7 @@ from .placements import (
     checked_placements,
     local_shape,
 )
-from .redistribute import gradient_placements, redistribute
+from .redistribute import gradient_placements, move, redistribute
 
 _IN_PARTS: Final = (
     "the memory of a distributed tensor lies in parts on several ranks, and cannot be shared as one; export"
@@ -205,8 +205,10 @@ class DTensor(Tensor):
         chosen = checked_placements("redistribute", wanted, layout.mesh.ndim, len(self.shape))
         if chosen == layout.placements:
             return self
-        local = redistribute(self._value.local, layout.mesh, layout.shape, layout.placements, chosen, label)
-        return _recorded(_REDISTRIBUTE, self, _cell(local, layout_of(layout.mesh, chosen, layout.shape)))
+        target = layout_of(layout.mesh, chosen, layout.shape)
+        out: Any = wrap(Distributed(move(self._value.local, layout, target, label), target), self._vtype)
+        moved: DTensor = _recorded(_REDISTRIBUTE, self, out)
+        return moved
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -233,8 +235,9 @@ class DTensor(Tensor):
 
     def _set_value(self, other: Tensor) -> None:
         """Make this cell hold the value of another, history apart; it stays in its placements."""
-        own: Distributed | None = getattr(self, "_value", None)
-        if own is not None and isinstance(other, DTensor) and other.shape == own.shape:
+        own: Any = getattr(self, "_value", None)
+        there = getattr(other._value, "layout", None)
+        if own is not None and there is not None and there is not own.layout and there.shape == own.shape:
             check_move("a change in place", "its result", other._value, own.layout.placements)
             with no_grad():
                 other = other.detach().redistribute(own.layout.placements)

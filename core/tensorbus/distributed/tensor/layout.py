@@ -33,10 +33,12 @@ _devices: Final[dict[int, Device]] = {}
 class MeshLayout:
     """A mesh, a placement for each of its dimensions, and the shape of the tensor as a whole."""
 
-    __slots__ = ("_part", "mesh", "placements", "shape")
+    __slots__ = ("_part", "mesh", "placements", "shape", "ways")
 
     def __init__(self, mesh: DeviceMesh, placements: Placements, shape: Shape) -> None:
         self.mesh, self.placements, self.shape = mesh, placements, shape
+        self.ways: dict[MeshLayout, Any] = {}
+        """How a rank brings a tensor that lies so to other layouts, by those: see ``redistribute``."""
         self._part: ShardPart | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeshLayout:

@@ -20,6 +20,7 @@ from .explicit_mode import check_move
 from .implicit_replication import is_replicating
 from .layout import MESH, Distributed, MeshLayout, layout_of, mesh_of, part_device
 from .placements import Replicate, Shard, plain
+from .redistribute import move
 from .sharding_plan import ShardingPlan, plan_op
 
 MAX_PLANS: Final = 4096
@@ -60,7 +61,9 @@ class MeshMode:
         """Return a tensor that is the same on each rank."""
         from .dtensor import DTensor
 
-        mesh, _ = mesh_of(device)
+        mesh, place = mesh_of(device)
+        if x._node is None and x._vtype.device == place:
+            return wrap(Distributed(x, _everywhere(mesh, x.shape)), ValueType.of(x.dtype, device))
         return DTensor.from_local(x, mesh, (Replicate(),) * mesh.ndim, shape=x.shape)
 
     def lift_operand(self, op: str, x: Any, device: Device) -> Any:
@@ -126,11 +129,9 @@ class MeshMode:
 
 def whole(value: Distributed) -> Tensor:
     """Return the whole of a value, the same on each rank."""
-    from .redistribute import redistribute
-
     layout = value.layout
-    target = (Replicate(),) * layout.mesh.ndim
-    return redistribute(value.local, layout.mesh, layout.shape, layout.placements, target)
+    target = _everywhere(layout.mesh, layout.shape)
+    return value.local if target is layout else move(value.local, layout, target)
 
 
 def _first(values: Any) -> Distributed:
@@ -149,10 +150,10 @@ def _decomposed(op: Op[...], call: Call, plan: ShardingPlan, values: Any) -> Any
     """Return the result of an op by its decomposition."""
     assert op.decompose is not None
     operands = []
-    for v, local, move, dtype in zip(values, plan.moved(values), plan.moves, call.dtypes, strict=True):
+    for v, local, to, dtype in zip(values, plan.moved(values), plan.moves, call.dtypes, strict=True):
         x = v
         if type(v) is Distributed:
-            value = v if move is None else Distributed(local, move)
+            value = v if to is None else Distributed(local, to)
             x = wrap(value, ValueType.of(local.dtype, Device(MESH, call.index)))
             x = x if x.dtype is dtype else table.run("cast", (x,), {"dtype": dtype})
         operands.append(x)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+from ...dispatch.modes import is_value_mode
 from ...dispatch.remarks import remark
 from ...eager import functions
 from ...errors import AutogradError, DistributedError
@@ -15,10 +16,12 @@ from ...library import custom_op
 from ...library.custom_op import definition_of
 from ...ops.creation.creation import ones_like, zeros_like
 from ...tensor.tensor import Tensor
+from ...tracing.active_modes import active_modes
 from ..collectives import functional
 from ..process_group.group import ProcessGroup, get_group
 from ..process_group.world import is_initialized
 from .device_mesh import DeviceMesh
+from .layout import MeshLayout
 from .placements import (
     Partial,
     Placement,
@@ -76,6 +79,22 @@ def redistribute(
     groups = "|".join(group.name for group in mesh.groups)
     result: Tensor = _redistribute(x, tuple(shape), _spelled(source), _spelled(target), groups, label)
     return result
+
+
+def move(x: Tensor, source: MeshLayout, target: MeshLayout, label: str = "") -> Tensor:
+    """Return this rank's part in the layout ``target``, given that in ``source``, as ``redistribute`` does.
+
+    Where nothing is recorded the steps are taken at once, without an op around them.
+    """
+    mesh = source.mesh
+    if active_modes or x._node is not None or is_value_mode(x._vtype.device.type):
+        return redistribute(x, mesh, source.shape, source.placements, target.placements, label)
+    way: Way | None = source.ways.get(target)
+    if way is None:
+        way = source.ways[target] = _way(source.shape, source.placements, target.placements, mesh.groups)
+    remark(lambda: _described(x, source.shape, mesh.shape, source.placements, target.placements))
+    result = _taken(x, way, label)
+    return result.clone() if way.aliases else result
 
 
 def gradient_placements(placements: Placements) -> Placements:
@@ -159,6 +178,37 @@ def _gathers(terms: Placement, local: int, size: int) -> bool:
     return isinstance(terms, Partial) and terms.reduction in _EXTREMES and local * size <= MAX_GATHERED
 
 
+class Way(NamedTuple):
+    """The steps of a rank, each with its group and the shape of a part that the group does not split.
+
+    ``aliases``: the result may lie in the memory of what it is made of.
+    """
+
+    steps: tuple[tuple[Step, Sequence[int], ProcessGroup], ...]
+    aliases: bool
+
+
+def _way(
+    shape: tuple[int, ...], source: Placements, target: Placements, groups: Sequence[ProcessGroup]
+) -> Way:
+    """Return how this rank, by its groups along the dimensions of the mesh, brings a tensor to ``target``."""
+    sizes, coordinate = tuple([group.size for group in groups]), [group.rank for group in groups]
+    state, steps = source, []
+    for step in plan(shape, sizes, source, target):
+        unsplit = (*state[: step.mesh_dim], Replicate(), *state[step.mesh_dim + 1 :])
+        steps.append((step, local_shape(shape, unsplit, sizes, coordinate), groups[step.mesh_dim]))
+        state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
+    fresh = bool(steps) and bool(steps[-1][0].collective) and steps[-1][2].size > 1
+    return Way(tuple(steps), not fresh)
+
+
+def _taken(x: Tensor, way: Way, label: str) -> Tensor:
+    """Return what the steps make of ``x``, one after the other."""
+    for step, extent, group in way.steps:
+        x = _take(x, step, extent, group, label)
+    return x
+
+
 def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
     """Do a step; ``extent`` is the shape of a part that this dimension of the mesh does not split."""
     before, after, size = step.before, step.after, group.size
@@ -222,27 +272,24 @@ def _redistribute(
     x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str, label: str
 ) -> Tensor:
     remark(lambda: _described(x, shape, _sizes(groups), _read(source), _read(target)))
-    return _steps_taken(x, shape, source, target, groups, label).clone()
+    way = _way(shape, _read(source), _read(target), _groups(groups))
+    result = _taken(x, way, label)
+    return result.clone() if way.aliases else result
+
+
+def _groups(names: str) -> list[ProcessGroup]:
+    return [get_group(name) for name in names.split("|")]
 
 
 def _sizes(groups: str) -> tuple[int, ...]:
-    return tuple(get_group(name).size for name in groups.split("|"))
+    return tuple(group.size for group in _groups(groups))
 
 
 def _steps_taken(
     x: Tensor, shape: tuple[int, ...], source: str, target: str, groups: str, label: str, layout: Any = None
 ) -> Tensor:
     """Do the steps one after the other; of nothing else is the op made where a program takes it apart."""
-    ranks = [get_group(name) for name in groups.split("|")]
-    sizes = tuple(group.size for group in ranks)
-    coordinate = [group.rank for group in ranks]
-    state, result = _read(source), x
-    for step in plan(shape, sizes, state, _read(target)):
-        unsplit = (*state[: step.mesh_dim], Replicate(), *state[step.mesh_dim + 1 :])
-        extent = local_shape(shape, unsplit, sizes, coordinate)
-        result = _take(result, step, extent, ranks[step.mesh_dim], label)
-        state = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
-    return result
+    return _taken(x, _way(shape, _read(source), _read(target), _groups(groups)), label)
 
 
 _redistribute.register_kernel("meta", definition_of(_redistribute).function)
@@ -251,7 +298,7 @@ definition_of(_redistribute).decompose = _steps_taken
 
 @_redistribute.register_fake
 def _(x: Any, shape: tuple[int, ...], source: str, target: str, groups: str, label: str) -> Any:
-    ranks = [get_group(name) for name in groups.split("|")]
+    ranks = _groups(groups)
     sizes, coordinate = [group.size for group in ranks], [group.rank for group in ranks]
     return local_shape(shape, _read(target), sizes, coordinate), x.dtype
 

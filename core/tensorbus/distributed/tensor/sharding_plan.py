@@ -24,8 +24,8 @@ from ...tracing.active_modes import active_modes
 from . import explicit_mode
 from .layout import Distributed, MeshLayout, layout_of
 from .placements import Partial, Placement, Placements, Replicate, Shard, StridedShard, local_shape, plain
+from .redistribute import move as move_part
 from .redistribute import plan as steps_between
-from .redistribute import redistribute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,7 +90,7 @@ class ShardingPlan:
         return [
             v if type(v) is not Distributed
             else v.local if move is None
-            else redistribute(v.local, move.mesh, v.shape, v.layout.placements, move.placements)
+            else move_part(v.local, v.layout, move)
             for v, move in zip(values, self.moves, strict=True)
         ]  # fmt: skip
 
