@@ -74,6 +74,10 @@ from .stores.file_store import FileStore as FileStore
 from .stores.memory_store import MemoryStore as MemoryStore
 from .stores.prefix_store import PrefixStore as PrefixStore
 from .stores.urls import open_store as open_store
+from .tensor.creation import empty as empty
+from .tensor.creation import full as full
+from .tensor.creation import ones as ones
+from .tensor.creation import zeros as zeros
 from .tensor.device_mesh import DeviceMesh as DeviceMesh
 from .tensor.device_mesh import init_device_mesh as init_device_mesh
 from .tensor.distribute_module import distribute_module as distribute_module

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ...dtypes.definition import DType, default_float
-from ...errors import ArgumentError
 from ...ops.creation.creation import full
-from ...ops.movement.family import as_shape
 from ...ops.movement.movement import broadcast_to
 from ...random import sampling
 from ...random.generator import Generator
+from .creation import laid_out
 from .device_mesh import DeviceMesh
 from .dtensor import DTensor
 from .layout import cell_of
-from .placements import Partial, Placement, Replicate, checked_placements, local_shape
+from .placements import Placement
 
 
 def rand(
@@ -54,15 +53,7 @@ def _blank(
     name: str, shape: Any, mesh: DeviceMesh, placements: Sequence[Placement] | None, dtype: DType | str | None
 ) -> DTensor:
     """Return a tensor that says how the new one lies; its part is one element, seen everywhere."""
-    size = as_shape(name, shape[0] if len(shape) == 1 else shape)
-    places, whole = mesh.places(name), (Replicate(),) * mesh.ndim
-    chosen = checked_placements(name, whole if placements is None else placements, mesh.ndim, len(size))
-    if any(isinstance(p, Partial) for p in chosen):
-        raise ArgumentError(
-            f"{name}: a new tensor is laid out by Shard and Replicate, got {[*chosen]}; redistribute the"
-            f" result to Partial."
-        )
-    part = local_shape(size, chosen, mesh.shape, places)
+    size, chosen, part = laid_out(name, shape, mesh, placements)
     zero = full((), 0, dtype=dtype or default_float, device=mesh.device_type)
     like: DTensor = cell_of(broadcast_to(zero, part), mesh, chosen, size)
     return like
