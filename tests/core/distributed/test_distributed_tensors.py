@@ -300,6 +300,12 @@ def test_a_function_of_parts_takes_and_gives_what_is_no_tensor_too() -> None:
     assert dist.run_ranks(rank, 2) == [((S(0),), [1, 3, 5, 7], (2,))] * 2
 
 
+def test_placements_say_what_they_are() -> None:
+    asked = [(p.is_shard(), p.is_shard(1), p.is_replicate(), p.is_partial()) for p in (S(1), R(), P())]
+    assert asked == [(True, True, False, False), (False, False, True, False), (False, False, False, True)]
+    assert (S(0).is_shard(1), P("max").is_partial("max"), P().is_partial("max")) == (False, True, False)
+
+
 def test_reductions_that_give_another_value_in_another_order_are_refused() -> None:
     def rank() -> Any:
         mesh = dist.init_device_mesh("cpu", (2, 2))

@@ -16,6 +16,18 @@ LINEAR_REDUCTIONS: Final = {"sum", "average"}
 class Placement:
     """A tensor's placement along one dimension of a mesh: ``Shard``, ``Replicate`` or ``Partial``."""
 
+    def is_shard(self, dim: int | None = None) -> bool:
+        """Return whether ranks have parts; with ``dim``: along that axis."""
+        return isinstance(self, Shard) and dim in (None, self.dim)
+
+    def is_replicate(self) -> bool:
+        """Return whether each rank has the whole."""
+        return isinstance(self, Replicate)
+
+    def is_partial(self, reduction: str | None = None) -> bool:
+        """Return whether ranks have terms; with ``reduction``: of that one."""
+        return isinstance(self, Partial) and reduction in (None, self.reduction)
+
 
 @dataclass(frozen=True)
 class Shard(Placement):
