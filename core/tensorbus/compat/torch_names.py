@@ -210,6 +210,7 @@ DISTRIBUTED: Final = {
     "default_pg_timeout": "distributed.init(timeout=seconds)",
     "destroy_process_group": "distributed.shutdown()",
     "DistributedDataParallel": "distributed.replicate(module)",
+    "FSDPModule": "distributed.FullyShardedModule",
     "FullyShardedDataParallel": "distributed.fully_shard(module)",
     "get_backend": "distributed.records()[-1].communicator",
     "get_node_local_rank": "distributed.get_local_rank()",

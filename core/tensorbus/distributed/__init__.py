@@ -42,8 +42,10 @@ from .collectives.operations import scatter as scatter
 from .launch.launch_environment import init as init
 from .launch.thread_ranks import run_ranks as run_ranks
 from .parallel.fully_shard import CPUOffloadPolicy as CPUOffloadPolicy
+from .parallel.fully_shard import FullyShardedModule as FullyShardedModule
 from .parallel.fully_shard import MixedPrecisionPolicy as MixedPrecisionPolicy
 from .parallel.fully_shard import fully_shard as fully_shard
+from .parallel.fully_shard import register_fsdp_forward_method as register_fsdp_forward_method
 from .parallel.parallelize import parallelize_module as parallelize_module
 from .parallel.replicate import replicate as replicate
 from .parallel.styles import ColwiseParallel as ColwiseParallel

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from types import MethodType
 from typing import Any, TypeVar
 
 from ... import plugins
@@ -62,18 +64,101 @@ class FullyShardedModule(Module):
         for group in _groups_in(self) if recurse else [self._group]:
             group.sync = requires_gradient_sync
 
-    def unshard(self) -> None:
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
+        """Let whole parameters go after ``forward``, or keep them until ``backward`` is over."""
+        for group in _groups_in(self) if recurse else [self._group]:
+            group.reshard_after_forward = reshard_after_forward
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide sums of the group's gradients by ``factor``, in place of the number of ranks.
+
+        Raises ``ArgumentError`` where it is not above 0.
+        """
+        if not factor > 0:
+            raise ArgumentError(f"set_gradient_divide_factor: factor must be > 0, got {factor!r}.")
+        self._group.divide_factor = float(factor)
+
+    set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def set_modules_to_forward_prefetch(self, modules: Sequence[Module]) -> None:
+        """Gather these divided modules while this one runs, in place of the one that ran next the last time.
+
+        Raises ``ArgumentError`` for a module that is not divided.
+        """
+        self._group.forward_prefetch = _groups_of("set_modules_to_forward_prefetch", modules)
+
+    def set_modules_to_backward_prefetch(self, modules: Sequence[Module]) -> None:
+        """Gather these while this one's derivatives are taken, in place of the one that ran before it."""
+        self._group.backward_prefetch = _groups_of("set_modules_to_backward_prefetch", modules)
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
         """Make the group's parameters whole until ``reshard``, or the end of the next run.
 
-        They are copies, which a state dict lists meanwhile; what is written into them is lost then.
+        They are copies, which a state dict lists meanwhile; what is written into them is lost then. With
+        ``async_op`` they are gathered beside the program, and whole once ``wait()`` of the result returns.
         """
+        if async_op:
+            self._group.start()
+            return UnshardHandle(self)
         self._group.unshard()
         bump_mutation_counter()
+        return None
 
     def reshard(self) -> None:
         """Go back to parts, and let the whole parameters go."""
         self._group.reshard()
         bump_mutation_counter()
+
+
+class UnshardHandle:
+    """The parameters of a divided module, on their way."""
+
+    def __init__(self, module: FullyShardedModule) -> None:
+        self._module = module
+
+    def wait(self) -> None:
+        """Make them whole."""
+        self._module.unshard()
+
+
+def register_fsdp_forward_method(module: Module, method_name: str) -> None:
+    """Let a method of a divided module run as ``forward`` does, with whole parameters.
+
+    Of a module that ``fully_shard`` has not divided nothing is changed. Raises ``ArgumentError`` where it has
+    no such method.
+
+    >>> import tensorbus as tb
+    >>> class Coder(tb.nn.Linear):
+    ...     def decode(self, y):
+    ...         return y @ self.weight
+    >>> def rank():
+    ...     model = tb.distributed.fully_shard(Coder(2, 3, device="cpu"))
+    ...     tb.distributed.register_fsdp_forward_method(model, "decode")
+    ...     return model.decode(tb.ones((1, 3), device="cpu")).shape
+    >>> tb.distributed.run_ranks(rank, 2)
+    [(1, 2), (1, 2)]
+    """
+    method = getattr(module, method_name, None)
+    function = getattr(method, "__func__", None)
+    if function is None:
+        raise ArgumentError(
+            f"register_fsdp_forward_method: {method_name!r} is no method of this {type(module).__name__}."
+        )
+    if not isinstance(module, FullyShardedModule):
+        return
+
+    def run(self: Module, *args: Any, **kwargs: Any) -> Any:
+        converted = _before(self, args, kwargs)
+        if converted is not None:
+            args, kwargs = converted
+        out = None
+        try:
+            out = function(self, *args, **kwargs)
+        finally:
+            out = _after(self, args, out)
+        return out
+
+    setattr(module, method_name, MethodType(wraps(function)(run), module))
 
 
 def fully_shard(
@@ -230,6 +315,13 @@ def _divided_layout(p: DTensor, mesh: DeviceMesh) -> tuple[DeviceMesh, Placement
 
 def _groups_in(module: Module) -> list[ParameterGroup]:
     return [m._group for m in module.modules() if isinstance(m, FullyShardedModule)]
+
+
+def _groups_of(name: str, modules: Sequence[Module]) -> list[ParameterGroup]:
+    groups = [m._group for m in modules if isinstance(m, FullyShardedModule)]
+    if len(groups) != len(modules):
+        raise ArgumentError(f"{name}: modules that fully_shard has divided are needed, got {[*modules]}.")
+    return groups
 
 
 def _converted(tree: Any, dtype: DType | None) -> Any:

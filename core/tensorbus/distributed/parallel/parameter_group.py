@@ -128,6 +128,11 @@ class ParameterGroup:
         self.deferred = False
         self.following: ParameterGroup | None = None
         self.preceding: ParameterGroup | None = None
+        self.forward_prefetch: list[ParameterGroup] | None = None
+        self.backward_prefetch: list[ParameterGroup] | None = None
+        """What is gathered ahead by request; None: the group that ran next, or before, the last time."""
+        self.divide_factor: float | None = None
+        """What sums of gradients are divided by; None: the number of ranks."""
         self._whole: list[Parameter] | None = None
         self._sources: tuple[Any, ...] = ()
         """The parts that are gathered; () where a program is captured."""
@@ -149,7 +154,11 @@ class ParameterGroup:
             self.replicas, self.device, self.param_dtype, self.reduce_dtype, self.reshard_after_forward,
             numbered(self.shards, f"copy of {self.label}"),
         )  # fmt: skip
+        memo[id(self)] = copied  # groups that are gathered ahead may name each other
         copied.sync, copied.schedule = self.sync, deepcopy(self.schedule, memo)
+        copied.divide_factor = self.divide_factor
+        copied.forward_prefetch = deepcopy(self.forward_prefetch, memo)
+        copied.backward_prefetch = deepcopy(self.backward_prefetch, memo)
         copied.schedule.groups.append(copied)
         return copied
 
@@ -183,9 +192,16 @@ class ParameterGroup:
                 cell = Parameter(self._laid(place, whole[place].detach()), requires_grad=False)
                 cell._node = leaf if p.requires_grad else None
                 self._whole.append(cell)
-            if self.depth == 0 and self.preceding is not None and self.preceding.deferred:
-                self.preceding.start()
+            if self.depth == 0:
+                self._start_preceding()
         return self._whole
+
+    def _start_preceding(self) -> None:
+        """Gather what derivatives need next."""
+        preceding = [self.preceding] if self.backward_prefetch is None else self.backward_prefetch
+        for group in preceding:
+            if group is not None and group.depth == 0 and group.deferred:
+                group.start()
 
     def unshard(self) -> None:
         """Register the whole parameters in their modules."""
@@ -227,15 +243,16 @@ class ParameterGroup:
         """Make parameters whole, and start what is needed next."""
         if is_recomputing():  # going back: the group that ran before is needed next
             self.unshard()
-            if self.preceding is not None and self.preceding.depth == 0 and self.preceding.deferred:
-                self.preceding.start()
+            self._start_preceding()
             return
         before, self.schedule.last = self.schedule.last, self
         if before is not None and before is not self:
             before.following, self.preceding = self, before
         self.unshard()
-        if self.following is not None and self.following.depth == 0:
-            self.following.start()
+        following = [self.following] if self.forward_prefetch is None else self.forward_prefetch
+        for group in following:
+            if group is not None and group.depth == 0:
+                group.start()
 
     def leave(self, results: Sequence[Tensor], began: int) -> None:
         """End a run of the module, which made ``results``: saved values are given up, parts registered."""
@@ -370,10 +387,11 @@ class ParameterGroup:
             self._reductions.append((places, reduction))
 
     def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
-        part = functional.reduce_scatter(flat, "average", 0, lengths, group, label=label)
-        if self.replicas is None:
-            return part
-        return functional.all_reduce(part, "average", self.replicas, label=label)
+        reduction = "average" if self.divide_factor is None else "sum"
+        part = functional.reduce_scatter(flat, reduction, 0, lengths, group, label=label)
+        if self.replicas is not None:
+            part = functional.all_reduce(part, reduction, self.replicas, label=label)
+        return part if self.divide_factor is None else part / self.divide_factor
 
     def _check_homes(self) -> None:
         """Raise where a module has another parameter than the part, which nothing would gather."""
