@@ -64,6 +64,7 @@ from .backend_interface.spec import Spec as Spec
 from .backend_interface.store_arguments import store_amount as store_amount
 from .backend_interface.store_arguments import store_key as store_key
 from .backend_interface.store_arguments import store_keys as store_keys
+from .backend_interface.store_arguments import store_pairs as store_pairs
 from .backend_interface.store_arguments import store_seconds as store_seconds
 from .backend_interface.store_arguments import store_sum as store_sum
 from .backend_interface.store_arguments import store_value as store_value

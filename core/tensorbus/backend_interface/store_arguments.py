@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ..errors import ArgumentError, DistributedError
@@ -33,7 +33,7 @@ def store_key(key: Any) -> str:
     return key
 
 
-def store_keys(keys: Sequence[Any]) -> list[str]:
+def store_keys(keys: Iterable[Any]) -> list[str]:
     """Return several keys. One text alone is refused, whose letters would be keys.
 
     >>> store_keys(("a", "b"))
@@ -60,13 +60,27 @@ def store_value(value: Any) -> bytes:
     return bytes(value)
 
 
+def store_pairs(keys: Iterable[Any], values: Iterable[Any]) -> tuple[list[str], list[bytes]]:
+    """Return several keys and as many values. Raises ``ArgumentError`` where they are not as many.
+
+    >>> store_pairs(["a"], [bytearray(b"1")])
+    (['a'], [b'1'])
+    """
+    names, contents = store_keys(keys), [store_value(value) for value in values]
+    if len(names) != len(contents):
+        raise ArgumentError(
+            f"store: multi_set: {len(names)} keys and {len(contents)} values; each key has one value."
+        )
+    return names, contents
+
+
 def store_seconds(seconds: Any, default: float) -> float:
     """Return a limit: at most ``LONGEST``, where infinity was asked for; None is the default."""
     if seconds is None:
         return default
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
         raise ArgumentError(f"store: a limit is a number of seconds, got {seconds!r}.")
-    return float(min(seconds, LONGEST))
+    return float(max(min(seconds, LONGEST), -LONGEST))
 
 
 def store_amount(amount: Any) -> int:
@@ -85,8 +99,10 @@ def store_sum(key: str, current: bytes | None, amount: int) -> int:
     5
     """
     text = b"0" if current is None else current
-    if not text.removeprefix(b"-").isdigit():
-        raise DistributedError(f"add: {key!r} holds {text[:80]!r}, which is no number.")
+    if not text.removeprefix(b"-").isdigit() or (len(text) <= _DIGITS and str(int(text)).encode() != text):
+        raise DistributedError(
+            f"add: {key!r} holds {text[:80]!r}, which is no number, or not as add writes it: b'7', b'-7'."
+        )
     total = int(text) + amount if len(text) <= _DIGITS else 1 << _BITS
     if not _fits(total):
         raise DistributedError(f"add: {key!r} holds {text[:80]!r}, and with {amount} has more than 64 bits.")

@@ -10,7 +10,15 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import redis
-from tensorbus.backend_api import store_amount, store_key, store_keys, store_seconds, store_sum, store_value
+from tensorbus.backend_api import (
+    store_amount,
+    store_key,
+    store_keys,
+    store_pairs,
+    store_seconds,
+    store_sum,
+    store_value,
+)
 from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
 
 T = TypeVar("T")
@@ -124,11 +132,7 @@ class RedisStore:
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
         """Put several values: one request."""
-        if len(keys) != len(values):
-            raise ArgumentError(f"multi_set: {len(keys)} keys and {len(values)} values.")
-        pairs = {
-            self._keys + key: store_value(value) for key, value in zip(store_keys(keys), values, strict=True)
-        }
+        pairs = {self._keys + key: value for key, value in zip(*store_pairs(keys, values), strict=True)}
         if pairs:
             self._do(lambda: self._client.mset(pairs))
 

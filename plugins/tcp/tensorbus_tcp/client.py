@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import ref
 
-from tensorbus.backend_api import store_amount, store_key, store_keys, store_seconds, store_value
+from tensorbus.backend_api import store_amount, store_key, store_keys, store_pairs, store_seconds, store_value
 from tensorbus.errors import ArgumentError, DistributedError, DistributedTimeoutError
 
 from .frames import CHALLENGE, DIGEST, LENGTH, MAX_FRAME, packed, proof, read, secret, unpacked
@@ -40,6 +40,11 @@ class Factory:
             raise ArgumentError(f"distributed: {url!r}: {error}.") from None
         if not host or port is None:
             raise ArgumentError(f"distributed: a store's URL is tcp://host:port, got {url!r}.")
+        if port == 0 and not serve:
+            raise ArgumentError(
+                f"distributed: {url!r} is a store at any free port, which only who serves it knows: name the"
+                f" port, which the url of the served store says."
+            )
         server = Server(host, port) if serve else None
         return TcpStore(host, server.port if server else port, timeout=timeout, server=server)
 
@@ -119,9 +124,7 @@ class TcpStore:
 
     def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
         """Put several values: one request."""
-        if len(keys) != len(values):
-            raise ArgumentError(f"multi_set: {len(keys)} keys and {len(values)} values.")
-        self._ask("multi_set", store_keys(keys), [store_value(value) for value in values])
+        self._ask("multi_set", *store_pairs(keys, values))
 
     def list_keys(self, prefix: str = "") -> list[str]:
         """Return the keys that begin with ``prefix``, in order."""
@@ -154,15 +157,18 @@ class TcpStore:
         try:
             frame = packed(request)
         except (ValueError, OverflowError, TypeError) as error:
-            raise ArgumentError(f"store {self.url}: {request[0]}: {error}.") from None
+            raise ArgumentError(
+                f"store {self.url}: {request[0]}: {error}. Put less under a key, or in one request; stores of"
+                f" file:// and redis:// take more."
+            ) from None
         try:
             connection = self._connection()
-            connection.settimeout(min(wait + _GRACE, threading.TIMEOUT_MAX))
+            connection.settimeout(min(max(wait, 0.0) + _GRACE, threading.TIMEOUT_MAX))
             connection.sendall(frame)
             (length,) = LENGTH.unpack(read(connection, LENGTH.size))
             if length > MAX_FRAME:
                 raise ConnectionError(f"an answer of {length} bytes is none of a store")
-            right, answer = unpacked(read(connection, length))
+            right, answer = _answer_in(read(connection, length))
         except OSError as error:
             self._hang_up()
             raise DistributedError(
@@ -194,18 +200,41 @@ class TcpStore:
                     raise
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
+        try:
+            self._prove(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prove(self, connection: socket.socket) -> None:
+        """Prove to know the secret, and have the other side prove it."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         challenge = os.urandom(CHALLENGE)
-        connection.sendall(proof(secret(), read(connection, CHALLENGE), b"client") + challenge)
-        if not hmac.compare_digest(read(connection, DIGEST), proof(secret(), challenge, b"server")):
-            connection.close()
+        try:
+            connection.sendall(proof(secret(), read(connection, CHALLENGE), b"client") + challenge)
+            answer = read(connection, DIGEST)
+        except TimeoutError:
+            raise ConnectionError(
+                f"what listens there said nothing for {_GRACE:g} seconds, and so is no store: choose another"
+                f" port"
+            ) from None
+        if not hmac.compare_digest(answer, proof(secret(), challenge, b"server")):
             raise DistributedError(
                 f"store {self.url}: TENSORBUS_STORE_SECRET is not the same here and there, or what answers is"
                 f" no store."
             )
-        return connection
 
     def _hang_up(self) -> None:
         if getattr(self._local, "process", None) == os.getpid():
             self._local.held.connection.close()
         self._local.process = None
+
+
+def _answer_in(body: bytes) -> tuple[bool, Any]:
+    """Return what a frame answers. Raises ``ConnectionError`` for what no store says."""
+    try:
+        right, answer = unpacked(body)
+    except (ValueError, TypeError) as error:
+        raise ConnectionError(f"its answer is none of a store: {error}") from error
+    return right, answer

@@ -26,6 +26,7 @@ MAIL: Final = 1
 """What ``send`` sent: it waits for ``receive`` whatever collectives come before it."""
 _GONE: Final = 2
 _POLL: Final = 0.5
+_LOOPBACK: Final = "127.0.0.1"
 _LAST_SECONDS: Final = 10.0
 """How long the end of a program may wait until what it has queued is sent."""
 
@@ -130,9 +131,11 @@ def connect(rendezvous: Rendezvous) -> dict[int, Peer]:
     """Connect this rank of the group to every other; by place in the group."""
     store, here, size = rendezvous.store, rendezvous.rank, rendezvous.size
     end = time.monotonic() + rendezvous.timeout
-    with socket.create_server(("", 0), backlog=size) as listener:
+    address = _address()
+    interface = _LOOPBACK if address == _LOOPBACK else ""  # all ranks are here: nobody else comes
+    with socket.create_server((interface, 0), backlog=size) as listener:
         port = listener.getsockname()[1]
-        store.set(f"{rendezvous.name}/peer/{here}", f"{_address()} {port}".encode())
+        store.set(f"{rendezvous.name}/peer/{here}", f"{address} {port}".encode())
         connections: dict[int, socket.socket] = {}
         try:
             for place in range(here):  # the lower ones are called, the higher ones call
@@ -165,8 +168,11 @@ def connect(rendezvous: Rendezvous) -> dict[int, Peer]:
 
 
 def _address() -> str:
-    """Return the name that other ranks call: ``TENSORBUS_HOST``, or this machine's own."""
-    return os.environ.get("TENSORBUS_HOST") or "127.0.0.1"
+    """Return the name that other ranks call: ``TENSORBUS_HOST``, Slurm's of several machines, or own."""
+    named = os.environ.get("TENSORBUS_HOST", "")
+    if not named and os.environ.get("SLURM_STEP_NUM_NODES", "1") != "1":
+        named = os.environ.get("SLURMD_NODENAME", "")
+    return named or _LOOPBACK
 
 
 def _key(rendezvous: Rendezvous) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hmac
 import os
 import threading
@@ -12,15 +13,14 @@ from typing import Any, Final
 
 from tensorbus.errors import DistributedError
 
+from .descriptors import hold_standard_streams, room_for
 from .frames import CHALLENGE, DIGEST, LENGTH, MAX_FRAME, packed, proof, secret, unpacked
+from .requests import AT_ONCE, request_of
 from .table import Table, Waiter
 
 _FRAME_SECONDS: Final = 60.0
 """How long a client may take to send a frame that it has begun, or to prove that it knows the secret."""
 _SWEEP_SECONDS: Final = 5.0
-_AT_ONCE: Final = frozenset(
-    "set add check compare_set delete_key multi_get multi_set list_keys queue_push".split()
-)
 _BACKLOG: Final = 4096
 
 
@@ -31,6 +31,8 @@ class Server:
         self.table = Table()
         self.secret = secret()
         self.clients: set[_Client] = set()
+        self._process = os.getpid()
+        hold_standard_streams()
         self.loop = _new_loop()
         self._sweep: asyncio.TimerHandle | None = None
         self._thread = threading.Thread(target=self._run, name="tensorbus-tcp-store", daemon=True)
@@ -39,9 +41,13 @@ class Server:
             self._server = self._do(self._begin(host, port))
         except OSError as error:
             self._stop()
+            remedy = (
+                "Choose another port, or 0 for a free one."
+                if error.errno == errno.EADDRINUSE
+                else "Name an address of this machine, which serves it, and a port that it may listen on."
+            )
             raise DistributedError(
-                f"store tcp://{host}:{port} cannot be served: {error}. Choose another port, or 0 for a free"
-                f" one."
+                f"store tcp://{host}:{port} cannot be served: {error}. {remedy}"
             ) from error
         self.port: int = self._server.sockets[0].getsockname()[1]
 
@@ -51,8 +57,8 @@ class Server:
         return server
 
     def close(self) -> None:
-        """End it; clients get an error."""
-        if self.loop.is_closed():
+        """End it; clients get an error. A forked child, which has no server, ends none."""
+        if self.loop.is_closed() or self._process != os.getpid():
             return
         with suppress(Exception):
             self._do(self._end())
@@ -111,6 +117,7 @@ class _Client(asyncio.Protocol):
         """Ask for a proof of the secret."""
         self._transport = transport  # type: ignore[assignment]
         self._server.clients.add(self)
+        room_for(len(self._server.clients))
         self._transport.write(self._challenge or b"")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -189,8 +196,8 @@ class _Client(asyncio.Protocol):
     def _answer(self, body: bytes) -> None:
         table = self._server.table
         try:
-            operation, *arguments = unpacked(body)
-            if operation in _AT_ONCE:
+            operation, arguments = request_of(unpacked(body))
+            if operation in AT_ONCE:
                 self._write([True, getattr(table, operation)(*arguments)])
             elif operation == "get":
                 key, timeout = arguments
@@ -200,11 +207,9 @@ class _Client(asyncio.Protocol):
                 self._wait(
                     keys, lambda: [] if table.check(keys) else None, timeout, lambda: table.missing(keys)
                 )
-            elif operation == "queue_pop":
+            else:
                 key, timeout = arguments
                 self._wait([f"queue {key}"], lambda: table.queue_take(key), timeout)
-            else:
-                raise ValueError(f"no operation is called {operation!r}")
         except DistributedError as error:
             self._write([False, str(error).removesuffix(".")])
         except Exception as error:  # told to the client
@@ -251,7 +256,7 @@ class _Client(asyncio.Protocol):
         try:
             frame = packed(answer)
         except Exception as error:  # a value that no frame holds: of several keys, too long together
-            frame = packed([False, f"{type(error).__name__}: {error}"])
+            frame = packed([False, f"the answer is too long: {error}. Ask for fewer keys at a time"])
         self._transport.write(frame)
 
 

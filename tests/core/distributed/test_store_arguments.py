@@ -67,6 +67,11 @@ WRONG: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "a sum with a long text": (
         lambda s: (s.set("t", b"1" * 5000), s.add("t", 1)), DistributedError, "more than 64 bits",
     ),
+    "a sum with zeros before it": (
+        lambda s: (s.set("t", b"007"), s.add("t", 1)), DistributedError, "not as add writes it",
+    ),
+    "nothing but a sign": (lambda s: (s.set("t", b"-0"), s.add("t", 1)), DistributedError, "no number"),
+    "for ever in the past": (lambda s: s.get("k", -math.inf), DistributedTimeoutError, "nobody set"),
     "a sum with nothing": (
         lambda s: (s.set("t", b""), s.add("t", 1)), DistributedError, "holds b'', which is no number",
     ),

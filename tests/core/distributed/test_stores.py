@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,3 +171,32 @@ def test_a_file_that_is_no_store_is_named(tmp_path: Path) -> None:
     (tmp_path / "ranks").write_text("a text that is no store, and is longer than a header " * 10)
     with pytest.raises(dist.DistributedError, match="made for this program alone"):
         dist.open_store(f"file://{tmp_path}/ranks")
+
+
+def test_threads_and_processes_that_write_to_a_file_at_a_time_all_come_to_it(tmp_path: Path) -> None:
+    store = dist.open_store((tmp_path / "ranks").as_uri())
+    script = (
+        "import sys; from tensorbus import distributed as dist; s = dist.open_store(sys.argv[1]);"
+        "[s.add('n', 1) for _ in range(200)]"
+    )
+    others = [
+        subprocess.Popen([sys.executable, "-c", script, (tmp_path / "ranks").as_uri()]) for _ in range(3)
+    ]
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for _ in range(200):
+                store.add("n", 1)
+                assert store.check(["n"])
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [other.wait(60) for other in others] == [0, 0, 0]
+    assert not failures
+    assert store.add("n", 0) == 9 * 200

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,7 +75,12 @@ NONSENSE = {
     "nothing in it": packed([])[4:], "no such operation": packed(["__init__"])[4:],
     "no name of one": packed([["set"], 1])[4:], "too few arguments": packed(["set"])[4:],
     "no limit": packed(["get", "k", None])[4:], "no keys": packed(["wait", 5, 1.0])[4:],
-    "no number": packed(["add", "n", "one"])[4:],
+    "no number": packed(["add", "n", "one"])[4:], "no text as key": packed(["set", 5, b"", None])[4:],
+    "no bytes as value": packed(["set", "k", "v", None])[4:], "a map": packed({"set": 1})[4:],
+    "a text for keys": packed(["check", "ab"])[4:], "no bytes": packed(["multi_set", ["a"], [1]])[4:],
+    "an endless list": b"\xdd\xff\xff\xff\xff", "no UTF-8": b"\xd9\x02\xff\xfe",
+    "a queue of numbers": packed(["queue_push", "q", 5])[4:],
+    "a word as limit": packed(["get", "k", "x"])[4:],
 }  # fmt: skip
 
 
@@ -86,6 +92,7 @@ def test_nonsense_is_answered_by_an_error_and_requests_go_on(store: Any) -> None
             assert (right, "Error: " in text) == (False, True), name
         raw.sendall(packed(["add", "n", 1]))
         assert answers(raw, 1) == [[True, 1]]
+    assert store.list_keys() == ["n"]
 
 
 def test_requests_behind_one_that_waits_are_answered_in_order(store: Any) -> None:
@@ -177,3 +184,82 @@ def test_processes_meet_and_a_killed_one_harms_nobody(store: Any) -> None:
     store.set("go", b"")
     assert sorted(rank.wait(60) for rank in ranks) == [0, 0, 9]
     assert store.add("went", 0) == 2
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(200), b"", None])
+def test_what_is_no_store_is_named(answer: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorbus_tcp.client._GRACE", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        held = []
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            if answer is not None:
+                with connection:
+                    connection.sendall(answer)
+            held.append(connection)  # one that says nothing stays open
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(dist.DistributedError, match=r"is no store|hung up|Connection reset"):
+            dist.open_store(f"tcp://127.0.0.1:{listener.getsockname()[1]}", timeout=5)
+        thread.join()
+        held[0].close()
+
+
+def test_a_port_that_only_the_server_knows_is_refused() -> None:
+    with pytest.raises(
+        dist.DistributedError.__mro__[1], match="any free port, which only who serves it knows"
+    ):
+        dist.open_store("tcp://127.0.0.1:0")
+
+
+def test_an_address_of_another_machine_is_not_served() -> None:
+    with pytest.raises(dist.DistributedError, match=r"cannot be served: .* Name an address of this machine"):
+        dist.open_store("tcp://192.0.2.1:0", serve=True)  # one that documents use, and no machine has
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_uses_a_store_and_ends_no_server(store: Any) -> None:
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            store.set("child", b"1")
+            store.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.get("child", 0) == b"1"
+
+
+MANY = """
+import resource, sys
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
+from tensorbus import distributed as dist
+store = dist.open_store("tcp://127.0.0.1:0", serve=True)
+print(store.url, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_server_takes_more_clients_than_programs_are_lent_descriptors() -> None:
+    pytest.importorskip("resource", reason="this system has no such limit")
+    program = subprocess.Popen(
+        [sys.executable, "-c", MANY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert program.stdout is not None
+    url = program.stdout.readline().strip()
+    stores: list[Any] = []
+    try:
+        for number in range(300):
+            stores.append(dist.open_store(url, timeout=30))
+            assert stores[-1].add("n", 1) == number + 1
+    finally:
+        for each in stores:
+            each.close()
+        program.communicate()
+    assert program.returncode == 0

@@ -1,4 +1,5 @@
 """The start of ranks: threads of this process, processes of ``tensorbus run``, or those of an engine.
 
-In order: ``thread_ranks``, ``launch_environment``, ``supervisor``, ``local_launcher``, ``launcher``.
+In order: ``thread_ranks``, ``launch_environment``, ``rank_output``, ``supervisor``, ``local_launcher``,
+``launcher``.
 """

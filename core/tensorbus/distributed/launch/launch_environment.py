@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from ... import plugins
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ..process_group.watch import watch
@@ -31,6 +33,8 @@ _LAUNCHERS: Final = (
 
 
 _LAST_PORT: Final = 65535
+_SLURM_PORTS: Final = range(20000, 30000)
+"""Below those that systems lend to connections."""
 
 
 class Launched(NamedTuple):
@@ -86,6 +90,22 @@ def _store_url(environment: Mapping[str, str]) -> str:
     return f"tcp://{environment['MASTER_ADDR']}:{port}"
 
 
+def _slurm_store_url(environment: Mapping[str, str], rank: int) -> str:
+    """Return a store on the first machine of the job's step, where ``srun`` starts rank 0; else "".
+
+    Steps that run at a time have ports of their own, most often: it is made of the numbers of job and step.
+    """
+    nodes, job = environment.get("SLURM_STEP_NODELIST", ""), environment.get("SLURM_JOB_ID", "")
+    step = environment.get("SLURM_STEP_ID", "0")
+    if environment.get("SLURM_PROCID") != str(rank) or not nodes or not (job + step).isdecimal():
+        return ""
+    if "tcp" not in plugins.store_schemes():
+        return ""
+    first = re.match(r"(?:\[[^\]]*\]|[^,\[])*", nodes)
+    host = re.sub(r"\[(\d+)[^\]]*\]", r"\1", first[0] if first else nodes)  # node[03-07,9] begins with node03
+    return f"tcp://{host}:{_SLURM_PORTS.start + (31 * int(job) + int(step)) % len(_SLURM_PORTS)}"
+
+
 _open: Final[dict[tuple[int, str], Store]] = {}
 """Stores by process and URL: after another ``init`` the ranks meet where rank 0 serves still."""
 
@@ -119,6 +139,17 @@ def _joined(store: Store, rank: int, size: int) -> Store:
             f" its own: a new file for file://, another ?prefix= for redis://, another port for tcp://."
         )
     return store
+
+
+def _check_size(store: Store, rank: int, size: int) -> None:
+    """Raise ``DistributedError`` where ranks that meet were started as other numbers: each would wait."""
+    theirs = store.compare_set("ranks started", b"", str(size).encode()).decode()
+    if theirs != str(size):
+        raise DistributedError(
+            f"distributed: rank {rank} was started as one of {size} ranks, and another that meets here, or"
+            f" has met here before, as one of {theirs}: all ranks of a program need the same number. Start"
+            f" all by one launcher, or set WORLD_SIZE alike; each program needs a store of its own."
+        )
 
 
 def init(
@@ -155,7 +186,7 @@ def init(
         raise ArgumentError(f"distributed: rank {number} of {size} ranks; it must be 0 to {size} - 1.")
     where = launched_as.store if store is None else store
     if not where and size > 1:
-        where = default_store_url(os.environ)
+        where = default_store_url(os.environ) or _slurm_store_url(os.environ, number)
     opened: Store
     serve = False
     if not isinstance(where, str):
@@ -174,6 +205,8 @@ def init(
         if attempt != "0":  # what ranks wrote before they were started again is in nobody's way
             opened = PrefixStore(f"restart {attempt}/", opened)
     if size > 1 and not getattr(opened, "alone", False):
+        if rank is None:
+            _check_size(opened, number, size)
         opened = _joined(opened, number, size)
     world = World(number, size, opened, timeout=timeout, local_rank=launched_as.local_rank, prefer=prefer)
     world.is_served = isinstance(where, str) and serve

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 import shutil
@@ -18,11 +19,13 @@ from typing import IO, Any, Final
 
 from ... import plugins
 from ...backend_interface.launching import LaunchRequest, Show
-from ...errors import ArgumentError
+from ...errors import ArgumentError, DistributedError
 from ..stores.urls import open_store
 
 _GRACE: Final = 5.0
 """Seconds between asking a rank to end and ending it."""
+_INTERRUPT_GRACE: Final = 15.0
+"""The same where a Ctrl-C asks it, at which it may save what it has."""
 _POLL: Final = 0.02
 _GROUPED: Final = hasattr(os, "killpg") and hasattr(os, "waitid")
 """Whether a signal reaches what a process has started, and its end can be seen before its number is free."""
@@ -46,7 +49,7 @@ class _Rank:
     Its end is only looked at until the group is no longer needed: its number cannot be another's so long.
     """
 
-    def __init__(self, number: int, process: subprocess.Popen[str], show: Show) -> None:
+    def __init__(self, number: int, process: subprocess.Popen[bytes], show: Show) -> None:
         self.number, self.process = number, process
         assert process.stdout is not None
         assert process.stderr is not None
@@ -57,9 +60,9 @@ class _Rank:
         for reader in self._readers:
             reader.start()
 
-    def _read(self, stream: IO[str], wrong: bool, show: Show) -> None:
-        with stream:
-            for line in stream:
+    def _read(self, stream: IO[bytes], wrong: bool, show: Show) -> None:
+        with io.TextIOWrapper(stream, errors="replace", newline="") as text:
+            for line in text:  # up to a carriage return too, as progress bars write it
                 show(self.number, line, wrong)
 
     def code(self) -> int | None:
@@ -99,7 +102,10 @@ class _Rank:
 
 
 class LocalRanks:
-    """Processes of this machine, and the store that is served for them."""
+    """Processes of this machine, and the store that is served for them.
+
+    The first one reads the standard input of this process, the others nothing.
+    """
 
     def __init__(self, request: LaunchRequest, show: Show) -> None:
         self._ranks: list[_Rank] = []
@@ -124,11 +130,17 @@ class LocalRanks:
                 "LOCAL_WORLD_SIZE": str(request.size), "TENSORBUS_STORE_SECRET": secret,
                 "PYTHONUNBUFFERED": "1", **store, **request.environment,
             }  # fmt: skip
-            process = subprocess.Popen(
-                _following(request.command), env=environment, text=True, errors="replace",
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                start_new_session=_GROUPED,
-            )  # fmt: skip
+            try:
+                process = subprocess.Popen(
+                    _following(request.command), env=environment, stdout=subprocess.PIPE,
+                    stdin=None if number == 0 else subprocess.DEVNULL, stderr=subprocess.PIPE,
+                    start_new_session=_GROUPED,
+                )  # fmt: skip
+            except OSError as error:
+                raise DistributedError(
+                    f"run: rank {number} of {request.size} cannot be started: {error}. Start fewer ranks, or"
+                    f" see to what the system lacks."
+                ) from error
             self._ranks.append(_Rank(number, process, show))
 
     def codes(self) -> Sequence[int | None]:
@@ -154,18 +166,21 @@ class LocalRanks:
             try:
                 if any(code != 0 for code in self.codes()):
                     interrupted = isinstance(sys.exc_info()[1], KeyboardInterrupt)
-                    self._end_all(signal.SIGINT if interrupted else signal.SIGTERM)
+                    if interrupted:
+                        self._end_all(signal.SIGINT, _INTERRUPT_GRACE)
+                    else:
+                        self._end_all(signal.SIGTERM, _GRACE)
             finally:
                 for rank in self._ranks:
                     rank.process.wait()
             for rank in self._ranks:
                 self._drain(rank)
 
-    def _end_all(self, number: int) -> None:
+    def _end_all(self, number: int, seconds: float) -> None:
         try:
             for rank in self._ranks:
                 rank.signal(number)
-            end = time.monotonic() + _GRACE
+            end = time.monotonic() + seconds
             for rank in self._ranks:
                 rank.wait(end)
         finally:
@@ -187,11 +202,11 @@ def _others_run(leader: int) -> bool:
 
 _FOLLOW: Final = """
 import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 15)
+ctypes.CDLL(None).prctl(1, 9)
 if os.getppid() == int(sys.argv[1]):
     os.execvp(sys.argv[2], sys.argv[2:])
 """
-"""Asks Linux to end this process by SIGTERM when the one that started it is gone, and runs a command."""
+"""Asks Linux to kill this process when the one that started it is gone, and runs a command."""
 
 
 def _following(command: Sequence[str]) -> Sequence[str]:

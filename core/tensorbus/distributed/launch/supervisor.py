@@ -10,16 +10,14 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TextIO
 
 from ...backend_interface.launching import Launcher, LaunchRequest, Ranks
 from ...errors import ArgumentError
+from .rank_output import RankOutput
 
-_TAIL: Final = 40
-"""How many of the last lines of a rank that failed are shown again."""
 _POLL: Final = 0.02
 _PATIENCE: Final = 2.0
 """Seconds that a rank which lost another one leaves to that one to be seen."""
@@ -54,7 +52,10 @@ def supervise(
     Each line is shown with its rank. When a rank fails the others are ended, and, where ``report`` is True,
     its last lines are shown once more; up to ``max_restarts`` times all are started again.
 
-    Raises ``ArgumentError`` for numbers that make no sense, and what the launcher raises.
+    At a Ctrl-C the ranks get one too, and some seconds to end by; another one ends them at once.
+
+    Raises ``ArgumentError`` for numbers that make no sense, ``DistributedError`` where lines cannot be
+    written, and what the launcher raises.
     """
     if request.size < 1:
         raise ArgumentError(f"run: at least 1 rank is needed, got {request.size}.")
@@ -65,63 +66,54 @@ def supervise(
     with _interrupted_by("SIGTERM", "SIGHUP"), contextlib.closing(launcher):
         for attempt in range(max_restarts + 1):
             variables = {**request.environment, "TENSORBUS_RESTART": str(attempt)}
-            failed = _run_once(launcher, replace(request, environment=variables), out, err)
+            output = RankOutput(request.size, out, err)
+            failed = _run_once(launcher, replace(request, environment=variables), output)
+            output.check()
             if failed is None:
                 break
             if report:
-                print(f"\ntensorbus run: {failed}.", file=err)
+                output.say(f"\ntensorbus run: {failed}.")
                 if failed.last_lines and request.size > 1:
                     lines = "".join(f"  {line}" for line in failed.last_lines)
-                    print(f"Its last lines:\n{lines}", file=err, end="")
+                    output.say(f"Its last lines:\n{lines.removesuffix(chr(10))}")
             if attempt < max_restarts:
-                print(f"Starting all again ({attempt + 1} of {max_restarts} restarts).", file=err)
+                output.say(f"Starting all again ({attempt + 1} of {max_restarts} restarts).")
     return failed
 
 
-def _run_once(launcher: Launcher, request: LaunchRequest, out: TextIO, err: TextIO) -> Failed | None:
-    size, width = request.size, len(str(request.size - 1))
-    lock, over = threading.Lock(), threading.Event()
-    tails: list[deque[str]] = [deque(maxlen=_TAIL) for _ in range(size)]
-
-    def show(number: int, line: str, wrong: bool) -> None:
-        if wrong:
-            if over.is_set():
-                return  # ranks that are ended because of another's failure
-            tails[number].append(line)
-        if size > 1 and not line.endswith("\n"):
-            line += "\n"  # another rank's line may be next
-        with lock:
-            stream = err if wrong else out
-            stream.write(line if size == 1 else f"[{number:{width}}] {line}")
-            stream.flush()
-
-    ranks = launcher.start(request, show)
+def _run_once(launcher: Launcher, request: LaunchRequest, output: RankOutput) -> Failed | None:
+    size = request.size
+    ranks = launcher.start(request, output.show)
     try:
         while True:
+            output.check()
             codes = ranks.codes()
             if any(codes):
-                number = _cause(ranks, tails)
+                number = _cause(ranks, output)
                 code = ranks.codes()[number]
                 assert code is not None, "a rank that has ended runs again"
-                return Failed(number, size, code, tuple(tails[number]))
+                return Failed(number, size, code, tuple(output.last_lines[number]))
             if all(code == 0 for code in codes):
                 for number in range(size):
                     ranks.drain(number)
                 return None
             time.sleep(_POLL)
     finally:
-        over.set()
+        if isinstance(sys.exc_info()[1], KeyboardInterrupt):
+            output.say("tensorbus run: interrupted; the ranks are ending. Another Ctrl-C ends them at once.")
+        else:
+            output.end_errors()
         ranks.end()
 
 
-def _cause(ranks: Ranks, tails: Sequence[deque[str]]) -> int:
+def _cause(ranks: Ranks, output: RankOutput) -> int:
     """Return the rank that failed by itself: one that says that another is gone may be seen first."""
     end = time.monotonic() + _PATIENCE
     while True:
         failed = [number for number, code in enumerate(ranks.codes()) if code]
         for number in failed:
             ranks.drain(number)
-            if not any(line.startswith(_CONSEQUENCES) for line in tails[number]):
+            if not any(line.startswith(_CONSEQUENCES) for line in output.last_lines[number]):
                 return number
         if time.monotonic() > end:
             return failed[0]

@@ -72,22 +72,24 @@ class RollCall:
     def __init__(self, world: World) -> None:
         self._world = world
         self._last_sent: bytes | None = None
-        self._has_left = False
+        self._left: str | None = None
         self._suspected: tuple[bytes, ...] = ()
         self._heard: dict[int, tuple[bytes, float]] = {}
         """By rank: its last sign of life, and when that was seen first."""
         self._beaten, self._beats = 0.0, 0
 
     def leave(self, reason: str) -> None:
-        """Tell that this rank takes no further part."""
-        self._has_left = True
+        """Tell that this rank takes no further part; once, which may be in vain where the store is gone."""
+        if self._left == reason:
+            return
+        self._left = reason
         with suppress(DistributedError):
             self._say(State(left=reason).text())
 
     def look(self, waiting: Sequence[tuple[Connection, Record]], now: float) -> None:
         """Say what waits here, and end what cannot come to its end. Called from the watch's thread."""
         world = self._world
-        if self._has_left:
+        if self._left is not None:
             return
         try:
             self._beat(now)

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...backend_interface.communication import Store
@@ -117,6 +118,8 @@ _numbers = itertools.count(1)
 _LINGER: Final = 5.0
 _GLANCE: Final = 0.02
 """Seconds that the rank which serves the store stays for the others, and between two looks at who is left."""
+_LONGEST_TEXT: Final = 1000
+"""Letters of an exception's text that other ranks are told."""
 _SHUT_DOWN: Final = "it called tensorbus.distributed.shutdown()"
 
 
@@ -226,12 +229,35 @@ def _leave() -> None:
     wait_for_aborts()
     if _process:
         error = getattr(sys, "last_value", None)
-        left = (
-            "its program has ended"
-            if error is None
-            else f"it raised {type(error).__name__}: {error}".removesuffix(".")
-        )
-        _process[0].leave(left)
+        _process[0].leave("its program has ended" if error is None else _raised(error))
+
+
+def _raised(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text cannot be made)"
+    return f"it raised {type(error).__name__}: {text[:_LONGEST_TEXT]}".removesuffix(".")
+
+
+def _tell_of_errors() -> None:
+    """Tell the others of an exception that ends the program at once: its end may wait for threads of its own.
+
+    In an interactive session an exception ends nothing.
+    """
+    if _hooked:
+        return
+    _hooked.append(show := sys.excepthook)
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        show(kind, error, trace)
+        if _process and not (sys.flags.interactive or hasattr(sys, "ps1")):
+            _process[0].roll_call.leave(_raised(error))
+
+    sys.excepthook = tell
+
+
+_hooked: Final[list[Any]] = []
 
 
 @contextmanager

@@ -7,16 +7,20 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Final, TypeVar
 
 from ...backend_interface import store_arguments
 from ...errors import DistributedError, DistributedTimeoutError
+from ...system import fork_safe_locks
 
 T = TypeVar("T")
 _DEFAULT_TIMEOUT: Final = 300.0
 _BUSY_SECONDS: Final = 60.0
 _POLLS: Final = (0.001, 0.05)
 """The shortest and the longest pause between two looks at the file, in seconds."""
+_READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"
+"""How a step begins: readers hold the file together, one that writes has it for itself."""
 
 
 class FileStore:
@@ -31,6 +35,8 @@ class FileStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._local = threading.local()
+        self._writes = fork_safe_locks.simple()
+        """Threads take turns here: SQLite lets one that waits look from time to time only."""
         self._do(lambda db: db.execute("CREATE TABLE IF NOT EXISTS pairs (key TEXT PRIMARY KEY, value BLOB)"))
 
     def set(self, key: str, value: bytes) -> None:
@@ -41,7 +47,7 @@ class FileStore:
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
         key = store_arguments.store_key(key)
-        return self._until(lambda: self._do(lambda db: _look(db, key)), lambda: [key], timeout)
+        return self._until(lambda: self._do(lambda db: _look(db, key), _READ), lambda: [key], timeout)
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
@@ -66,7 +72,7 @@ class FileStore:
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
         names = store_arguments.store_keys(keys)
-        return self._do(lambda db: all(_look(db, key) is not None for key in names))
+        return self._do(lambda db: all(_look(db, key) is not None for key in names), _READ)
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
@@ -114,26 +120,32 @@ class FileStore:
             pause = min(pause * 2, longest)
         return result
 
-    def _do(self, step: Callable[[sqlite3.Connection], T]) -> T:
+    def _do(self, step: Callable[[sqlite3.Connection], T], begin: str = _WRITE) -> T:
         """Do one step for all ranks: a transaction that holds the file's lock."""
         try:
-            db: sqlite3.Connection | None = getattr(self._local, "db", None)
-            if db is None or self._local.process != os.getpid():
-                db = self._local.db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
-                self._local.process = os.getpid()
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                result = step(db)
-            except BaseException:
-                db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
+            with self._writes if begin == _WRITE else nullcontext():
+                db = self._connection()
+                db.execute(begin)
+                try:
+                    result = step(db)
+                except BaseException:
+                    db.execute("ROLLBACK")
+                    raise
+                db.execute("COMMIT")
         except sqlite3.Error as error:
             raise DistributedError(
                 f"store {self.path}: {error}. It must be a file that all ranks may write to, made for this"
                 f" program alone."
             ) from error
         return result
+
+    def _connection(self) -> sqlite3.Connection:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None or self._local.process != os.getpid():
+            db = self._local.db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+            db.execute("PRAGMA synchronous = OFF")  # ranks meet here, and do not outlive the machine
+            self._local.process = os.getpid()
+        return db
 
 
 def _look(db: sqlite3.Connection, key: str) -> bytes | None:

@@ -1,0 +1,210 @@
+"""What ranks, and what is around them, may do wrong: output, signals, ends that wait, children, forks."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorbus.distributed.launch import launcher
+from tensorbus.distributed.launch.launch_environment import _slurm_store_url
+from tensorbus.distributed.process_group.world import _raised
+from tensorbus.errors import DistributedError
+
+from rank_processes import start_ranks
+
+
+def run(script: str, size: int, folder: Path, **options: Any) -> tuple[int, str, str]:
+    path = folder / "script.py"
+    path.write_text(script)
+    out, err = io.StringIO(), io.StringIO()
+    code = launcher.run([sys.executable, str(path)], size, **{"out": out, "err": err, **options})
+    return code, out.getvalue(), err.getvalue()
+
+
+class Full(io.StringIO):
+    """A stream that has no room after some text."""
+
+    def write(self, text: str) -> int:
+        if self.tell() > 100:
+            raise OSError(28, "No space left on device")
+        return super().write(text)
+
+
+TALKS_ON = "while True:\n    print('line')\n"
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_output_that_cannot_be_written_ends_the_ranks_and_is_not_their_failure(
+    size: int, tmp_path: Path
+) -> None:
+    with pytest.raises(DistributedError, match=r"cannot be written: .*No space left.* were ended"):
+        run(TALKS_ON, size, tmp_path, out=Full())
+
+
+def test_a_reader_that_leaves_ends_the_ranks(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(TALKS_ON)
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tensorbus", "run", "-n", "2", tmp_path / "script.py"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert program.stdout is not None
+    assert program.stdout.readline().endswith("] line\n")
+    program.stdout.close()
+    assert program.wait(60) == 2
+    assert program.stderr is not None
+    text = program.stderr.read()
+    assert text.startswith("tensorbus run: what the ranks say cannot be written: [Errno 32] Broken pipe.")
+    assert "Traceback" not in text
+    program.stderr.close()
+
+
+LETTERS = "import sys\nsys.stdout.buffer.write('\u2603\\n'.encode())\nsys.stderr.write('\\r1\\r2\\n')\n"
+
+
+def test_letters_that_a_terminal_lacks_are_spelled_out_and_progress_bars_are_lines(tmp_path: Path) -> None:
+    for size, expected, lines in (
+        (1, b"\\u2603\n", "\r1\r2\n"), (2, b"[0] \\u2603\n[1] \\u2603\n", "[0] 1\n[0] 2\n[1] 1\n[1] 2\n"),
+    ):  # fmt: skip
+        raw = io.BytesIO()
+        with io.TextIOWrapper(raw, encoding="ascii", write_through=True) as out:
+            _, _, err = run(LETTERS, size, tmp_path, out=out)
+            assert b"".join(sorted(raw.getvalue().splitlines(keepends=True))) == expected
+        text = err if size == 1 else "".join(sorted(err.splitlines(keepends=True)))
+        assert text == lines
+
+
+def test_the_first_rank_reads_what_the_launcher_is_given(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import sys; print(repr(sys.stdin.read()))")
+    done = subprocess.run(
+        [sys.executable, "-m", "tensorbus", "run", "-n", "2", tmp_path / "script.py"],
+        input="words", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert sorted(done.stdout.splitlines()) == ["[0] 'words'", "[1] ''"]
+
+
+def test_closed_standard_streams_are_no_connections_of_the_store(tmp_path: Path) -> None:
+    """What serves the store would be ended by its event loop, which may not close the first descriptors."""
+    (tmp_path / "script.py").write_text(
+        "from tensorbus import distributed as dist\ndist.init()\ndist.barrier()"
+    )
+    command = f"exec {sys.executable} -m tensorbus run -n 2 {tmp_path / 'script.py'} <&- >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+SAVES = """
+import os, sys, time
+try:
+    open(sys.argv[1] + os.environ["RANK"], "w").write(str(os.getpid()))
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(0.3)
+    open(sys.argv[1] + "saved" + os.environ["RANK"], "w").write("all")
+    raise
+"""
+STARTS = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    "from tensorbus.distributed.launch import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
+)
+
+
+def test_ranks_may_save_what_they_have_at_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rank_processes.WAITS", SAVES)
+    program = start_ranks(STARTS, tmp_path)
+    program.send_signal(signal.SIGINT)
+    assert program.wait(60) != 0
+    assert [(tmp_path / f"saved{rank}").read_text() for rank in range(2)] == ["all", "all"]
+
+
+HANGS = """
+import threading
+from tensorbus import distributed as dist
+dist.init(timeout=300)
+if dist.get_rank() == 1:
+    threading.Thread(target=threading.Event().wait).start()
+    raise KeyError("mine")
+dist.barrier()
+"""
+
+
+def test_a_rank_that_raised_and_does_not_end_is_not_waited_for(tmp_path: Path) -> None:
+    code, _, err = run(HANGS, 3, tmp_path)
+    assert code == 1
+    assert "[1] KeyError: 'mine'" in err
+    assert "rank 1 will not come: it raised KeyError: 'mine'." in err
+
+
+COUNTS = """
+import os
+from tensorbus import distributed as dist
+os.environ["WORLD_SIZE"] = str(2 + int(os.environ["RANK"]))
+dist.init(timeout=60)
+"""
+
+
+def test_ranks_that_count_differently_are_told(tmp_path: Path) -> None:
+    code, _, err = run(COUNTS, 2, tmp_path)
+    assert code == 1
+    assert "ranks, and another that meets here, or has met here before, as one of" in err
+
+
+def slurm(nodes: str, job: str = "7", step: str = "0", rank: str = "1") -> dict[str, str]:
+    return {
+        "SLURM_PROCID": rank, "SLURM_STEP_NODELIST": nodes, "SLURM_JOB_ID": job, "SLURM_STEP_ID": step,
+    }  # fmt: skip
+
+
+STEPS = {
+    "one machine": (slurm("node5"), "tcp://node5:20217"),
+    "some": (slurm("node[03-07,9],other", step="2"), "tcp://node03:20219"),
+    "a list": (slurm("a,b[1-2]", job="123456"), "tcp://a:27136"),
+    "two numbers": (slurm("r[1-2]n[08,10],x"), "tcp://r1n08:20217"),
+    "another launcher's rank": (slurm("node5", rank="0"), ""),
+    "no step": ({"SLURM_PROCID": "1", "SLURM_JOB_ID": "7"}, ""),
+    "a strange job": (slurm("node5", job="x"), ""),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_ranks_of_a_step_meet_on_its_first_machine(name: str) -> None:
+    pytest.importorskip("tensorbus_tcp", reason="tensorbus-tcp is not installed")
+    environment, expected = STEPS[name]
+    assert _slurm_store_url(environment, 1) == expected
+
+
+def test_a_step_of_slurm_needs_no_variables_of_ours(tmp_path: Path) -> None:
+    pytest.importorskip("tensorbus_tcp", reason="tensorbus-tcp is not installed")
+    (tmp_path / "script.py").write_text(
+        "from tensorbus import distributed as dist\ndist.init(timeout=60)\ndist.barrier()\n"
+        "print(dist.get_rank(), dist.get_world_size(), dist.get_local_rank())\ndist.shutdown()\n"
+    )
+    named = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "TENSORBUS_STORE", "TENSORBUS_STORE_SERVED")
+    base = {name: value for name, value in os.environ.items() if name not in named}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, text=True,
+            env={
+                **base, **slurm("localhost", job=str(os.getpid()), rank=str(rank)), "SLURM_NTASKS": "2",
+                "SLURM_LOCALID": str(rank),
+            },
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    assert [rank.communicate(timeout=60)[0] for rank in ranks] == ["0 2 0\n", "1 2 1\n"]
+
+
+def test_an_error_whose_text_cannot_be_made_is_told_all_the_same() -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert _raised(SilentError()) == "it raised SilentError: (its text cannot be made)"
+    assert len(_raised(ValueError("x" * 10_000))) < 1100
