@@ -199,6 +199,8 @@ def set_process_world(world: World) -> None:
     world.token = _again.pop() if _again else ""
     _again.append(f"@{next(_numbers)}")
     _times[world.size] += 1
+    if world.size > 1:
+        _tell_of_errors()
     _process.append(world)
 
 
