@@ -1,4 +1,5 @@
 """Connects ranks that are processes: the store that one of them serves, and collectives over sockets.
 
-In order: ``frames``, ``requests``, ``table``, ``descriptors``, ``server``, ``client``, ``peers``, ``communicator``, ``extension``.
+In order: ``frames``, ``requests``, ``table``, ``descriptors``, ``server``, ``client``, ``peers``,
+``communicator``, ``extension``.
 """
