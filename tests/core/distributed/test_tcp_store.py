@@ -235,7 +235,7 @@ def test_a_forked_child_uses_a_store_and_ends_no_server(store: Any) -> None:
     assert store.get("child", 0) == b"1"
 
 
-MANY = """
+SERVES = """
 import resource, sys
 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
@@ -249,7 +249,7 @@ sys.stdin.read()
 def test_a_server_takes_more_clients_than_programs_are_lent_descriptors() -> None:
     pytest.importorskip("resource", reason="this system has no such limit")
     program = subprocess.Popen(
-        [sys.executable, "-c", MANY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", SERVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert program.stdout is not None
     url = program.stdout.readline().strip()
