@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorbus import distributed as dist
 from tensorbus import nn, optim
+from tensorbus.errors import DeviceUnavailableError
 
 SEED = 0
 PLAN = {
@@ -191,7 +192,7 @@ def train(chosen: argparse.Namespace) -> list[float]:
     rows = chosen.batch // shape["dp"]
     first = mesh.get_local_rank("dp") * rows
     window = tb.arange(chosen.length + 1, device=device)
-    draw, losses, show = random.Random(SEED), [], Show(chosen.steps)
+    draw, losses, show = random.Random(SEED), [], Show(chosen.steps, "" if chosen.eager else "compiling")
     with show:
         for number in range(1, chosen.steps + 1):
             starts = [draw.randrange(len(text) - chosen.length) for _ in range(chosen.batch)]
@@ -202,6 +203,8 @@ def train(chosen: argparse.Namespace) -> list[float]:
                 mean = dist.functional.all_reduce(loss, "average", mesh.get_group("dp"))
                 losses.append(float(mean))
                 show.at(number, losses[-1], chosen.batch * chosen.length)
+            else:
+                show.advance(number)
     start = [numbers[character] for character in text[: min(16, chosen.length)]]
     characters = written(model, start, chosen.sample, chosen.length, device)
     if dist.get_rank() == 0 and chosen.report:
@@ -212,10 +215,13 @@ def train(chosen: argparse.Namespace) -> list[float]:
 
 
 class Show:
-    """The progress that rank 0 shows: a bar where there is a terminal, otherwise lines."""
+    """The progress that rank 0 shows: a bar where there is a terminal, otherwise lines.
 
-    def __init__(self, steps: int) -> None:
-        self.steps, self.console = steps, Console()
+    ``first`` says what goes on before the first loss is there.
+    """
+
+    def __init__(self, steps: int, first: str) -> None:
+        self.steps, self.first, self.console = steps, first, Console()
         self.last, self.since = 0, 0.0
         columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self.speaks = dist.get_rank() == 0
@@ -227,12 +233,19 @@ class Show:
         self.since = time.perf_counter()
         if self.bar is not None:
             self.bar.start()
-            self.task = self.bar.add_task("", total=self.steps, note="")
+            self.task = self.bar.add_task("", total=self.steps, note=self.first)
+        elif self.speaks and self.first:
+            print(f"{self.first} ...", flush=True)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+    def advance(self, step: int) -> None:
+        """Show that a step is done."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=step)
 
     def at(self, step: int, loss: float, tokens: int) -> None:
         """Show the loss after a step, and how many of a step's ``tokens`` all ranks took a second."""
@@ -282,14 +295,19 @@ def main() -> None:
     for name in ("steps", "batch", "length", "width", "heads", "layers", "every"):
         if getattr(chosen, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(chosen, name)}")
+    if chosen.threads < 0:
+        parser.error(f"--threads must be at least 0, got {chosen.threads}")
     if chosen.characters <= chosen.length:
         parser.error(f"--characters must be more than --length, {chosen.length}, got {chosen.characters}")
-    if chosen.threads:
-        dist.run_ranks(train, chosen.threads, chosen)
-        return
-    dist.init()
-    train(chosen)
-    dist.shutdown()
+    try:
+        if chosen.threads:
+            dist.run_ranks(train, chosen.threads, chosen)
+            return
+        dist.init()
+        train(chosen)
+        dist.shutdown()
+    except DeviceUnavailableError as error:
+        raise SystemExit(f"train_gpt.py: --device {chosen.device}: {error}") from None
 
 
 if __name__ == "__main__":
