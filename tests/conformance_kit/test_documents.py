@@ -34,9 +34,9 @@ def run(*arguments: str, path: Path, **changes: str) -> str:
     return done.stdout
 
 
-def install(folder: Path, name: str, entry_point: str, modules: dict[str, str]) -> None:
-    """Lay a distribution down as an installer does: a package, and metadata with one entry point."""
-    group, _, point = entry_point.partition(":")
+def install(folder: Path, name: str, entry_points: str, modules: dict[str, str]) -> None:
+    """Lay a distribution down as an installer does: a package, and metadata with its entry points."""
+    points = (point.split(":") for point in entry_points.split())
     package = folder / name
     package.mkdir()
     for file, text in {"__init__.py": "", **modules}.items():
@@ -44,7 +44,9 @@ def install(folder: Path, name: str, entry_point: str, modules: dict[str, str]) 
     metadata = folder / f"{name}-0.1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[{group}]\n{point} = {name}.extension\n")
+    (metadata / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n{point} = {name}.extension\n" for group, point in points)
+    )
 
 
 @pytest.fixture
@@ -89,6 +91,61 @@ for device in ("cpu", "npu", "refdev"):
     print(device, round(y.grad[0, 0].item(), 4))
 """
     assert run("-c", program, path=npu).splitlines()[-3:] == ["cpu 0.9989", "npu 0.9989", "refdev 0.9989"]
+
+
+@pytest.fixture
+def pipes(tmp_path: Path) -> Path:
+    """Install the package of connecting.md: a communicator, a store, a launcher."""
+    project, manifest = blocks("docs/connecting.md", "toml")
+    modules = dict(
+        zip(
+            ("extension.py", "communicator.py", "store.py", "launcher.py"),
+            blocks("docs/connecting.md"),
+            strict=True,
+        )
+    )
+    points = "tensorbus.communicators:pipes tensorbus.stores:sqlite tensorbus.launchers:nice"
+    stated = re.findall(r'entry-points\."(.*?)"\]\n(\w+) = "tensorbus_pipes.extension"', project)
+    assert [":".join(each) for each in stated] == points.split()
+    install(tmp_path, "tensorbus_pipes", points, {**modules, "manifest.toml": manifest})
+    return tmp_path
+
+
+def test_the_package_that_connects_ranks(pipes: Path) -> None:
+    (pipes / "train.py").write_text("""
+import os
+import tensorbus as tb
+from tensorbus import distributed as dist
+
+dist.init(prefer="pipes", timeout=60)
+rank = dist.get_rank()
+x = tb.ones(3, dtype="bfloat16") * rank
+dist.all_reduce(x)
+store = dist.open_store(os.environ["TENSORBUS_STORE"])
+if rank == 0:
+    assert (store.add("n", 2), store.add("n", 3), store.get("n")) == (2, 5, b"5")
+    assert store.compare_set("k", b"", b"a") == b"a" == store.compare_set("k", b"b", b"c")
+    assert store.compare_set("k", b"a", b"c") == b"c"
+    assert (store.delete_key("k"), store.delete_key("k"), store.check(["k"])) == (True, False, False)
+    try:
+        store.get("k", 0.05)
+    except dist.DistributedTimeoutError:
+        pass
+    else:
+        raise AssertionError("a key that is not there was found")
+print(x.tolist(), dist.records()[0].communicator, os.nice(0) > 6)
+""")
+    command = ["-m", "tensorbus", "run", "--launcher", "nice", "-o", "level=7", "-n", "3"]
+    shown = run(*command, "--store", f"sqlite://{pipes}/store", "train.py", path=pipes)
+    assert sorted(shown.splitlines()) == [f"[{rank}] [3.0, 3.0, 3.0] pipes True" for rank in range(3)]
+    served = run(*command[:5], "-n", "2", "-m", "this", path=pipes)
+    assert served.count("Beautiful is better than ugly.") == 2
+
+
+@pytest.mark.full
+def test_its_communicator_passes_the_kit(pipes: Path) -> None:
+    kit = ["-m", "tensorbus", "conformance", "--communicator", "pipes", "--device", "cpu", "--ranks", "3"]
+    run(*kit, "--quick", "--dtypes", "float32,bool", path=pipes)  # exit code 1 for a finding
 
 
 needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
