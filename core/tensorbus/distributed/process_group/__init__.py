@@ -1,5 +1,6 @@
 """Groups of ranks that know of each other, and what they do together.
 
-In order: ``records``, ``work``, ``connection``, ``roll_call``, ``world``, ``lanes``, ``selection``,
-``captured_collectives``, ``host_staging``, ``watch``, ``group``, ``subgroups``, ``monitored_barrier``.
+In order: ``records``, ``work``, ``connection``, ``questions``, ``roll_call``, ``world``, ``lanes``,
+``captured_collectives``, ``host_staging``, ``selection``, ``watch``, ``agreements``, ``group``,
+``subgroups``, ``monitored_barrier``.
 """

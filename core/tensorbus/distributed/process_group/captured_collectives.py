@@ -35,6 +35,7 @@ class CapturedCollectives:
         )
         group.world.records.add(record)
         connection.start_program(record, self.asked)
+        group.agreements.begin(record, self._device.type)
 
     def end(self, error: BaseException | None) -> None:
         """Note that the program has been queued, or that it could not be."""

@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 
 from ... import plugins
 from ...autograd.engine import no_grad
-from ...backend_interface.communication import Communicator, Rendezvous
+from ...backend_interface.communication import Communicator
 from ...devices.device import Device, get_default_device
 from ...devices.stream import Event, Stream, stream
 from ...devices.stream_capture import active_capture
 from ...dispatch.host_fallback import fallback, fallback_mode
 from ...dispatch.remarks import remark
-from ...errors import ArgumentError, DeviceError, DistributedError, DistributedTimeoutError
+from ...errors import ArgumentError, DeviceError, DistributedError
 from ...interchange.transfer import forget_use
 from ...plugins import host_type
 from ...system.weak_tables import WeakValues
@@ -27,13 +27,11 @@ from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
+from .agreements import Agreements
 from .captured_collectives import CapturedCollectives
 from .connection import Connection, wait_for_aborts
-from .host_staging import HostStaging
 from .lanes import Lanes, Peer, peers_of
 from .records import MESSAGES, Record
-from .selection import best, by_preference
-from .watch import watch
 from .work import Place, Work, event_of
 from .world import World, current
 
@@ -58,19 +56,16 @@ class ProcessGroup(KnownByIdentity):
         self.rank, self.size = ranks.index(world.rank), len(ranks)
         self.label_counts: dict[str, int] = {}
         """How many modules of a description its ranks have spread."""
-        self._chosen: dict[str, Connection] = {}
-        self._connections: dict[str, Connection] = {}
-        self._connecting: list[Connection] = []
+        self.agreements = Agreements(world, name, ranks)
+        """What connects the ranks, by the device type of tensors."""
+        self._chosen, self._staged = self.agreements.chosen, self.agreements.staged
         self._lanes = Lanes(f"tensorbus-group-{name}-{world.rank}", world)
         self._last: Place | None = None
         """The progress of the last queued call that is no message with a lane of its own."""
         self._inline: int | None = None
         """The thread that runs a queued call itself, while it does."""
         self._sides: dict[Device, Stream] = {}
-        self._staged: dict[str, HostStaging] = {}
-        """By device type: what copies tensors to the host, where nothing takes them as they are."""
-        self._agreements = self.monitored_barriers = 0
-        self._agreement = threading.RLock()
+        self.monitored_barriers = 0
         self._ended = ""
         world.groups[name] = _groups[self.name] = self
 
@@ -202,7 +197,7 @@ class ProcessGroup(KnownByIdentity):
         """Connect the group, and return whether messages have lanes: not where the device has queues."""
         record = Record(self.label, 0, "connect", (), "", str(device), needs=self.ranks)
         try:
-            has_lanes = not self.connection(device, record).queues
+            has_lanes = not self.agreements.connection(device, record, "", True).queues
         except BaseException as error:
             record.failure, record.ended = f"{type(error).__name__}: {error}", time.monotonic()
             self.world.records.add(record)
@@ -225,25 +220,16 @@ class ProcessGroup(KnownByIdentity):
         on several device types agrees on one that takes all of them, which is that of each of them then, on
         every rank. Raises ``DistributedError`` where none does, saying why not each.
         """
-        chosen = self._chosen.get(device.type)
-        if chosen is not None:
-            return chosen
-        with self._agreement:  # which lasts until the other ranks come: nobody who queues waits for it
-            chosen = self._chosen.get(device.type) or self._connected(device)
-            if chosen is None:
-                call = record or Record(self.label, 0, "connect", (), "", str(device), needs=self.ranks)
-                chosen = self._chosen[device.type] = self._choose(device, call, terms)
-            return chosen
+        call = record or Record(self.label, 0, "connect", (), "", str(device), needs=self.ranks)
+        return self.agreements.connection(device, call, terms, call.operation in MESSAGES)
 
     def connections(self) -> list[Connection]:
         """Return what the group is connected by so far, and what it is about to be connected by."""
-        return [*self._connections.values(), *self._connecting]
+        return [*self.agreements.connections.values(), *self.agreements.connecting]
 
     def takes(self, device_type: str) -> bool:
         """Return whether something connects the ranks on tensors of ``device_type``; asks no other rank."""
-        meeting = Rendezvous(
-            self.label, self.ranks, self.rank, self.world.store, self.world.timeout, self.world.threads
-        )
+        meeting = self.agreements.meeting()
         return any(each.verdict(device_type, meeting) is True for each in plugins.communicators().values())
 
     def drain(self) -> None:
@@ -259,7 +245,7 @@ class ProcessGroup(KnownByIdentity):
             return
         if not reason and not at_once:
             self.drain()
-        self._ended = reason or "the group was closed"
+        self._ended = self.agreements.ended = reason or "the group was closed"
         for connection in self.connections():
             if reason or connection.communicator is None:
                 connection.fail(DistributedError(f"{self!r} has ended: {reason}."), reason)
@@ -311,6 +297,8 @@ class ProcessGroup(KnownByIdentity):
         except DistributedError as error:  # of a call that this one has waited for
             connection.stop(record, error)
             raise
+        if record.operation not in MESSAGES:
+            self.agreements.begin(record, device.type)
         connection.start(record, terms)
         remark(lambda: f"{record}, by {connection.name}")
         is_barrier = record.operation == "barrier"
@@ -378,80 +366,6 @@ class ProcessGroup(KnownByIdentity):
     def _check(self) -> None:
         for connection in self.connections():
             connection.check()
-
-    def _choose(self, device: Device, record: Record, terms: str) -> Connection:
-        """Agree with the other ranks on a communicator, and connect to it."""
-        world = self.world
-        name = f"{self.label}:{self._agreements}"
-        meeting = Rendezvous(name, self.ranks, self.rank, world.store, world.timeout, world.threads)
-        keys = [f"{meeting.name}/device/{rank}" for rank in range(self.size)]
-        staged = "" if fallback_mode() == "error" else host_type() or ""
-        first = Connection("", None, meeting)
-        first.start(record, terms)
-        self._connecting.append(first)
-        watch(world)
-        try:
-            world.store.set(keys[self.rank], f"{device.type} {staged}".encode())
-            end = time.monotonic() + world.timeout
-            words = [
-                self._first_word(rank, key, end, first) for rank, key in zip(self.ranks, keys, strict=True)
-            ]
-        finally:
-            self._connecting.remove(first)
-        self._agreements += 1
-        types = {word.split(" ")[0]: word.split(" ")[1] for word in words}
-        name, factory = best(types, meeting, world.prefer)
-        if name not in self._connections:
-            communicator = factory.connect(meeting)
-            prepare = getattr(communicator, "prepare", None)
-            if prepare is not None:
-                prepare(device)
-            self._connections[name] = Connection(name, communicator, meeting)
-        connection = self._connections[name]
-        connection.device = connection.device or device
-        for kind in types:
-            if factory.verdict(kind, meeting) is not True:
-                host = Device(host_type() or staged, 0)
-                self._staged[kind] = HostStaging(connection.communicator, name, host)
-            self._chosen[kind] = connection
-        return connection
-
-    def _connected(self, device: Device) -> Connection | None:
-        """Return a connection that is there, and would be chosen for this device type as well; None for none.
-
-        Other ranks may use it already, on tensors of their devices: they would come to no agreement. What
-        nothing takes as it is goes through the host, over what connects that.
-        """
-        if not self._connections:
-            return None
-        world = self.world
-        meeting = Rendezvous(self.label, self.ranks, self.rank, world.store, world.timeout, world.threads)
-        staged = None
-        best = next(by_preference(world.prefer, device.type, meeting), "")
-        if not best and (staged := host_type()) is not None:
-            best = next(by_preference(world.prefer, staged, meeting), "")
-        connection = self._connections.get(best)
-        if connection is not None:
-            self._chosen[device.type] = connection
-            if staged is not None:
-                self._staged[device.type] = HostStaging(connection.communicator, best, Device(staged, 0))
-        return connection
-
-    def _first_word(self, rank: int, key: str, end: float, first: Connection) -> str:
-        """Wait for the device type of another rank; the end of the group, or of ``first``, ends the wait."""
-        while True:
-            left = end - time.monotonic()
-            with suppress(DistributedTimeoutError):  # of this glance
-                return self.world.store.get(key, max(min(left, _GLANCE), 0.001)).decode()
-            if self._ended:
-                raise DistributedError(f"{self!r} has ended: {self._ended}.")
-            first.check()
-            if left <= 0:
-                raise DistributedTimeoutError(
-                    f"rank {rank} did not come to the first collective of {self!r} within"
-                    f" {self.world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
-                    f" tensorbus.distributed.records() on each rank shows what it did last."
-                )
 
 
 def _end_capture(operation: str) -> None:

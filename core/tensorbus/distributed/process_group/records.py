@@ -23,7 +23,8 @@ class Record:
     raised. ``is_queued``: the call has returned, and the device works on it. ``needs`` are the ranks that
     have to take part; ``thread`` is the number of the one that called. ``count`` is above 1 for a compiled
     program that the device runs as a whole, with so many collectives: ``sequence`` and ``asked`` are those of
-    the last. ``fingerprint`` stands for all that has been asked for up to here.
+    the last. ``fingerprint`` stands for all that has been asked for up to here. ``number`` counts the group's
+    collectives by all communicators, from 1 on; it is that of the first, and 0 for messages.
     """
 
     group: str
@@ -42,6 +43,7 @@ class Record:
     thread: int = field(default_factory=threading.get_ident)
     count: int = 1
     fingerprint: int = 0
+    number: int = 0
 
     @property
     def state(self) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...backend_interface.communication import Store
 from ...errors import DistributedError
+from .questions import Questions
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -32,7 +33,7 @@ lock for long."""
 
 @dataclass(slots=True)
 class Waiting:
-    """A call that waits: where, which, for whom; ``fingerprint`` is that of its record."""
+    """A call that waits: where, which, for whom; all but ``meeting`` and ``text`` are those of its record."""
 
     meeting: str
     sequence: int
@@ -40,6 +41,10 @@ class Waiting:
     text: str
     needs: list[int]
     fingerprint: int
+    group: str
+    communicator: str
+    number: int
+    count: int
 
 
 @dataclass(slots=True)
@@ -77,6 +82,7 @@ class RollCall:
         self._heard: dict[int, tuple[bytes, float]] = {}
         """By rank: its last sign of life, and when that was seen first."""
         self._beaten, self._beats = 0.0, 0
+        self._questions = Questions(world)
 
     def leave(self, reason: str) -> None:
         """Tell that this rank takes no further part; once, which may be in vain where the store is gone."""
@@ -92,7 +98,8 @@ class RollCall:
         if self._left is not None:
             return
         try:
-            self._beat(now)
+            if self._beat(now) or waiting or world.threads:
+                self._questions.answer()
             if not waiting:
                 self._say(b"")
                 return
@@ -116,13 +123,14 @@ class RollCall:
         for group in list(self._world.groups.values()):
             for connection in group.connections():
                 state.begun[connection.meeting.name] = connection.sequence
+            state.begun |= group.agreements.answered()
         for connection, record in waiting:
             if record.thread == self._world.thread and record.state == "running":
                 state.blocked = len(state.waiting)
             state.waiting.append(
                 Waiting(
                     connection.meeting.name, record.sequence, record.asked, str(record), [*record.needs],
-                    record.fingerprint,
+                    record.fingerprint, record.group, record.communicator, record.number, record.count,
                 )
             )  # fmt: skip
         return state
@@ -156,6 +164,13 @@ class RollCall:
             if state.left:
                 return f"{record}: rank {rank} will not come: {state.left}."
             for waiting in state.waiting:
+                if waiting.meeting != meeting.name and _is_same(waiting, record):
+                    return (
+                        f"{record}: it goes by {record.communicator} on rank {here}, and by"
+                        f" {waiting.communicator} on rank {rank}, whose tensors lie on another device. Where"
+                        f" each device of a group has been connected by another communicator, no call may"
+                        f" have tensors on several: make a group for such calls by new_group."
+                    )
                 if waiting.meeting != meeting.name or not waiting.asked or not record.asked:
                     continue
                 mine = connection.asked(waiting.sequence)
@@ -225,11 +240,13 @@ class RollCall:
     def _period(self) -> float:
         return max(_BEAT, self._world.size / 200)
 
-    def _beat(self, now: float) -> None:
+    def _beat(self, now: float) -> bool:
+        """Give a sign of life if it is time to, and return whether it was."""
         if self._world.threads or now - self._beaten < self._period():
-            return
+            return False
         self._beaten, self._beats = now, self._beats + 1
         self._world.store.set(f"beat/{self._world.rank}", str(self._beats).encode())
+        return True
 
     def _say(self, data: bytes) -> None:
         if data != self._last_sent:
@@ -248,6 +265,14 @@ def _missing(rank: int, state: State, states: dict[int, State]) -> list[int]:
         if other != rank
         and (states[other].begun if other in states else {}).get(call.meeting, 0) < call.sequence
     ]
+
+
+def _is_same(waiting: Waiting, record: Record) -> bool:
+    """Return whether another rank's call is, of the group's collectives, one of those of ``record``."""
+    if waiting.group != record.group or not waiting.number or not record.number:
+        return False
+    ends = waiting.number + waiting.count, record.number + record.count
+    return max(waiting.number, record.number) < min(ends)
 
 
 def _peek(store: Store, key: str) -> bytes:

@@ -11,11 +11,12 @@ from .host_staging import ALLOW
 
 
 def best(
-    types: Mapping[str, str], meeting: Rendezvous, prefer: str | None
+    types: Mapping[str, str], meeting: Rendezvous, prefer: str | None, only: str = ""
 ) -> tuple[str, CommunicatorFactory]:
     """Return what takes tensors of all ``types``: the preferred one first, then by their ``priority``.
 
-    Where none does, what takes them on the device type that each may be copied to, "" for none.
+    Where none does, what takes them on the device type that each may be copied to, "" for none. ``only`` is
+    the one that it must be, "" for any.
     """
     offered = plugins.communicators()
     if prefer is not None and prefer not in offered:
@@ -23,7 +24,7 @@ def best(
             f"distributed: no communicator is called {prefer!r}. Installed: {', '.join(offered) or 'none'}."
         )
     reasons = []
-    order = _order(prefer)
+    order = [only] if only else _order(prefer)
     for name in order:
         refused = _refused(offered[name], types, meeting)
         if not refused:
