@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
+from tensorbus.backend_api import combined
 from tensorbus_conformance.communication.command import FAULTS, VALUES, examine, settings
 from tensorbus_conformance.communication.setting import Setting
 
@@ -102,6 +105,106 @@ def test_defects_are_found(name: str) -> None:
         _, findings = examine(setting(defective, program, dtypes=["float32"], quick=True))
     assert findings
     assert any(re.search(text, str(finding)) for finding in findings), findings[:3]
+
+
+def _one_at_a_time(right: Any, meeting: Any) -> Any:
+    """Make one call after the other, whoever waits for whom."""
+    lock = threading.Lock()
+
+    def locked(call: Any, *arguments: Any) -> Any:
+        with lock:
+            return call(*arguments)
+
+    for name in ("all_reduce", "send", "receive", "barrier"):
+        setattr(right, name, partial(locked, getattr(right, name)))
+    return right
+
+
+def _patient(right: Any, meeting: Any) -> Any:
+    """Wait for other ranks for ever."""
+    right._meeting.timeout = 1e6
+    return right
+
+
+def _by_number(right: Any, meeting: Any) -> Any:
+    """Take places in the group for numbers in the program."""
+    gather, broadcast = right.all_gather, right.broadcast
+    right.all_gather = lambda x, shapes: [
+        y for _, y in sorted(zip(meeting.ranks, gather(x, shapes), strict=True), key=lambda pair: pair[0])
+    ]
+    right.broadcast = lambda x, root: broadcast(x, meeting.ranks[root] % meeting.size)
+    return right
+
+
+def _newest_first(right: Any, meeting: Any) -> Any:
+    """Receive of several messages the last one."""
+
+    def receive(like: Any, source: int) -> Any:
+        first = right._meeting.take(source, meeting.rank)
+        with right._meeting._changed:
+            box = right._meeting._mail[source, meeting.rank]
+            box.append(first)
+            newest = box.pop() if len(box) == 1 else box.popleft()
+        return newest[0]
+
+    right.receive = receive
+    return right
+
+
+def _shares(right: Any, meeting: Any) -> Any:
+    """Give one result to all ranks."""
+
+    def all_reduce(x: Any, reduction: str) -> Any:
+        def combine(xs: Any) -> Any:
+            return [combined(xs, reduction)] * len(xs)
+
+        return right._meeting.exchange(meeting.rank, f"{reduction} of {x.dtype}{x.shape}", x, combine)
+
+    right.all_reduce = all_reduce
+    return right
+
+
+def _lends(right: Any, meeting: Any) -> Any:
+    """Send the operand itself."""
+    right.send = lambda x, to: right._meeting.post(meeting.rank, to, (x, []))
+    return right
+
+
+def _on_time(right: Any, meeting: Any) -> Any:
+    """Tell of a rank that does not come as of anything else."""
+
+    def as_plain(call: Any, *arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except dist.DistributedTimeoutError as error:
+            raise dist.DistributedError(str(error)) from error
+
+    for name in ("all_reduce", "receive", "barrier"):
+        setattr(right, name, partial(as_plain, getattr(right, name)))
+    return right
+
+
+PLANTED: dict[str, tuple[Callable[[Any, Any], Any], str, str, str]] = {
+    "messages and collectives in one queue": (
+        _one_at_a_time, VALUES, "float32", r"^launch: .*in a message that waits beside",
+    ),
+    "no limit of time": (_patient, "late", "float32", r"^launch: .*late took more than 20 seconds"),
+    "numbers in the place of places": (_by_number, VALUES, "float32", r"ranks 2,1,0"),
+    "messages out of order": (_newest_first, VALUES, "float32", r"^send: |^async: |^launch: "),
+    "a result of several ranks": (_shares, VALUES, "float32", r"^agreement: |^all_reduce: "),
+    "an operand that is lent": (_lends, VALUES, "float32", r"^send: .*shares its memory"),
+    "another class of error": (_on_time, "late", "float32", r"^faults: timeout: "),
+}  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_named(name: str) -> None:
+    change, program, dtype, text = PLANTED[name]
+    with thread_communicators("planted", change) as planted:
+        launch = setting(planted, program, dtypes=[dtype], quick=True, time_limit=20)
+        _, findings = examine(replace(launch, timeout=5.0) if program == VALUES else launch)
+    assert any(re.search(text, str(finding), re.DOTALL) for finding in findings), findings[:3]
 
 
 def test_wrong_questions() -> None:

@@ -312,6 +312,8 @@ def program(setting: Setting, report: Report) -> None:
                     _calls(case)
     with cell(setting, report, "many collectives in flight in two groups"):
         _several_at_once(setting, report)
+    with cell(setting, report, "a message that waits beside collectives"):
+        _message_beside_collectives(setting, report)
     with cell(setting, report, "a barrier that one rank comes to late"):
         _late_to_a_barrier(setting, report)
 
@@ -349,6 +351,36 @@ def _several_at_once(setting: Setting, report: Report) -> None:
             report.findings.append(
                 Finding(check="async", call=call, problem=f"it is {total}, right is {right}")
             )
+
+
+def _message_beside_collectives(setting: Setting, report: Report) -> None:
+    """Ask for a message that is sent behind collectives of the same ranks; what queues keeps one order."""
+    group = dist.new_group(range(setting.ranks))
+    assert group is not None
+    here, last = dist.get_rank(), setting.ranks - 1
+    x, sent = tb.ones((3,), device=setting.device), tb.ones((20_000,), device=setting.device) * 7
+    like = tb.zeros_like(sent)
+    group.run("barrier", [x], lambda c: c.barrier())  # which connects the ranks
+    if group.connection(x.device).queues:
+        return
+    results = {}
+    if here == 0:
+        work = group.submit("recv", [like], lambda c: c.receive(like, last), needs=[last])
+        time.sleep(LATE_SECONDS)  # until it waits
+    for k in (1, 10_000):
+        many = tb.ones((k,), device=setting.device)
+        results[f"all_reduce of {k} beside a message"] = group.run(
+            "all_reduce", [many], partial(_sum, many), f"sum of float32[{k}]"
+        ), setting.ranks  # fmt: skip
+    if here == last:
+        group.run("send", [sent], lambda c: c.send(sent, 0), needs=[0])
+    if here == 0:
+        results["a message beside collectives"] = work.wait(setting.timeout), 7
+    for call, (result, right) in results.items():
+        report.calls += 1
+        if set(result.tolist()) != {right}:
+            problem = f"its elements are {set(result.tolist())}, right is {right}"
+            report.findings.append(Finding(check="async", call=call, problem=problem))
 
 
 def _late_to_a_barrier(setting: Setting, report: Report) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections import deque
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +21,15 @@ from tensorbus.backend_api import Rendezvous
 
 from ..outcome import Finding
 from .faults import RankEndedError, judge
-from .progress import MARK
+from .progress import MARK, stuck
 from .rank import on_thread
 from .setting import Report, Setting
 
 LOCAL: Final = f"{shlex.quote(sys.executable)} -m tensorbus_conformance.communication --ranks {{ranks}}"
 """How processes are started where nothing else is said."""
 _LIMIT: Final = 600.0
+_GLANCE: Final = 0.2
+"""Seconds between two looks at ranks that are threads."""
 _SHOWN: Final = 12_000
 """Characters of it that a finding has."""
 _LINES: Final = 200
@@ -58,16 +61,28 @@ def launch(setting: Setting, command: str = "") -> tuple[list[Report | None], li
 
 
 def _on_threads(setting: Setting, reports: list[Report | None]) -> list[Finding]:
-    try:
-        dist.run_ranks(
-            on_thread, setting.ranks, setting, reports, timeout=setting.timeout, prefer=setting.communicator
-        )
-    except RankEndedError:
+    """Run them, until all are done or one is stuck: that, nobody can end."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            dist.run_ranks(
+                on_thread, setting.ranks, setting, reports, timeout=setting.timeout,
+                prefer=setting.communicator,
+            )  # fmt: skip
+        except BaseException as error:  # told of below
+            failures.append(error)
+
+    running = threading.Thread(target=copy_context().run, args=(run,), name="tensorbus-kit", daemon=True)
+    running.start()
+    while running.is_alive():
+        running.join(_GLANCE)
+        if where := stuck(setting):
+            return [_finding(setting, where)]
+    if not failures or isinstance(failures[0], RankEndedError):
         return []
-    except Exception as error:
-        note = " ".join(getattr(error, "__notes__", ()))
-        return [_finding(setting, f"{type(error).__name__}: {error} ({note})")]
-    return []
+    note = " ".join(getattr(failures[0], "__notes__", ()))
+    return [_finding(setting, f"{type(failures[0]).__name__}: {failures[0]} ({note})")]
 
 
 def _as_processes(setting: Setting, command: str) -> tuple[list[Report | None], list[Finding]]:

@@ -45,7 +45,8 @@ def main(folder: str) -> None:
     try:
         run(setting, report)
     except BaseException as error:
-        text = f"it raised {type(error).__name__}: {error}"
+        notes = " ".join(getattr(error, "__notes__", ()))
+        text = f"it raised {type(error).__name__}: {error} ({notes})"
         report.findings.append(Finding(check="launch", call=setting.program, problem=text))
         report.write(file)
         raise
