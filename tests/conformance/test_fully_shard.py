@@ -23,7 +23,7 @@ X, Y = tb.randn(8, 6, device="cpu"), tb.randn(8, 3, device="cpu")
 class Net(nn.Module):
     """Layers of lengths that four ranks do not divide, and a parameter of the whole."""
 
-    checkpointed = False
+    checkpointed: bool | str = False
 
     def __init__(self, device: str = "cpu") -> None:
         super().__init__()
@@ -33,8 +33,14 @@ class Net(nn.Module):
 
     def forward(self, x: tb.Tensor) -> tb.Tensor:
         """Return a row of three for each row of six."""
+        if self.checkpointed == "within":
+            return tb.checkpoint(self.layers, x)
         if self.checkpointed:
             return tb.checkpoint(self.b, tb.tanh(tb.checkpoint(self.a, x))) * self.scale
+        return self.layers(x)
+
+    def layers(self, x: tb.Tensor) -> tb.Tensor:
+        """Return what forward does."""
         return self.b(tb.tanh(self.a(x))) * self.scale
 
 
@@ -46,11 +52,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hybrid": {"mesh": (2, 2)},
     "clipped": {"clip": 0.05},
     "checkpointed": {"checkpointed": True},
+    "checkpointed within": {"checkpointed": "within"},
+    "stays whole, checkpointed within": {"checkpointed": "within", "reshard_after_forward": False},
     "in the host": {"offload_policy": dist.CPUOffloadPolicy()},
     "from shapes": {"meta": True},
     "averaged in float64": {"mp_policy": dist.MixedPrecisionPolicy(reduce_dtype=tb.float64)},
     "compiled": {"compiled": True},
     "stays whole, compiled": {"reshard_after_forward": False, "compiled": True},
+    "checkpointed within, compiled": {"checkpointed": "within", "compiled": True},
     "hybrid, compiled": {"mesh": (2, 2), "compiled": True},
     "clipped, compiled": {"clip": 0.05, "compiled": True},
     "adds up, compiled": {"sync": False, "compiled": True},
@@ -79,7 +88,7 @@ def divided(model: Net, **options: Any) -> Net:
 def losses(
     size: int, device: str, mesh: tuple[int, ...] | None = None, clip: float | None = None,
     sync: bool = True, meta: bool = False, split: bool = False, compiled: bool = False,
-    checkpointed: bool = False, **options: Any,
+    checkpointed: bool | str = False, **options: Any,
 ) -> list[Any]:  # fmt: skip
     """Train for twenty steps on ``size`` ranks; return the losses, the same on each.
 
@@ -305,6 +314,27 @@ def test_a_compiled_step_is_one_program_with_the_collectives_of_an_eager_one(res
         return calls[0] == calls[1], len(run.this_rank.graphs), len(run.this_rank.replays)
 
     assert dist.run_ranks(rank, 2) == [(True, 1, 1)] * 2
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_a_compiled_step_of_many_groups_or_buckets_is_one_program(parts: bool) -> None:
+    """Ops on the gradients of each are no loop that is better run round by round."""
+
+    def rank() -> Any:
+        layers = nn.Sequential(*[nn.Linear(4 + k % 3, 4 + (k + 1) % 3) for k in range(30)]).to("cpu")
+        for layer in layers if parts else ():
+            dist.fully_shard(layer)
+        model = dist.fully_shard(nn.Sequential(layers, nn.Linear(4, 1).to("cpu"))) if parts else layers
+        model = model if parts else dist.replicate(model, bucket_cap_mb=1e-5)
+
+        @tb.compile
+        def step(x: tb.Tensor) -> None:
+            model(x).sum().backward()
+
+        step(tb.ones((2, 4), device="cpu"))
+        return len(step.this_rank.graphs), step.this_rank.breaks
+
+    assert dist.run_ranks(rank, 2) == [(1, [])] * 2
 
 
 class Tied(nn.Module):

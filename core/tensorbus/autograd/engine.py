@@ -8,7 +8,7 @@ ops, so walking back with ``create_graph`` records history again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
@@ -246,14 +246,16 @@ def backward(
             else:
                 with GradMode(create_graph):
                     node.grad = node.grad + g
-    ended = [*grads]
-    for receiver in receivers:
-        ended += [x._node for x in receiver.finish()]
-    for node in ended:
+    for node in [*grads, *finished(receivers)]:
         own = getattr(node, "hooks", None)
         for hook in list(own.values()) if own else ():
             if type(hook) is PostAccumulateHook:
                 hook.run()
+
+
+def finished(receivers: Iterable[GradientReceiver]) -> list[Any]:
+    """Let receivers do what is left; return the leaves whose gradients are there then."""
+    return [x._node for receiver in receivers for x in receiver.finish()]
 
 
 @with_signature

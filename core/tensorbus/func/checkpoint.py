@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, Final
 
 from ..autograd import engine, node_order
 from ..autograd.block_node import attach, block_plan
@@ -25,6 +25,13 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+Surroundings = Callable[[], AbstractContextManager[object]]
+_captures: Final[list[Callable[[], Surroundings]]] = []
+
+
+def add_surroundings(capture: Callable[[], Surroundings]) -> None:
+    """Call ``capture`` where a block begins; a context that its result makes is around running it again."""
+    _captures.append(capture)
 
 
 def is_recomputing() -> bool:
@@ -82,6 +89,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not is_grad_enabled():
         return function(*args, **kwargs)
     start, tape = next(node_order.order), Tape()
+    surroundings = [capture() for capture in _captures]
     arguments = tree_map(_same, (args, kwargs))
     with tape:
         result = function(*arguments[0], **arguments[1])
@@ -92,7 +100,10 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     def again() -> Any:
         played = Tape([*tape.states], playing=True)
-        with played:
+        with ExitStack() as stack:
+            for context in surroundings:
+                stack.enter_context(context())
+            stack.enter_context(played)
             return function(*arguments[0], **arguments[1])
 
     _attach(results, outer, again)

@@ -38,6 +38,8 @@ READING_PART: Final = 32
 """At least one in so many ops of a layer reads a parameter, or something else from outside."""
 _CALLS_FORWARD: Final = frozenset({Module.__call__.__code__, Module._run.__code__})
 """Code of tensorbus between a call of the user's and the function that it leads to, known to a division."""
+_GOES_BACK: Final = frozenset({engine.walk.__code__, engine.finished.__code__})
+"""Code of what computes gradients, and what takes them: it follows the layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def _reached(frame: FrameType | None, *, across: bool = False) -> Places:
 def _walks_back(frame: FrameType | None) -> bool:
     """Return whether gradients are being computed."""
     while frame is not None and id(frame.f_code) not in CAPTURING_CODE:
-        if frame.f_code is engine.walk.__code__:
+        if frame.f_code in _GOES_BACK:
             return True
         frame = frame.f_back
     return False

@@ -7,7 +7,9 @@ are taken, and one reduce-scatter of its gradients; all of them run beside the p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
 from functools import reduce
 from itertools import accumulate, groupby
@@ -18,7 +20,7 @@ from ...autograd.hooks import gradient_after_hooks
 from ...autograd.node_order import order
 from ...dtypes.definition import DType
 from ...errors import ArgumentError, AutogradError
-from ...func.checkpoint import is_recomputing
+from ...func.checkpoint import add_surroundings, is_recomputing
 from ...nn.module import Module
 from ...nn.parameter import Parameter
 from ...ops.creation.creation import zeros
@@ -40,6 +42,32 @@ FILLED: Final = 1.25
 """How many times the elements of parameters a rank's parts may come to, filled up to one size."""
 REPEATABLE: Final = ("alias", "cast", "movement")
 """Families of ops of one operand that are done again on gathered parameters: they copy at most."""
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.running: list[ParameterGroup] = []
+
+
+_thread = _Thread()
+
+
+def _run_again() -> Callable[[], AbstractContextManager[None]]:
+    """Return what makes whole once more what is whole now, for a block of ``checkpoint`` within modules."""
+    groups = tuple(_thread.running)
+
+    @contextmanager
+    def whole() -> Iterator[None]:
+        with ExitStack() as stack:
+            for group in groups:
+                group.enter()
+                stack.callback(group.leave, (), 0)
+            yield
+
+    return whole
+
+
+add_surroundings(_run_again)
 
 
 class GatherSchedule:
@@ -238,6 +266,7 @@ class ParameterGroup:
         except BaseException:  # nothing runs, and nothing is to be left
             self.depth = 0
             raise
+        _thread.running.append(self)
 
     def _begin(self) -> None:
         """Make parameters whole, and start what is needed next."""
@@ -259,6 +288,7 @@ class ParameterGroup:
         self.depth -= 1
         if self.depth:
             return
+        _thread.running.remove(self)
         self._register(self.parameters)
         if not self.reshard_after_forward or is_recomputing():
             return  # what runs again is needed at once
