@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -186,3 +187,25 @@ def test_pickled_meshes_and_tensors_are_those_of_the_rank() -> None:
         return pickle.loads(everywhere[dist.get_rank()]).tolist()
 
     assert dist.run_ranks(rank, 4) == [[0, 1, 2, 3, 4]] * 4
+
+
+@pytest.mark.parametrize("rank_that_differs", [None, 1, 2])
+def test_parts_that_are_the_same_on_each_rank(rank_that_differs: int | None) -> None:
+    """Ranks compare what they call the same, if they are asked to, and all of a group are told."""
+
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2, 2))
+        own = tb.asarray([float("nan"), 1.0 + (dist.get_rank() == rank_that_differs)], device="cpu")
+        alike = dist.DTensor.from_local(own, mesh, [dist.Replicate(), dist.Replicate()])
+        assert alike.placements == dist.DTensor.from_local(own, mesh).placements
+        shards = dist.DTensor.from_local(
+            own, mesh, [dist.Shard(0)] * 2, run_check=True
+        )  # nothing is the same
+        assert shards.shape == (8,)
+        pairs = {None: (), 1: (0, 1), 2: (2, 3)}
+        differs = dist.get_rank() in pairs[rank_that_differs]
+        message = "along dimension 1 of DeviceMesh.* other elements than rank"
+        with pytest.raises(tb.errors.ArgumentError, match=message) if differs else nullcontext():
+            dist.DTensor.from_local(own, mesh, [dist.Shard(0), dist.Replicate()], run_check=True)
+
+    dist.run_ranks(rank, 4, timeout=60)

@@ -132,20 +132,23 @@ class DTensor(Tensor):
 
     @staticmethod
     def from_local(
-        local_tensor: Tensor, device_mesh: DeviceMesh, placements: Sequence[Placement], *,
-        shape: Sequence[int] | None = None,
+        local_tensor: Tensor, device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None, *,
+        run_check: bool = False, shape: Sequence[int] | None = None,
     ) -> DTensor:  # fmt: skip
         """Return the tensor that the ranks' parts make up, without communication.
 
-        ``shape`` is that of the whole; None: every rank's part is as large as this one. Raises ``ShapeError``
-        where the part is not what ``chunk`` gives this rank.
+        None for ``placements``: whole on each rank. ``shape`` is that of the whole; None: every rank's part
+        is as large as this one. With ``run_check`` the ranks compare what is ``Replicate``. Raises
+        ``ShapeError`` where the part is not what ``chunk`` gives this rank, and ``ArgumentError`` where ranks
+        that compare have different elements.
         """
         _check("from_local", local_tensor, device_mesh)
         if isinstance(local_tensor, DTensor):
             raise ArgumentError(
                 "from_local: a rank's part is needed, got a DTensor; lay that out by redistribute()."
             )
-        chosen = checked_placements("from_local", placements, device_mesh.ndim, local_tensor.ndim)
+        wanted = (Replicate(),) * device_mesh.ndim if placements is None else placements
+        chosen = checked_placements("from_local", wanted, device_mesh.ndim, local_tensor.ndim)
         if shape is None:
             whole = list(local_tensor.shape)
             for size, placement in zip(device_mesh.shape, chosen, strict=True):
@@ -159,6 +162,8 @@ class DTensor(Tensor):
                 f" {part}, got {tuple(local_tensor.shape)}."
             )
         x = _on_mesh(local_tensor, device_mesh)
+        if run_check:
+            _compare(x.detach(), device_mesh, chosen)
         out: DTensor = cell_of(wrap(x._value, x._vtype), device_mesh, chosen, tuple(shape))
         return _recorded(_FROM_LOCAL, x, out, layout=out._value.layout)
 
@@ -392,6 +397,20 @@ def _check(name: str, x: object, mesh: object) -> None:
     if not isinstance(mesh, DeviceMesh):
         raise ArgumentError(f"{name}: a DeviceMesh is needed, as init_device_mesh makes one, got {mesh!r}.")
     mesh.places(name)
+
+
+def _compare(x: Tensor, mesh: DeviceMesh, placements: Placements) -> None:
+    """Raise ``ArgumentError``, on all ranks alike, where parts that are ``Replicate`` are not the same."""
+    for dim, (group, placement) in enumerate(zip(mesh.groups, placements, strict=True)):
+        if not isinstance(placement, Replicate):
+            continue
+        first = functional.broadcast(x, 0, group)
+        alike = (first == x) | ((first != first) & (x != x))  # as NaN is
+        if not functional.all_reduce(alike.all().to("int32"), "min", group).item():
+            raise ArgumentError(
+                f"from_local: along dimension {dim} of {mesh!r} parts of shape {tuple(x.shape)} are"
+                f" Replicate, and a rank of {[*group.ranks]} has other elements than rank {group.ranks[0]}."
+            )
 
 
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:
