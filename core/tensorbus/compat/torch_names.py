@@ -209,7 +209,9 @@ DISTRIBUTED: Final = {
     "all_gather_single": "distributed.all_gather_into_tensor(output, x)",
     "default_pg_timeout": "distributed.init(timeout=seconds)",
     "destroy_process_group": "distributed.shutdown()",
+    "device_mesh": "distributed.init_device_mesh: its names are distributed's own",
     "DistributedDataParallel": "distributed.replicate(module)",
+    "fsdp": "distributed.fully_shard: its names are distributed's own",
     "FSDPModule": "distributed.FullyShardedModule",
     "FullyShardedDataParallel": "distributed.fully_shard(module)",
     "get_backend": "distributed.records()[-1].communicator",
@@ -265,6 +267,8 @@ def of_module(name: str) -> str:
     >>> of_module("cuda")
     "; PyTorch's cuda is here module.to('cuda')"
     """
+    if name == "module":
+        return "; PyTorch's DistributedDataParallel.module is here what replicate returns, the module itself"
     return f"; PyTorch's {name} is here module.to({name!r})" if name in ("cpu", "cuda") else ""
 
 

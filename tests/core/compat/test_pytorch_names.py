@@ -252,6 +252,20 @@ def test_modules_move_by_one_name() -> None:
     for name in ("cpu", "cuda"):
         with pytest.raises(AttributeError, match=rf"PyTorch's {name} is here module\.to\('{name}'\)"):
             getattr(tb.nn.Linear(2, 2), name)
+    with pytest.raises(AttributeError, match="what replicate returns, the module itself"):
+        tb.nn.Linear(2, 2).module  # noqa: B018
+
+
+def test_arguments_of_other_names_are_told_what_there_is() -> None:
+    module = tb.nn.Linear(2, 2)
+    for call, form in (
+        (lambda: tb.distributed.init(backend="gloo"), "init(*, rank=None, world_size=None"),
+        (lambda: tb.distributed.init("gloo"), "init(*, rank=None, world_size=None"),
+        (lambda: tb.distributed.replicate(module, device_ids=[0]), "replicate(module, mesh=None, *"),
+        (lambda: tb.distributed.fully_shard(module, device_mesh=None), "fully_shard(module, mesh=None"),
+    ):
+        with pytest.raises(TypeError, match=re.escape(f"It is called as {form}")):
+            call()
 
 
 def test_other_names_are_missing_as_before() -> None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ... import plugins
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
+from ...ops.call_errors import with_signature
 from ..process_group.watch import watch
 from ..process_group.world import (
     DEFAULT_TIMEOUT,
@@ -152,6 +153,7 @@ def _check_size(store: Store, rank: int, size: int) -> None:
         )
 
 
+@with_signature
 def init(
     *, rank: int | None = None, world_size: int | None = None, store: Store | str | None = None,
     timeout: float = DEFAULT_TIMEOUT, prefer: str | None = None,

@@ -16,6 +16,7 @@ from ...errors import ArgumentError
 from ...func.pytree import leaves, tree_map
 from ...nn.module import Module
 from ...nn.parameter import Parameter
+from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
 from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
@@ -161,6 +162,7 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
     setattr(module, method_name, MethodType(wraps(function)(run), module))
 
 
+@with_signature
 def fully_shard(
     module: M, mesh: DeviceMesh | None = None, reshard_after_forward: bool = True,
     mp_policy: MixedPrecisionPolicy | None = None, offload_policy: CPUOffloadPolicy | None = None,

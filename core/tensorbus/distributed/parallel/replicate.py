@@ -10,6 +10,7 @@ from ...autograd.engine import no_grad
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...nn.parameter import hold
+from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
 from ..collectives import functional
 from ..collectives.operations import group_or_all
@@ -44,6 +45,7 @@ class ReplicatedModule(Module):
             self._reducer.sync = before
 
 
+@with_signature
 def replicate(
     module: M, mesh: DeviceMesh | None = None, *, process_group: ProcessGroup | None = None,
     bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True, find_unused_parameters: bool = False,
