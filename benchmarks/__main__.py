@@ -19,6 +19,7 @@ SUITES = (
     "startup",
     "store",
     "overhead",
+    "distributed_tensors",
     "eager_steps",
     "memory",
     "kernels",

@@ -33,7 +33,8 @@ class ShardingPlan:
     """A plan of an op: the layouts that operands move to (None: as they are), those of the results.
 
     ``attrs`` are those of a rank's op. ``run`` does what the op alone would not on parts. ``decomposes``: the
-    op runs by its decomposition, on the tensors as a whole. ``replicates``: no rule serves it.
+    op runs by its decomposition, on the tensors as a whole. ``replicates``: no rule serves it. ``bytes`` are
+    those that a rank sends; ``stays``: no operand moves.
     """
 
     op: Op[...]
@@ -45,12 +46,14 @@ class ShardingPlan:
     decomposes: bool
     replicates: bool
     bytes: int
+    stays: bool
 
     def __call__(self, values: Sequence[Any]) -> Any:
         """Return the value of the result, or a tuple of those of several; never of one that decomposes."""
         op = self.op
-        locals_ = [v.local if type(v) is Distributed else v for v in values]
-        if self.bytes or any(self.moves):
+        if self.stays:
+            locals_ = [v.local if type(v) is Distributed else v for v in values]
+        else:
             locals_ = self.moved(values)
         out = None
         if self.run is not None:
@@ -161,6 +164,7 @@ def plan_op(
         op=op, moves=moves, results=results, parts=parts, decomposes=decomposes,
         attrs=dict(attrs) if localize is None or decomposes else localize(attrs, *parts),
         run=next((s.run for s in chosen if s.run is not None), None), replicates=op.shard is None,
+        stays=not any(moves),
         bytes=sum(_bytes(v, move) for v, move in zip(values, moves, strict=True) if move is not None),
     )  # fmt: skip
 
