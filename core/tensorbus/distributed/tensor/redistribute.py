@@ -71,11 +71,7 @@ def redistribute(
     """
     if source == target:
         return x
-    if not is_initialized():
-        raise DistributedError(
-            "redistribute: the ranks of this distributed tensor have ended, and nobody has the other parts;"
-            " to_local() is this rank's. Let the ranks return full_tensor(), or write it by tensorbus.save."
-        )
+    _check_ranks()
     groups = "|".join(group.name for group in mesh.groups)
     result: Tensor = _redistribute(x, tuple(shape), _spelled(source), _spelled(target), groups, label)
     return result
@@ -89,12 +85,21 @@ def move(x: Tensor, source: MeshLayout, target: MeshLayout, label: str = "") -> 
     mesh = source.mesh
     if active_modes or x._node is not None or is_value_mode(x._vtype.device.type):
         return redistribute(x, mesh, source.shape, source.placements, target.placements, label)
+    _check_ranks()
     way: Way | None = source.ways.get(target)
     if way is None:
         way = source.ways[target] = _way(source.shape, source.placements, target.placements, mesh.groups)
     remark(lambda: _described(x, source.shape, mesh.shape, source.placements, target.placements))
     result = _taken(x, way, label)
     return result.clone() if way.aliases else result
+
+
+def _check_ranks() -> None:
+    if not is_initialized():
+        raise DistributedError(
+            "redistribute: the ranks of this distributed tensor have ended, and nobody has the other parts;"
+            " to_local() is this rank's. Let the ranks return full_tensor(), or write it by tensorbus.save."
+        )
 
 
 def gradient_placements(placements: Placements) -> Placements:
