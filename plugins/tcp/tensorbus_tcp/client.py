@@ -212,7 +212,8 @@ class TcpStore:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         challenge = os.urandom(CHALLENGE)
         try:
-            connection.sendall(proof(secret(), read(connection, CHALLENGE), b"client") + challenge)
+            asked = self._challenge_of(connection)
+            connection.sendall(proof(secret(), asked, b"client") + challenge)
             answer = read(connection, DIGEST)
         except TimeoutError:
             raise ConnectionError(
@@ -224,6 +225,15 @@ class TcpStore:
                 f"store {self.url}: TENSORBUS_STORE_SECRET is not the same here and there, or what answers is"
                 f" no store."
             )
+
+    def _challenge_of(self, connection: socket.socket) -> bytes:
+        try:
+            return read(connection, CHALLENGE)
+        except ConnectionError as error:
+            raise ConnectionError(
+                f"{error} before it said a word, so what listens there is no store, or has no room for more"
+                f" connections: `ulimit -n` shows and raises it where the store is served"
+            ) from error
 
     def _hang_up(self) -> None:
         if getattr(self._local, "process", None) == os.getpid():
