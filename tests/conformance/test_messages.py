@@ -200,3 +200,25 @@ def test_a_barrier_that_names_who_is_missing(absent: list[int], every: bool, nam
     text = f"monitored_barrier: rank {named}" if named else ""
     results = dist.run_ranks(rank, SIZE)
     assert results == ["absent" if r in absent else text for r in range(SIZE)]
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_time_limit_of_a_group(device: str, connected: bool) -> None:
+    """Before and behind the first collective, which connects its ranks."""
+
+    def rank() -> None:
+        patient, group = dist.new_group(), dist.new_group(timeout=0.3)
+        assert (patient.timeout, group.timeout) == (60.0, 0.3)
+        x = tb.ones(2, device=device)
+        if connected:
+            dist.all_reduce(x, group=group)
+        if dist.get_rank() == 0:
+            with pytest.raises(
+                dist.DistributedTimeoutError, match=r"rank 1 did not come.*within 0\.3 seconds"
+            ):
+                dist.all_reduce(x, group=group)
+        dist.monitored_barrier(patient)
+
+    with pytest.raises(tb.errors.ArgumentError, match="new_group: timeout must be a number of seconds > 0"):
+        dist.run_ranks(lambda: dist.new_group(timeout=0), 1)
+    dist.run_ranks(rank, 2, timeout=60)

@@ -69,14 +69,14 @@ class Agreements:
     stands for one that is being agreed on.
     """
 
-    def __init__(self, world: World, label: str, ranks: tuple[int, ...]) -> None:
+    def __init__(self, world: World, label: str, ranks: tuple[int, ...], timeout: float) -> None:
         self.chosen: dict[str, Connection] = {}
         self.staged: dict[str, HostStaging] = {}
         self.connections: dict[str, Connection] = {}
         self.connecting: list[Connection] = []
         self.ended = ""
         """Why the group has ended."""
-        self._world, self._label, self._ranks = world, label, ranks
+        self._world, self._label, self._ranks, self._timeout = world, label, ranks, timeout
         self._number = 0
         self._has_answered = False
         """Whether this rank has given its word in the next agreement, without waiting for the others'."""
@@ -101,7 +101,7 @@ class Agreements:
         """Return who meets under a name; "": that of the group."""
         world = self._world
         place = self._ranks.index(world.rank)
-        return Rendezvous(name or self._label, self._ranks, place, world.store, world.timeout, world.threads)
+        return Rendezvous(name or self._label, self._ranks, place, world.store, self._timeout, world.threads)
 
     def connection(self, device: Device, record: Record, terms: str, is_message: bool) -> Connection:
         """Return what connects the ranks on tensors of ``device``: see ``ProcessGroup.connection``.
@@ -131,7 +131,7 @@ class Agreements:
             store = self._world.store
             if self._has_answered and number > self._number and store.check(self._keys()):
                 with suppress(DistributedError):  # told on the ranks that wait for it
-                    self._settle([_word(store.get(key, self._world.timeout)) for key in self._keys()], None)
+                    self._settle([_word(store.get(key, self._timeout)) for key in self._keys()], None)
             if number < self._number or (number == self._number and self._has_answered):
                 return True
             if number > self._number or self._begun < call:
@@ -174,7 +174,7 @@ class Agreements:
                 self._say(device.type, "" if fallback_mode() == "error" else host_type() or "", call)
                 if call and self._number:  # before the first one no rank has made a call
                     ask(world, self._label, name, call)
-            end = time.monotonic() + world.timeout
+            end = time.monotonic() + self._timeout
             words = [
                 self._first_word(rank, key, end, first)
                 for rank, key in zip(self._ranks, self._keys(), strict=True)
@@ -251,7 +251,7 @@ class Agreements:
                 if left <= 0:
                     raise DistributedTimeoutError(
                         f"rank {rank} did not come to the first collective of group {self._label!r} within"
-                        f" {self._world.timeout:g} seconds. It works still, waits elsewhere, or is gone;"
+                        f" {self._timeout:g} seconds. It works still, waits elsewhere, or is gone;"
                         f" tensorbus.distributed.records() on each rank shows what it did last."
                     ) from error
 

@@ -33,7 +33,7 @@ from .connection import Connection, wait_for_aborts
 from .lanes import Lanes, Peer, peers_of
 from .records import MESSAGES, Record
 from .work import Place, Work, event_of
-from .world import World, current
+from .world import World, current, seconds
 
 T = TypeVar("T")
 _groups: Final[WeakValues[str, ProcessGroup]] = WeakValues()
@@ -50,13 +50,15 @@ class ProcessGroup(KnownByIdentity):
     ``new_group`` makes one. Every collective of a group is called by all of its ranks, in the same order.
     """
 
-    def __init__(self, world: World, name: str, ranks: tuple[int, ...]) -> None:
+    def __init__(self, world: World, name: str, ranks: tuple[int, ...], timeout: float | None = None) -> None:
+        """``timeout`` is the seconds that its collectives wait for other ranks; None: as all others."""
         self.world, self.ranks = world, ranks
+        self.timeout = world.timeout if timeout is None else timeout
         self.label, self.name = name, name + world.token
         self.rank, self.size = ranks.index(world.rank), len(ranks)
         self.label_counts: dict[str, int] = {}
         """How many modules of a description its ranks have spread."""
-        self.agreements = Agreements(world, name, ranks)
+        self.agreements = Agreements(world, name, ranks, self.timeout)
         """What connects the ranks, by the device type of tensors."""
         self._chosen, self._staged = self.agreements.chosen, self.agreements.staged
         self._lanes = Lanes(f"tensorbus-group-{name}-{world.rank}", world)
@@ -388,12 +390,13 @@ def get_group(name: str = WORLD) -> ProcessGroup:
     )
 
 
-def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
+def new_group(ranks: Sequence[int] | None = None, timeout: float | None = None) -> ProcessGroup | None:
     """Make a group of some ranks of the program; None: of all. Returns None on a rank that is not in it.
 
-    All ranks call it, in the same order. Ranks keep the order in which they are given.
+    All ranks call it, in the same order. Ranks keep the order in which they are given. ``timeout`` is the
+    seconds that its collectives wait for other ranks; None: as many as ``init`` or ``run_ranks`` says.
 
-    Raises ``ArgumentError`` for a rank that does not exist or stands twice.
+    Raises ``ArgumentError`` for a rank that does not exist or stands twice, and a timeout not above 0.
     """
     world = current()
     try:
@@ -404,7 +407,8 @@ def new_group(ranks: Sequence[int] | None = None) -> ProcessGroup | None:
         raise ArgumentError(
             f"new_group: ranks must be different numbers from 0 to {world.size - 1}, got {ranks!r}."
         )
+    limit = None if timeout is None else seconds(timeout, "new_group")
     count = world.group_counts[chosen] = world.group_counts.get(chosen, 0) + 1
     if world.rank not in chosen:
         return None
-    return ProcessGroup(world, f"{','.join(map(str, chosen))}#{count}", chosen)
+    return ProcessGroup(world, f"{','.join(map(str, chosen))}#{count}", chosen, limit)

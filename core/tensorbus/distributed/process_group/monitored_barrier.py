@@ -30,7 +30,7 @@ def monitored_barrier(
     """
     ranks = get_group() if group is None else group
     world = ranks.world
-    limit = world.timeout if timeout is None else seconds(timeout, "monitored_barrier")
+    limit = ranks.timeout if timeout is None else seconds(timeout, "monitored_barrier")
     ranks.check("monitored_barrier")
     if ranks.size == 1 or world.alone:
         return
