@@ -152,7 +152,7 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, monkeypatch: pytest.
 
 WRONG = {
     "--mesh": ("pp=2", "each dimension once"), "--mesh ": ("tp=5", "tp=5 must divide the 12 heads"),
-    "--model": ("gpt7", "gpt2, llama-8b, llama-70b or module"),
+    "--model": ("gpt7", "Did you mean 'gpt2'?"),
     "--optimizer": ("lion", "adamw, sgd, momentum"), "--rank": ("4", "0 to 3"), "--heads": ("5", "divisible"),
     "--compute-dtype": ("float7", "float7"),
 }  # fmt: skip

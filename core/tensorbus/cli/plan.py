@@ -24,7 +24,7 @@ from .. import distributed as dist
 from .. import nn, optim, plugins
 from ..devices.device import device as on_device
 from ..dtypes.definition import DType, dtype
-from ..errors import ArgumentError, PluginError
+from ..errors import ArgumentError, PluginError, suggest
 from ..kernels.meta_memory import MetaMemory, count_memory
 from ..tensor.tensor import Tensor
 from .plan_models import PRESETS, build
@@ -104,7 +104,8 @@ def builder(model: str, batch: int, checkpoint: bool, sizes: Mapping[str, int]) 
         return partial(build, model, batch, checkpoint, sizes)
     module, colon, attribute = model.partition(":")
     if not colon:
-        raise ArgumentError(f"plan: --model is {', '.join(PRESETS)} or module:function, got {model!r}.")
+        near = suggest(model, PRESETS)
+        raise ArgumentError(f"plan: --model is {', '.join(PRESETS)} or module:function, got {model!r}.{near}")
     if sizes or checkpoint or batch != 1:
         raise ArgumentError(f"plan: sizes are those of {', '.join(PRESETS)}; {model!r} has its own.")
     sys.path.insert(0, os.getcwd())  # as python -m does
