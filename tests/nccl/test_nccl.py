@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import types
+import weakref
 from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
@@ -389,3 +390,104 @@ def test_heads_are_looked_at_once_they_are_there() -> None:
     arrivals.expect(second, arrived(""), "int32[4]", None)
     for text in ("int32[4] did not come, since work before it failed: a kernel trapped",) * 2:
         assert arrivals.problem() == f"recv: {text}"
+
+
+def _connect(ends: list[Any]) -> None:
+    where = types.SimpleNamespace(type="cuda", index=0)
+    threads = [threading.Thread(target=end.prepare, args=(where,)) for end in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_abort_comes_between_calls(
+    communicators: Any, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """NCCL gives back what another thread would be using; but a call that waits for ever is ended by it."""
+    ends = [communicators(rank) for rank in range(RANKS)]
+    _connect(ends)
+    order: list[str] = []
+    inside, aborted = threading.Event(), threading.Event()
+
+    def reduce(self: Any, *values: int) -> None:
+        order.append("call")
+        inside.set()
+        aborted.wait(20.0 if waits else 0.2)
+        order.append("return")
+
+    def abort(self: Any) -> None:
+        order.append("abort")
+        aborted.set()
+
+    monkeypatch.setattr(_Nccl, "allReduce", reduce, raising=False)
+    monkeypatch.setattr(_Nccl, "abort", abort)
+    x = tb.ones(2, device="cpu")
+    calling = threading.Thread(target=ends[0].all_reduce, args=(x, "sum"))
+    calling.start()
+    assert inside.wait(20)
+    ends[0].abort("it was asked for")
+    calling.join(20)
+    assert order == (["call", "abort", "return"] if waits else ["call", "return", "abort"])
+    with pytest.raises(dist.DistributedError, match="the group has ended: it was asked for"):
+        ends[0].all_reduce(x, "sum")
+    assert order.count("call") == 1
+
+
+def test_memory_is_there_before_messages_are_asked_for(
+    communicators: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What allocates may wait for the device, which then waits for the sender already."""
+    import cupy
+    from tensorbus_nccl import communicator
+
+    ends = [communicators(rank) for rank in range(RANKS)]
+    _connect(ends)
+    order: list[str] = []
+
+    def noted(call: Any) -> Any:
+        return lambda *arguments: (order.append("memory"), call(*arguments))[1]
+
+    def queue(self: Any, name: str, *values: int) -> None:
+        order.append(name)
+        queue_as_is(self, name, *values)
+
+    queue_as_is = _Nccl._queue
+    monkeypatch.setattr(_Nccl, "_queue", queue)
+    monkeypatch.setattr(communicator, "device_empty", noted(communicator.device_empty))
+    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", noted(_Pinned))
+    x = tb.arange(3, dtype="float32", device="cpu")
+    ends[0].send(x, 1)
+    order.clear()
+    assert ends[1].receive(tb.zeros_like(x), 0).tolist() == x.tolist()
+    assert order == ["memory"] * 3 + ["recv"] * 2
+
+
+def test_heads_of_a_batch_live_until_they_are_sent(
+    communicators: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is pushed out by the next would be memory of something else by then."""
+    from tensorbus_nccl import communicator
+
+    ends = [communicators(rank) for rank in range(RANKS)]
+    _connect(ends)
+    heads: list[Any] = []
+    alive: list[list[bool]] = []
+
+    def head(self: Any, session: Any, x: tb.Tensor) -> Any:
+        says = head_as_is(self, session, x)
+        heads.append(weakref.ref(says[0]))
+        return says
+
+    head_as_is = communicator.Communicator._head
+    monkeypatch.setattr(communicator.Communicator, "_head", head)
+    monkeypatch.setattr(communicator, "_HEADS", 1)
+    monkeypatch.setattr(
+        communicator.Communicator, "_together",
+        lambda self, *messages: alive.append([each() is not None for each in heads]),
+    )  # fmt: skip
+    x = tb.arange(3, dtype="float32", device="cpu")
+    ends[0].exchange([(x[:k], 1) for k in range(3)], [])
+    assert alive[0] == [True] * 3
+    assert len(ends[0]._heads) == 1

@@ -288,27 +288,33 @@ class Communicator:
     def exchange(
         self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
     ) -> list[tb.Tensor]:
-        """Send and receive together: what each message is, then the bytes of all."""
+        """Send and receive together: what each message is, then the bytes of all.
+
+        All memory comes first: to get some may wait for the device, which then waits for other ranks.
+        """
         session = self._on((*sends, *receives)[0][0])
         own = [(_packed(x), to) for x, to in sends]
-        heads = [(self._head(session, x), HEAD, to) for x, to in sends]
+        held = [self._head(session, x) for x, _ in sends]  # the next one may push one out
+        heads = [(head[1], HEAD, to) for head, (_, to) in zip(held, sends, strict=True)]
         arriving = [device_empty((HEAD,), tb.uint8, like.device) for like, _ in receives]
         starts = [device_address(head) or 0 for head in arriving]
         peers = [source for _, source in receives]
+        results = [_new(like, like.shape) for like, _ in receives]
+        places = [session.host_memory(HEAD) for _ in receives]
         self._together(session, heads, [(at, HEAD, source) for at, source in zip(starts, peers, strict=True)])
-        for (like, _), head, at in zip(receives, arriving, starts, strict=True):
-            memory, there = session.to_host(at, HEAD), tb.Event(like.device)
+        for (like, _), head, at, memory in zip(receives, arriving, starts, places, strict=True):
+            session.to_host(at, memory, HEAD)
+            there = tb.Event(like.device)
             there.record()
             self._arrivals.expect(there, memory, _spec(like), head)
-        results = [_new(like, like.shape) for like, _ in receives]
         self._together(
             session, [(source, part.nbytes, to) for (part, source), to in own],
             [(target, result.nbytes, k) for (result, target), k in zip(results, peers, strict=True)],
         )  # fmt: skip
         return [result for result, _ in results]
 
-    def _head(self, session: Session, x: tb.Tensor) -> int:
-        """Return where the bytes lie that say what a message is."""
+    def _head(self, session: Session, x: tb.Tensor) -> tuple[tb.Tensor, int, Any]:
+        """Return the bytes that say what a message is, where they lie, and their stream."""
         spec, current = _spec(x), session.stream()
         head = self._heads.get((spec, current.ptr))
         if head is None:
@@ -316,7 +322,7 @@ class Communicator:
                 self._heads.clear()
             says = tb.tensor(list(head_of(spec)), dtype="uint8", device=x.device)
             head = self._heads[spec, current.ptr] = *_packed(says), current
-        return head[1]
+        return head
 
     def _together(self, session: Session, sends: Sequence[_Bytes], receives: Sequence[_Bytes]) -> None:
         """Give NCCL messages of which none waits for another; those without bytes are not sent."""

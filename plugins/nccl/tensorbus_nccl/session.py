@@ -13,6 +13,8 @@ from tensorbus.errors import DistributedError
 
 _PENDING: Final = 7
 """``ncclInProgress``: no error."""
+_CALL_SECONDS: Final = 0.5
+"""How long an abort waits for calls of other threads."""
 _CLOSE_SECONDS: Final = 2.0
 """How long the end of a group is waited for."""
 
@@ -31,7 +33,7 @@ class Session:
         # What a rank records is its own affair: registering memory for it would wait for the other ranks.
         os.environ.setdefault("NCCL_GRAPH_REGISTER", "0")
         self.index, self.nccl, self._cupy = index, nccl, cupy
-        self._ended, self._lock = "", threading.Lock()
+        self._ended, self._lock, self._calls = "", threading.Lock(), threading.RLock()
         store, name, size = rendezvous.store, rendezvous.name, rendezvous.size
         keys = [f"{name}/nccl/{place}" for place in range(size)]
         if rendezvous.rank == 0:
@@ -60,13 +62,14 @@ class Session:
 
         ``together``: it makes several calls, whose order among ranks does not matter.
         """
-        self.check(what)
         try:
-            if self._cupy.cuda.runtime.getDevice() == self.index:  # to enter it takes long
-                self._queue(queue, together)
-            else:
-                with self.device():
+            with self._calls:  # NCCL takes one thread's calls at a time, and none on what was given back
+                self.check(what)
+                if self._cupy.cuda.runtime.getDevice() == self.index:  # to enter it takes long
                     self._queue(queue, together)
+                else:
+                    with self.device():
+                        self._queue(queue, together)
         except (self.nccl.NcclError, self._cupy.cuda.runtime.CUDARuntimeError) as error:
             self.check(what)
             self.end(f"NCCL failed: {error}")
@@ -83,14 +86,17 @@ class Session:
         finally:
             self.nccl.groupEnd()
 
-    def to_host(self, address: int, nbytes: int) -> Any:
-        """Queue a copy to the host's memory, which is returned."""
-        cuda = self._cupy.cuda
+    def host_memory(self, nbytes: int) -> Any:
+        """Return memory of the host that the GPU can write to."""
         with self.device():
-            memory, stream = cuda.alloc_pinned_memory(nbytes), self.stream()
-            kind = cuda.runtime.memcpyDeviceToHost
-            cuda.runtime.memcpyAsync(memory.ptr, address, nbytes, kind, stream.ptr)
-            return memory
+            return self._cupy.cuda.alloc_pinned_memory(nbytes)
+
+    def to_host(self, address: int, memory: Any, nbytes: int) -> None:
+        """Queue a copy to memory of the host."""
+        runtime = self._cupy.cuda.runtime
+        with self.device():
+            kind = runtime.memcpyDeviceToHost
+            runtime.memcpyAsync(memory.ptr, address, nbytes, kind, self.stream().ptr)
 
     def problem(self) -> str:
         """Return what NCCL tells has failed meanwhile, "" for nothing."""
@@ -109,8 +115,14 @@ class Session:
             if self._ended:
                 return
             self._ended = reason
-        with suppress(self.nccl.NcclError):  # of the collective that it ends
-            self.comm.abort()
+        # A call that only queues is over soon. One that waits in NCCL itself is ended by this.
+        is_alone = self._calls.acquire(timeout=_CALL_SECONDS)
+        try:
+            with suppress(self.nccl.NcclError):  # of the collective that it ends
+                self.comm.abort()
+        finally:
+            if is_alone:
+                self._calls.release()
 
     def close(self) -> None:
         """Give NCCL's communicator back, once what was given to it is done.
