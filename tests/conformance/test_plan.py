@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus import optim
+from tensorbus import nn, optim
 from tensorbus.cli import plan, plan_models
 from tensorbus.cli.app import app
 from tensorbus.func import Mode
@@ -206,3 +206,23 @@ def test_the_plan_of_a_large_model_is_what_one_calculates_by_hand() -> None:
     assert gathered.sent == 63 * gathered.bytes
     assert reduced.bytes == 482 * 8192 * width * 2
     assert reduced.sent == reduced.bytes * 2 * 7 // 8
+
+
+def _wide() -> tuple[nn.Module, tuple[tb.Tensor]]:
+    return nn.Sequential(nn.Linear(64, 96, bias=False), nn.Linear(96, 64)), (tb.ones((2, 64)),)
+
+
+@pytest.mark.parametrize("ranks", [7, 64, 96, 100, 1_000_000])
+def test_a_plan_of_any_number_of_ranks(ranks: int) -> None:
+    """Parts are those of chunk: what a rank has, and sends, on more ranks than there are rows too."""
+    result = plan.plan(_wide, {"dp": ranks}, optimizer="sgd")
+    rows = [-(-n // ranks) for n in (96, 64, 64)]  # of the first rank, which has the largest parts
+    mine = rows[0] * 64 + rows[1] * 96 + rows[2]
+    assert result.memory.parameters == result.memory.gradients == 4 * mine
+    whole = 96 * 64 * 2 + 64
+    filled = mine * ranks if mine * ranks <= 1.25 * whole else whole
+    gather, reduce = result.traffic
+    assert (gather.operation, gather.calls, gather.bytes) == ("all_gather", 2, 2 * 4 * mine)
+    assert gather.sent == (ranks - 1) * gather.bytes
+    assert (reduce.operation, reduce.calls, reduce.bytes) == ("reduce_scatter", 1, 4 * filled)
+    assert reduce.sent == 4 * (filled - mine)

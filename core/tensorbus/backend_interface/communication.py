@@ -102,7 +102,8 @@ class Communicator(Protocol[T]):
     Any may have ``all_gather_flat(x, shapes)``, which returns the ranks' elements in C order, one rank behind
     the other, as one tensor of one axis: where results are joined along the first axis nothing is copied.
     And ``reduce_scatter_flat(x, reduction)``, which takes the ranks' parts, all of one size, so joined, and
-    returns this rank's as a tensor of one axis.
+    returns this rank's as a tensor of one axis; ``reduce_scatter_uneven(x, reduction, sizes)`` takes parts of
+    other sizes, whose elements ``sizes`` says.
 
     Any may have ``exchange(sends, receives)``: messages of which none waits for another, as pairs of a tensor
     and a rank, those to receive like ``receive`` has them; it returns what was received. Core sends and

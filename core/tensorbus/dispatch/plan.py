@@ -96,6 +96,10 @@ def new_cache() -> dict[Any, Any]:
     return cache
 
 
+_LONG_TUPLE: Final = 64
+"""Items of a tuple from which on it is worth to look whether all are of one type."""
+
+
 def has_own_equality(value: Any) -> bool:
     """Return whether a value, or an item of a tuple, has code of its own that says what it is equal to.
 
@@ -104,7 +108,9 @@ def has_own_equality(value: Any) -> bool:
     """
     kind: Any = type(value)
     if kind in _PLAIN:
-        return kind is tuple and any(map(has_own_equality, value))
+        if kind is not tuple or (len(value) > _LONG_TUPLE and {*map(type, value)} == {int}):
+            return False
+        return any(map(has_own_equality, value))
     base: Any = next((base for base in _KEYS if issubclass(kind, base)), None)
     if base is None:
         plain = kind.__eq__ is object.__eq__ or hasattr(kind, "__dataclass_fields__")

@@ -234,7 +234,8 @@ def scalar(name: str, parameter: SchemaParameter, value: Any) -> Any:
         if parameter.element is None:
             return _scalar_of(kind, value)
         if not isinstance(value, (str, bytes, Tensor)):
-            values = tuple([_scalar_of(parameter.element, each) for each in value])
+            plain = parameter.element == "int" and type(value) is tuple and {*map(type, value)} == {int}
+            values = value if plain else tuple([_scalar_of(parameter.element, each) for each in value])
             if parameter.count in (None, len(values)):
                 return values
     except TypeError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
+from math import prod
 
 import tensorbus as tb
 from tensorbus.backend_api import Rendezvous
@@ -46,10 +48,31 @@ class Communicator:
         self._note("all_gather", [x], (self._size - 1) * x.nbytes)
         return [_shaped(x, shape) for shape in shapes]
 
+    def all_gather_flat(self, x: tb.Tensor, shapes: Sequence[Shape]) -> tb.Tensor:
+        """Return all ranks' elements."""
+        self._note("all_gather", [x], (self._size - 1) * x.nbytes)
+        parts = []
+        for shape, run in groupby(shapes):
+            count, size = len([*run]), prod(shape)
+            part = x.reshape((1, -1)) if x.shape == tuple(shape) else _shaped(x, (1, size))
+            parts.append(part.expand((count, size)).reshape((-1,)))
+        return tb.concat(parts) if len(parts) > 1 else parts[0]
+
     def reduce_scatter(self, xs: Sequence[tb.Tensor], reduction: str) -> tb.Tensor:
         """Combine this rank's part with copies of it."""
         self._note("reduce_scatter", xs, sum(x.nbytes for x in xs) - xs[self._rank].nbytes)
         return self._combined(xs[self._rank], reduction)
+
+    def reduce_scatter_flat(self, x: tb.Tensor, reduction: str) -> tb.Tensor:
+        """Combine this rank's part with copies of it."""
+        return self.reduce_scatter_uneven(x, reduction, [x.size // self._size] * self._size)
+
+    def reduce_scatter_uneven(self, x: tb.Tensor, reduction: str, sizes: Sequence[int]) -> tb.Tensor:
+        """Combine this rank's part with copies of it."""
+        start = sum(sizes[: self._rank])
+        part = x.reshape((-1,))[start : start + sizes[self._rank]]
+        self._note("reduce_scatter", [x], x.nbytes - part.nbytes)
+        return self._combined(part, reduction)
 
     def all_to_all(self, xs: Sequence[tb.Tensor], shapes: Sequence[Shape]) -> list[tb.Tensor]:
         """Return a tensor of each shape."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from ...backend_interface.communication import REDUCTIONS
@@ -25,7 +26,7 @@ from ...ops.movement.movement import moveaxis
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup, get_group
 from . import into_memory
-from .terms import expecting, named, resized, spec
+from .terms import expecting, listed, named, resized, shapes_of, spec
 
 Lengths = Sequence[int] | None
 
@@ -171,7 +172,7 @@ def _lengths(name: str, lengths: Lengths, size: int, total: int) -> tuple[int, .
                 f"{name}: a length of {total} is not divisible by {size} ranks; say each rank's in lengths."
             )
         return (total // size,) * size
-    if len(lengths) != size or any(n < 0 for n in lengths):
+    if len(lengths) != size or min(lengths) < 0:
         raise ShapeError(f"{name}: {size} lengths >= 0 are needed, one a rank, got {[*lengths]}.")
     return tuple(lengths)
 
@@ -257,9 +258,9 @@ def all_gather_now(
     """Do it, as ``all_reduce_now`` does."""
     if ranks.size == 1:
         return x.clone()
-    shapes = [resized(x.shape, axis, length) for length in lengths]
+    shapes = shapes_of(x.shape, axis, lengths)
     first = all(n == 1 for n in x.shape[:axis])
-    terms = named(f"of {x.dtype} in shapes {shapes}", label)
+    terms = named(f"of {x.dtype} in shapes {listed(shapes)}", label)
 
     def gather(communicator: Any) -> Tensor:
         expecting(communicator, label)
@@ -284,13 +285,17 @@ def reduce_scatter_now(
     if ranks.size == 1:
         return x.clone()
     summed = _summed(reduction)
-    joined = len(set(lengths)) == 1 and all(n == 1 for n in x.shape[:axis])
-    terms = named(f"{summed} of {spec(x)} along axis {axis} in lengths {[*lengths]}", label)
+    first, even = all(n == 1 for n in x.shape[:axis]), len(set(lengths)) == 1
+    terms = named(f"{summed} of {spec(x)} along axis {axis} in lengths {listed(lengths)}", label)
 
     def combine(communicator: Any) -> Tensor:
         expecting(communicator, label)
-        flat = getattr(communicator, "reduce_scatter_flat", None) if joined else None
-        if flat is None:
+        flat = getattr(communicator, "reduce_scatter_flat" if even else "reduce_scatter_uneven", None)
+        if first and flat is not None and not even:
+            row = prod(x.shape[axis + 1 :])
+            mine = flat(x, summed, [length * row for length in lengths])
+            return _in_shape(mine, resized(x.shape, axis, lengths[ranks.rank]))
+        if flat is None or not first:
             part: Tensor = communicator.reduce_scatter(_parts(x, axis, lengths), summed)
             return part
         return _in_shape(flat(x, summed), resized(x.shape, axis, lengths[0]))

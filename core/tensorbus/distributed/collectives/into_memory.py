@@ -6,7 +6,7 @@ from math import prod
 
 from ...tensor.tensor import Tensor
 from ..process_group.group import get_group
-from .terms import expecting, named, resized, spec
+from .terms import expecting, listed, named, shapes_of, spec
 
 
 def all_reduce_into(x: Tensor, reduction: str, group: str, label: str, out: Tensor) -> bool:
@@ -23,11 +23,11 @@ def all_gather_into(
     """Join into ``out``."""
     if any(n != 1 for n in x.shape[:axis]):
         return False
-    shapes = [resized(x.shape, axis, length) for length in lengths]
+    shapes = shapes_of(x.shape, axis, lengths)
     sizes = [prod(shape) for shape in shapes]
     return get_group(group).run_into(
         "all_gather", x, lambda c: expecting(c, label).all_gather_into(x, sizes, out),
-        named(f"of {x.dtype} in shapes {shapes}", label),
+        named(f"of {x.dtype} in shapes {listed(shapes)}", label),
     )  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def reduce_scatter_into(
     return get_group(group).run_into(
         "reduce_scatter", x,
         lambda c: expecting(c, label).reduce_scatter_into(x, reduction, sizes, out),
-        named(f"{reduction} of {spec(x)} along axis {axis} in lengths {[*lengths]}", label),
+        named(f"{reduction} of {spec(x)} along axis {axis} in lengths {listed(lengths)}", label),
     )  # fmt: skip
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 from ...tensor.tensor import Tensor
+
+_LISTED: Final = 16
 
 
 def spec(x: Tensor) -> str:
@@ -23,6 +26,20 @@ def expecting(communicator: Any, label: str) -> Any:
     if label and (expect := getattr(communicator, "expect", None)) is not None:
         expect(label)
     return communicator
+
+
+def listed(values: Sequence[Any]) -> str:
+    """Return values as text; of many, runs of equal ones are one."""
+    if len(values) <= _LISTED:
+        return str([*values])
+    runs = [(value, len([*run])) for value, run in groupby(values)]
+    return f"[{', '.join(f'{count} x {value}' for value, count in runs)}]"
+
+
+def shapes_of(shape: Sequence[int], axis: int, lengths: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes of ranks' tensors that differ along an axis, which are few of many ranks."""
+    by_length = {length: resized(shape, axis, length) for length in set(lengths)}
+    return [by_length[length] for length in lengths]
 
 
 def resized(shape: Sequence[int], axis: int, length: int) -> tuple[int, ...]:

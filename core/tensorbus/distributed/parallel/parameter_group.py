@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
 from functools import reduce
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Any, Final
 
 from ...autograd.engine import FREED, Node, no_grad
@@ -34,7 +34,7 @@ from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
 from ..tensor.layout import MeshLayout, cell_of
-from ..tensor.placements import chunk_lengths
+from ..tensor.placements import chunk_of, chunk_runs
 from .gradient_reducer import finished, flattened, unflattened
 from .labels import numbered
 
@@ -346,10 +346,10 @@ class ParameterGroup:
             return call(x, *args, group=self.shards, label=label)
         return self.shards.queue(lambda: call(x, *args, group=self.shards, label=label), tensors=[x])
 
-    def _sizes(self, place: int) -> list[int]:
-        """Return how many elements of a parameter each rank has."""
+    def _size(self, place: int, rank: int) -> int:
+        """Return how many elements of a parameter a rank has."""
         shape = self._shapes[place]
-        return [length * math.prod(shape[1:]) for length in chunk_lengths(shape[0], self.shards.size)]
+        return chunk_of(shape[0], self.shards.size, rank)[1] * math.prod(shape[1:])
 
     def _runs(self, places: Sequence[int]) -> list[tuple[int, int, tuple[int, ...]]]:
         """Return how many ranks in a row have as much of each parameter, the elements of one, and of each.
@@ -359,18 +359,23 @@ class ParameterGroup:
         do best is parts of one size.
         """
         if (key := tuple(places)) not in self._runs_of:
-            sizes = [*zip(*map(self._sizes, places), strict=True)]
-            lengths = [*map(sum, sizes)]
-            if max(lengths) * len(lengths) <= FILLED * sum(lengths):
+            counts = [[n for n, _ in chunk_runs(self._shapes[k][0], self.shards.size)] for k in places]
+            ends = sorted({end for each in counts for end in accumulate(each)})
+            starts = [0, *ends[:-1]]
+            sizes = [tuple(self._size(k, start) for k in places) for start in starts]
+            lengths = [sum(size) for size in sizes]
+            total = sum((end - start) * n for start, end, n in zip(starts, ends, lengths, strict=True))
+            if max(lengths) * self.shards.size <= FILLED * total:
                 lengths = [max(lengths)] * len(lengths)
             self._runs_of[key] = [
-                (len([*alike]), *kind) for kind, alike in groupby(zip(lengths, sizes, strict=True))
+                (end - start, length, size)
+                for start, end, length, size in zip(starts, ends, lengths, sizes, strict=True)
             ]
         return self._runs_of[key]
 
-    def _lengths(self, places: Sequence[int]) -> list[int]:
+    def _lengths(self, places: Sequence[int]) -> tuple[int, ...]:
         """Return how many elements each rank sends of parameters."""
-        return [length for count, length, _ in self._runs(places) for _ in range(count)]
+        return sum(((length,) * count for count, length, _ in self._runs(places)), ())
 
     def _joined(self, places: Sequence[int], flat: Tensor) -> list[Tensor]:
         """Return the parameters of which ``flat`` has all ranks' parts, one rank's after the other's."""

@@ -145,9 +145,20 @@ class Agreements:
     def _name(self) -> str:
         return f"{self._label}:{self._number}"
 
+    def _present(self) -> tuple[int, ...]:
+        """Return the ranks that give a word: one that is alone speaks for all."""
+        return (self._world.rank,) if self._world.alone else self._ranks
+
     def _keys(self) -> list[str]:
         """Return where each rank's word in the next agreement is."""
-        return [f"{self._name()}/device/{place}" for place in range(len(self._ranks))]
+        places = [self._place()] if self._world.alone else range(len(self._ranks))
+        return [self._key(place) for place in places]
+
+    def _place(self) -> int:
+        return self._ranks.index(self._world.rank)
+
+    def _key(self, place: int) -> str:
+        return f"{self._name()}/device/{place}"
 
     def _say(self, device_type: str, staged: str, call: int) -> None:
         """Give this rank's word in the next agreement."""
@@ -158,7 +169,7 @@ class Agreements:
                 (first, kind, self.chosen[kind].name, host if kind in self.staged else "")
                 for first, kind in self._changes
             ]
-        key = self._keys()[self._ranks.index(self._world.rank)]
+        key = self._key(self._place())
         self._world.store.set(key, json.dumps(_Word(device_type, staged, call, begun, before)).encode())
 
     def _agree(self, device: Device, record: Record, terms: str, is_message: bool) -> None:
@@ -177,7 +188,7 @@ class Agreements:
             end = time.monotonic() + self._timeout
             words = [
                 self._first_word(rank, key, end, first)
-                for rank, key in zip(self._ranks, self._keys(), strict=True)
+                for rank, key in zip(self._present(), self._keys(), strict=True)
             ]
         finally:
             self.connecting.remove(first)
@@ -191,7 +202,7 @@ class Agreements:
         self._number += 1
         self._has_answered = False
         types, bound = dict[str, str](), dict[str, int]()
-        for rank, word in zip(self._ranks, words, strict=True):
+        for rank, word in zip(self._present(), words, strict=True):
             kind, by, staged = word.at(call)
             types[kind] = staged
             if by:

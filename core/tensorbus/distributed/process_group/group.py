@@ -403,7 +403,7 @@ def new_group(ranks: Sequence[int] | None = None, timeout: float | None = None) 
         chosen = tuple(range(world.size)) if ranks is None else tuple(map(index, ranks))
     except TypeError:
         chosen = ()
-    if not chosen or len(set(chosen)) != len(chosen) or not all(r in range(world.size) for r in chosen):
+    if not chosen or len(set(chosen)) != len(chosen) or not 0 <= min(chosen) <= max(chosen) < world.size:
         raise ArgumentError(
             f"new_group: ranks must be different numbers from 0 to {world.size - 1}, got {ranks!r}."
         )

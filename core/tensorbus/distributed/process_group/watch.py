@@ -52,6 +52,8 @@ def _look(world: World) -> None:
         for connection in group.connections():
             with _ending(connection):
                 connection.overdue(now)
+    if world.alone:
+        return  # nobody is waited for
     waiting = stalled(world, now)
     with _ending(*(connection for connection, _ in waiting)):
         world.roll_call.look(waiting, now)

@@ -124,9 +124,15 @@ class DeviceMesh:
             for dim, (stride, place) in enumerate(zip(strides, mine, strict=True))
             if dim not in dims
         )
-        ranks = tuple(
-            self._ranks[start + sum(strides[dim] * place for dim, place in zip(dims, places, strict=True))]
-            for places in itertools.product(*map(range, shape))
+        ranks = (
+            self._ranks
+            if shape == self.shape
+            else tuple(
+                self._ranks[
+                    start + sum(strides[dim] * place for dim, place in zip(dims, places, strict=True))
+                ]
+                for places in itertools.product(*map(range, shape))
+            )
         )
         names = None if self.mesh_dim_names is None else [self.mesh_dim_names[dim] for dim in dims]
         groups = [self.groups[dim] for dim in dims]
@@ -299,7 +305,8 @@ def _checked_names(
     if device_type is not None and device_type not in (*known_types(), META):
         raise DeviceError(
             f"{name}: a type of device is needed, as 'cpu', or None, got"
-            f" {device_type!r}.{suggest(str(device_type), known_types())}"
+            f" {device_type!r}. Installed: {', '.join(known_types()) or 'none'}."
+            f"{suggest(str(device_type), known_types())}"
         )
     if names is None:
         return None

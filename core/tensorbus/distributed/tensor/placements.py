@@ -131,8 +131,23 @@ def splits_inside(placements: Sequence[Placement], dim: int, axis: int) -> bool:
 
 def chunk_lengths(length: int, size: int) -> tuple[int, ...]:
     """Return the lengths of ``size`` parts of an axis, as ``chunk`` splits it; the last may be 0."""
+    runs = chunk_runs(length, size)
+    return sum(((part,) * count for count, part in runs), ())
+
+
+def chunk_runs(length: int, size: int) -> list[tuple[int, int]]:
+    """Return the same lengths as runs of equal ones, at most three: how many, and the length of each."""
     part = -(-length // size)
-    return tuple(max(0, min(part, length - k * part)) for k in range(size))
+    full, rest = divmod(length, part) if part else (0, 0)
+    runs = [(full, part), (1 if rest else 0, rest), (size - full - (1 if rest else 0), 0)]
+    return [run for run in runs if run[0]]
+
+
+def chunk_of(length: int, size: int, place: int) -> tuple[int, int]:
+    """Return where one of those parts begins, and its length."""
+    part = -(-length // size)
+    start = min(part * place, length)
+    return start, min(part, length - start)
 
 
 def local_shape(
@@ -153,7 +168,7 @@ def local_part(
     for dim in splitting_order(placements):
         placement = placements[dim]
         if isinstance(placement, Shard):
-            chunks = chunk_lengths(lengths[placement.dim], sizes[dim])
-            starts[placement.dim] += sum(chunks[: coordinate[dim]])
-            lengths[placement.dim] = chunks[coordinate[dim]]
+            begin, length = chunk_of(lengths[placement.dim], sizes[dim], coordinate[dim])
+            starts[placement.dim] += begin
+            lengths[placement.dim] = length
     return tuple(lengths), tuple(starts)

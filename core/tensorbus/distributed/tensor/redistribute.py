@@ -30,6 +30,7 @@ from .placements import (
     Shard,
     StridedShard,
     chunk_lengths,
+    chunk_of,
     local_shape,
     mixes_reductions,
     plain,
@@ -232,9 +233,8 @@ def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup, lab
             return _EXTREMES[before.reduction](every, axis=0)
         return functional.all_reduce(x, before.reduction, group, label=label)
     if isinstance(after, Shard):
-        lengths = chunk_lengths(x.shape[after.dim], size)
-        start = sum(lengths[: group.rank])
-        part: Tensor = x[(slice(None),) * after.dim + (slice(start, start + lengths[group.rank]),)]
+        start, length = chunk_of(x.shape[after.dim], size, group.rank)
+        part: Tensor = x[(slice(None),) * after.dim + (slice(start, start + length),)]
         return part
     if isinstance(after, Partial) and group.rank and after.reduction in ("sum", "product"):
         return zeros_like(x) if after.reduction == "sum" else ones_like(x)
