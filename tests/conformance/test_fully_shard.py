@@ -264,6 +264,11 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "Make the optimizer afterwards": stepped_as_before,
     "this Linear was replaced by a Parameter of shape": replaced,
     r"functional_call is for modules that are not\s+divided": called_with_others,
+    "mesh is a DeviceMesh or None, got 'cpu'": lambda: dist.fully_shard(Net(), "cpu"),
+    "mp_policy is a MixedPrecisionPolicy or None": lambda: dist.fully_shard(Net(), mp_policy=tb.bfloat16),
+    "offload_policy is a CPUOffloadPolicy or None": lambda: dist.fully_shard(Net(), offload_policy=True),
+    "param_dtype is a floating-point dtype": lambda: dist.MixedPrecisionPolicy(param_dtype=tb.int32),
+    "True or False, got 2": lambda: dist.fully_shard(Net(), reshard_after_forward=2),
     "one or two dimensions": lambda: dist.fully_shard(Net(), dist.init_device_mesh("cpu", (1, 1, 1))),
 }
 

@@ -281,13 +281,16 @@ def test_a_shared_parameter_stays_one() -> None:
     assert dist.run_ranks(rank, 2) == [(True, 1, (5, 4))] * 2
 
 
-def split(plan: Any, model: nn.Module | None = None, shape: tuple[int, ...] = (2,)) -> Any:
-    """Split a model, and run it on a row."""
+def split(
+    plan: Any, model: nn.Module | None = None, shape: tuple[int, ...] = (2,), by: str | None = None
+) -> Any:
+    """Split a model, and run it on a row, which is passed by position or by a name."""
     mesh = dist.init_device_mesh("cpu", shape)
     model = dist.parallelize_module(
         model or nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to("cpu"), mesh, plan
     )
-    return model(tb.ones((1, 3, 4), device="cpu"))
+    x = tb.ones((1, 3, 4), device="cpu")
+    return model(x) if by is None else model(**{by: x})
 
 
 def tied() -> nn.Module:
@@ -307,6 +310,14 @@ MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
     "one for each": (
         ArgumentError,
         lambda: split(INPUT(input_layouts=[R()] * 2, desired_input_layouts=[R()] * 2)),
+    ),
+    "ColwiseParallel: it lays out the first argument of Linear": (
+        ArgumentError,
+        lambda: split(COLUMNS(), nn.Linear(4, 4).to("cpu"), by="x"),
+    ),
+    "SequenceParallel: it lays out the first argument of LayerNorm": (
+        ArgumentError,
+        lambda: split(NORM(), nn.LayerNorm(4).to("cpu"), by="x"),
     ),
     "name the same": (ArgumentError, lambda: split(INPUT(input_kwarg_layouts={"x": R()}))),
     "use_local_output=False": (

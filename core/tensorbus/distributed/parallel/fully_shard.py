@@ -39,13 +39,23 @@ class MixedPrecisionPolicy:
 
     Whole parameters have ``param_dtype``, as floating-point arguments of ``forward`` do with
     ``cast_forward_inputs``; gradients are averaged in ``reduce_dtype``; what ``forward`` returns has
-    ``output_dtype``. Parts, their gradients and what an optimizer keeps stay in the parameters' dtype.
+    ``output_dtype``. Parts, their gradients and what an optimizer keeps stay in the parameters' dtype. Raises
+    ``ArgumentError`` for a dtype that is not floating-point.
     """
 
     param_dtype: DType | None = None
     reduce_dtype: DType | None = None
     output_dtype: DType | None = None
     cast_forward_inputs: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("param_dtype", "reduce_dtype", "output_dtype"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, DType) and value.is_floating):
+                raise ArgumentError(
+                    f"MixedPrecisionPolicy: {name} is a floating-point dtype, such as tensorbus.bfloat16, or"
+                    f" None; got {value!r}."
+                )
 
 
 @dataclass(frozen=True)
@@ -196,18 +206,7 @@ def fully_shard(
     >>> tb.distributed.run_ranks(rank, 2)[1]
     ((1, 2), [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
     """
-    if not isinstance(module, Module):
-        raise ArgumentError(
-            f"fully_shard: a module is needed, got {type(module).__name__}; call it on each, or on one module"
-            f" that has them all."
-        )
-    if isinstance(module, FullyShardedModule):
-        raise ArgumentError(f"fully_shard: this {type(module).__name__} is divided already.")
-    refuse_other("fully_shard", module, FullyShardedModule)
-    mesh = DeviceMesh.from_group(get_group(), None) if mesh is None else mesh
-    mesh.places("fully_shard")
-    if mesh.ndim > 2:
-        raise ArgumentError(f"fully_shard: a mesh of one or two dimensions is needed, got {mesh!r}.")
+    mesh = _checked_mesh(module, mesh, reshard_after_forward, mp_policy, offload_policy)
     policy = mp_policy or MixedPrecisionPolicy()
     ignored = {id(p) for p in ignored_params or ()}
     ignored |= {id(p) for inner in _groups_in(module) for p in inner.parameters}
@@ -243,6 +242,38 @@ def fully_shard(
     module.register_forward_pre_hook(_before, prepend=True, with_kwargs=True)
     module.register_forward_hook(_after, always_call=True)
     return module
+
+
+def _checked_mesh(
+    module: Module, mesh: DeviceMesh | None, reshard_after_forward: bool,
+    mp_policy: MixedPrecisionPolicy | None, offload_policy: CPUOffloadPolicy | None,
+) -> DeviceMesh:  # fmt: skip
+    """Refuse arguments that are no such ones; return the mesh."""
+    if not isinstance(module, Module):
+        raise ArgumentError(
+            f"fully_shard: a module is needed, got {type(module).__name__}; call it on each, or on one module"
+            f" that has them all."
+        )
+    if isinstance(module, FullyShardedModule):
+        raise ArgumentError(f"fully_shard: this {type(module).__name__} is divided already.")
+    kinds: dict[str, tuple[object, type]] = {
+        "mesh": (mesh, DeviceMesh), "mp_policy": (mp_policy, MixedPrecisionPolicy),
+        "offload_policy": (offload_policy, CPUOffloadPolicy),
+    }  # fmt: skip
+    for name, (value, kind) in kinds.items():
+        if value is not None and not isinstance(value, kind):
+            raise ArgumentError(f"fully_shard: {name} is a {kind.__name__} or None, got {value!r}.")
+    if not isinstance(reshard_after_forward, bool):
+        raise ArgumentError(
+            f"fully_shard: reshard_after_forward is True or False, got {reshard_after_forward!r}; parts among"
+            f" fewer ranks, and copies of them, are a mesh of two dimensions."
+        )
+    refuse_other("fully_shard", module, FullyShardedModule)
+    mesh = DeviceMesh.from_group(get_group(), None) if mesh is None else mesh
+    mesh.places("fully_shard")
+    if mesh.ndim > 2:
+        raise ArgumentError(f"fully_shard: a mesh of one or two dimensions is needed, got {mesh!r}.")
+    return mesh
 
 
 def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:

@@ -72,7 +72,7 @@ class _LayerStyle(ParallelStyle):
 
         def enter(layer: Module, args: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
             length = layer.in_features if isinstance(layer, Linear) else None
-            x = _laid(args[0], mesh, self.input_layouts[0], length)
+            x = _laid(_first(type(self).__name__, layer, args), mesh, self.input_layouts[0], length)
             return x.redistribute([self._input_of(layer)], label=labeled(layer, "input")), *args[1:]
 
         def leave(layer: Module, out: Any, mesh: DeviceMesh) -> Any:
@@ -154,7 +154,7 @@ class SequenceParallel(ParallelStyle):
         place = Shard(self.sequence_dim)
 
         def enter(layer: Module, args: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
-            x = _laid(args[0], mesh, place, None)
+            x = _laid(_first("SequenceParallel", layer, args), mesh, place, None)
             return x.redistribute([place], label=labeled(layer, "input")), *args[1:]
 
         def leave(layer: Module, out: Any, mesh: DeviceMesh) -> Any:
@@ -299,6 +299,16 @@ def _change(name: str, x: Any, pair: Pair, mesh: DeviceMesh, local: bool, label:
     if before is None or not isinstance(x, Tensor):
         return x
     return _out(name, _laid(x, mesh, before, None), after, local, label)
+
+
+def _first(name: str, layer: Module, args: tuple[Any, ...]) -> Any:
+    """Return what goes into a layer. Raises ``ArgumentError`` where that was passed by name."""
+    if not args:
+        raise ArgumentError(
+            f"{name}: it lays out the first argument of {type(layer).__name__}, which was called without one;"
+            f" pass it by position: layer(x). PrepareModuleInput takes input_kwarg_layouts."
+        )
+    return args[0]
 
 
 def _laid(x: Any, mesh: DeviceMesh, placement: Placement, last: int | None) -> DTensor:
