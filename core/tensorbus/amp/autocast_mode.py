@@ -12,7 +12,8 @@ from functools import cache
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
-from ..dispatch.modes import Mode, base_device
+from ..devices.device import Device
+from ..dispatch.modes import Mode, inner_device, is_value_mode
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import DeviceError, DtypeError, suggest
@@ -41,14 +42,21 @@ def _within(device_type: str, dtype: DType) -> Within:
     return Within(device_type, dtype)
 
 
+def _lies_on(device: Device | None, device_type: str) -> bool:
+    """Return whether a device, or one that it stands for, as a mesh does for that of parts, is of a type."""
+    while device is not None and device.type != device_type:
+        device = inner_device(device)
+    return device is not None
+
+
 class autocast(Mode):  # noqa: N801 - a function to its users
     """Compute products in ``dtype`` inside a ``with`` block or a decorated function, for this thread or task.
 
     Matrix products, convolutions and attention take float32 operands as ``dtype`` (bfloat16 or float16);
     softmax, losses, norms and long sums take narrow ones as float32. ``enabled=False`` turns it off within.
     Gradients have the dtypes of what they belong to. ``autocast("cpu", tb.bfloat16)`` concerns tensors
-    on devices of that type only. Raises ``DtypeError`` for another dtype, ``DeviceError`` for a type that is
-    not installed.
+    on devices of that type only, distributed ones by their parts or, as ``x.device.type``, by the mesh.
+    Raises ``DtypeError`` for another dtype, ``DeviceError`` for a type that is not installed.
 
     >>> import tensorbus as tb
     >>> x = tb.ones((2, 2))
@@ -70,7 +78,7 @@ class autocast(Mode):  # noqa: N801 - a function to its users
             device_type, dtype = None, device_type
         if device_type is not None and (not isinstance(device_type, str) or ":" in device_type):
             raise DeviceError(f"autocast: a type of device is needed, as 'cpu', got {device_type!r}.")
-        if device_type is not None and device_type not in known_types():
+        if not (device_type is None or device_type in known_types() or is_value_mode(device_type)):
             suggestion = suggest(device_type, (*known_types(), "bfloat16", "float16"))
             raise DeviceError(f"autocast: no device of type {device_type!r} is installed.{suggestion}")
         kind = dt.bfloat16 if dtype is None else dt.dtype(dtype)
@@ -106,7 +114,7 @@ class autocast(Mode):  # noqa: N801 - a function to its users
             return not isinstance(x, Tensor) or x.dtype is target or x.dtype not in _FLOATS
 
         return [
-            x if fits(x) or only not in (None, base_device(x.device).type) else cast(x, target)
+            x if fits(x) or not (only is None or _lies_on(x.device, only)) else cast(x, target)
             for x in operands
         ]
 

@@ -300,6 +300,20 @@ def test_a_function_of_parts_takes_and_gives_what_is_no_tensor_too() -> None:
     assert dist.run_ranks(rank, 2) == [((S(0),), [1, 3, 5, 7], (2,))] * 2
 
 
+def test_autocast_concerns_distributed_tensors_by_the_device_of_parts_or_the_mesh() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = dist.distribute_tensor(tb.ones((4, 4), device="cpu"), mesh, [S(0)])
+        results = []
+        for kind in (x.device.type, "cpu", "refdev", None):
+            with tb.autocast(kind, tb.bfloat16):
+                results.append((x @ x).dtype is tb.bfloat16)
+                results.append((x.to_local() @ x.to_local().mT).dtype is tb.bfloat16)
+        return results
+
+    assert dist.run_ranks(rank, 2) == [[True, False, True, True, False, False, True, True]] * 2
+
+
 def test_placements_say_what_they_are() -> None:
     asked = [(p.is_shard(), p.is_shard(1), p.is_replicate(), p.is_partial()) for p in (S(1), R(), P())]
     assert asked == [(True, True, False, False), (False, False, True, False), (False, False, False, True)]
