@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from tensorbus_ray import run_ranks
 from tensorbus_ray.launcher import RayLauncher
 from tensorbus_ray.options import Options
 
-from rank_processes import start_ranks, wait_for_ranks
+from rank_processes import is_running, start_ranks, wait_for_ranks
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 
@@ -149,6 +150,26 @@ def test_the_rank_that_failed_is_shown_and_all_are_started_again(ray: Any, tmp_p
     assert "Starting all again (1 of 2 restarts)." in err
     assert "2 of 2" not in err
     assert len(out.splitlines()) == 3
+
+
+LEAVES = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(os.path.join(os.path.dirname(__file__), os.environ["RANK"]), "w").write(str(child.pid))
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+time.sleep(600)
+"""
+
+
+@needs_ray
+@pytest.mark.full
+def test_what_ranks_have_started_ends_with_them(ray: Any, tmp_path: Path) -> None:
+    failed, _, _ = run(LEAVES, 2, tmp_path)
+    assert (failed.rank, failed.code) == (1, 3)
+    for child in filter(Path.exists, (tmp_path / "0", tmp_path / "1")):  # rank 0 may not have come so far
+        while (text := child.read_text()) and is_running(int(text)):
+            time.sleep(0.01)
 
 
 @needs_ray

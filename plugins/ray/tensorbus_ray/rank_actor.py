@@ -145,17 +145,17 @@ class RankActor:
         return path.read_bytes() if path is not None and path.exists() else None
 
     def end(self) -> None:
-        """End the process: asked first, then not."""
+        """End the process, and what it has started, unless it has ended well: asked first, then not."""
         self._over.set()
         process = self._process
-        if process is not None and process.poll() is None:
-            process.terminate()
-            try:
+        if process is not None and process.poll() != 0:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         if self._served is not None:
             self._served.close()
         if self._folder is not None:
