@@ -342,6 +342,20 @@ def test_a_compiled_step_of_many_groups_or_buckets_is_one_program(parts: bool) -
     assert dist.run_ranks(rank, 2) == [(1, [])] * 2
 
 
+@pytest.mark.parametrize("spread", [dist.replicate, divided], ids=lambda f: f.__name__)
+def test_a_module_that_moves_afterwards_computes_there(spread: Callable[..., Any]) -> None:
+    def rank() -> Any:
+        model = spread(Net()).to("refdev")
+        x = X[4 * dist.get_rank() :][:4].to("refdev")
+        model(x).sum().backward()
+        parts = [p.grad.full_tensor() if isinstance(p, dist.DTensor) else p.grad for p in model.parameters()]
+        return {g.device.type for g in parts}, [g.to("cpu").numpy() for g in parts]
+
+    (places, got), (_, others) = dist.run_ranks(rank, 2)
+    assert places == {"refdev"}
+    assert all((g == other).all() for g, other in zip(got, others, strict=True))
+
+
 class Tied(nn.Module):
     """A model whose embedding is its last layer's weight too, and whose inner layer runs twice."""
 

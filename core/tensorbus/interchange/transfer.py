@@ -273,7 +273,9 @@ def _moved(x: Tensor, there: Device, non_blocking: bool = False) -> Tensor:
     mode = value_modes.get(x.device.type)
     if mode is not None and mode.parts(x._value):
         value = mode.map_parts(x._value, lambda part: to(part, there, non_blocking=non_blocking))
-        return _recorded(x, wrap(value, x._vtype), place_of(x))
+        kind: Any = x._vtype.cell
+        moved = wrap(value, x._vtype) if kind is None else kind._of_moved(value)
+        return _recorded(x, moved, place_of(x))
     check_dtype("to", x.dtype, there)
     active = active_tracer() if active_modes else None
     out: Any = NotImplemented if active is None else active.transfer(x, there)

@@ -123,6 +123,19 @@ def test_the_device_of_a_distributed_tensor_answers_for_that_of_its_parts() -> N
     assert dist.run_ranks(rank, 2) == [("mesh", True, True)] * 2
 
 
+def test_a_tensor_whose_parts_move_says_where_they_are() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh(None, (2,))
+        x = dist.distribute_tensor(tb.ones(3, device="cpu"), mesh, [dist.Shard(0)]).requires_grad_()
+        y = x.to("refdev")
+        (y * 2).sum().backward()
+        there = tb.zeros(2, device=y.device), y.detach() + 1, x.grad, y.detach().to("cpu")
+        return y.device != x.device, [t.to_local().device.type for t in there], x.grad.full_tensor().tolist()
+
+    expected = True, ["refdev", "refdev", "cpu", "cpu"], [2.0, 2.0, 2.0]
+    assert dist.run_ranks(rank, 2) == [expected] * 2
+
+
 def test_numpy_reads_the_whole_of_a_distributed_tensor_and_shares_no_memory() -> None:
     numpy = pytest.importorskip("numpy")
 

@@ -219,10 +219,7 @@ def fully_shard(
     for name, p, _ in parameters.values():
         _check(name, p, mesh)
     label = label_of(mesh.groups[-1], module, [name for name, _, _ in parameters.values()])
-    devices = [part_of(p.detach()).device for _, p, _ in parameters.values()]
-    device: Any = next((device for device in devices if device.type != META), None)
-    if mesh.device_type is not None and (device is None or device.type != mesh.device_type):
-        device = mesh.device_type
+    device = _computing_device([p for _, p, _ in parameters.values()], mesh, offload_policy is not None)
     parts = [
         _divided(p, mesh, offload_policy is not None, f"{name!r} of {label}")
         for name, p, _ in parameters.values()
@@ -274,6 +271,15 @@ def _checked_mesh(
     if mesh.ndim > 2:
         raise ArgumentError(f"fully_shard: a mesh of one or two dimensions is needed, got {mesh!r}.")
     return mesh
+
+
+def _computing_device(parameters: Sequence[Tensor], mesh: DeviceMesh, offload: bool) -> Any:
+    """Return where whole parameters are to be; None: where the parts lie, which may move later."""
+    devices = [part_of(p.detach()).device for p in parameters]
+    device = next((device for device in devices if device.type != META), None)
+    if device is not None and not offload:
+        return None
+    return device if device is not None and mesh.device_type in (None, device.type) else mesh.device_type
 
 
 def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:

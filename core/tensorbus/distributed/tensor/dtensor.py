@@ -265,6 +265,11 @@ class DTensor(Tensor):
         return like
 
     @staticmethod
+    def _of_moved(value: Distributed) -> Tensor:
+        """Return the tensor of a value whose part has moved to another device."""
+        return _cell(value.local, value.layout)
+
+    @staticmethod
     def _spread_like(x: Tensor, like: Any) -> Tensor:
         """Return a tensor, the same on each rank or laid out otherwise, as ``like`` lies."""
         layout: MeshLayout = like._value.layout
