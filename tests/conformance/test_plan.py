@@ -172,6 +172,13 @@ def calls_of(result: plan.TrainingPlan) -> dict[tuple[str, str], int]:
     return {(row.dimension, row.operation): row.calls for row in result.traffic}
 
 
+@pytest.mark.parametrize("mesh", [{"dp": 1}, {"dp": 4, "tp": 2}])
+def test_gpt2_has_the_parameters_of_gpt2(mesh: dict[str, int]) -> None:
+    """As Radford et al. count them (2019): 124 M, since the last layer reads the tokens' table."""
+    model = partial(plan_models.build, "gpt2", 1, False, {"sequence": 1024})
+    assert plan.plan(model, mesh).elements == 124_439_808
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama-8b"])
 def test_a_pair_of_split_layers_takes_one_collective_forward_and_one_backward(name: str) -> None:
     reduced = []

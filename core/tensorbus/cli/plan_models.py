@@ -155,10 +155,11 @@ class Decoder(nn.Module):
 
 
 class Gpt(Decoder):
-    """A decoder with learned positions, as GPT-2; its last layer has weights of its own."""
+    """A decoder with learned positions, as GPT-2, whose last layer has the weights of the tokens."""
 
     def __init__(self, size: DecoderSize) -> None:
         super().__init__(size, GptBlock, learned_positions=True)
+        self.head.weight = self.tokens.weight
 
 
 class Llama(Decoder):
