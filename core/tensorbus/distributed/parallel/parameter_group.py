@@ -6,13 +6,11 @@ are taken, and one reduce-scatter of its gradients; all of them run beside the p
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
 from functools import reduce
-from itertools import accumulate
 from typing import Any, Final
 
 from ...autograd.engine import FREED, Node, no_grad
@@ -23,9 +21,7 @@ from ...errors import ArgumentError, AutogradError
 from ...func.checkpoint import add_surroundings, is_recomputing
 from ...nn.module import Module
 from ...nn.parameter import Parameter
-from ...ops.creation.creation import zeros
 from ...ops.definition import table
-from ...ops.movement.movement import concat, reshape
 from ...tensor.leaf import Leaf, ReceiverHook, add_hook
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
@@ -34,12 +30,10 @@ from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
 from ..tensor.layout import MeshLayout, cell_of
-from ..tensor.placements import chunk_of, chunk_runs
+from .flat_parts import FlatParts, filling
 from .gradient_reducer import finished, flattened, unflattened
 from .labels import numbered
 
-FILLED: Final = 1.25
-"""How many times the elements of parameters a rank's parts may come to, filled up to one size."""
 REPEATABLE: Final = ("alias", "cast", "movement")
 """Families of ops of one operand that are done again on gathered parameters: they copy at most."""
 
@@ -147,7 +141,7 @@ class ParameterGroup:
             for p, layout in zip(self.parameters, layouts, strict=True)
         ]
         """The shapes of this rank's whole parameters, which are gathered."""
-        self._runs_of: dict[tuple[int, ...], list[tuple[int, int, tuple[int, ...]]]] = {}
+        self._flat_parts_of: dict[tuple[int, ...], FlatParts] = {}
         self.shards, self.replicas, self.device = shards, replicas, device
         self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
         self.reshard_after_forward, self.sync = reshard, True
@@ -199,9 +193,9 @@ class ParameterGroup:
             self._sources = () if active_tracer() is not None else tuple([p._value for p in self.parameters])
             self._gathers = []
             for places in _by_kind(parts):
-                lengths = self._lengths(places)
+                lengths = self._flat_parts(places).lengths
                 mine = [parts[k] for k in places]
-                flat = flattened([*mine, *_filling(mine, 1, lengths[self.shards.rank])])
+                flat = flattened([*mine, *filling(mine, lengths[self.shards.rank])])
                 gather = self._queue(functional.all_gather, flat, 0, lengths, label=self.label)
                 self._gathers.append((places, gather))
 
@@ -214,7 +208,7 @@ class ParameterGroup:
             whole: dict[int, Tensor] = {}
             with no_grad():
                 for places, work in gathers:
-                    whole |= zip(places, self._joined(places, finished(work)), strict=True)
+                    whole |= zip(places, self._flat_parts(places).joined(finished(work)), strict=True)
             self._whole = []
             for place, (p, leaf) in enumerate(zip(self.parameters, self._leaves, strict=True)):
                 cell = Parameter(self._laid(place, whole[place].detach()), requires_grad=False)
@@ -346,49 +340,12 @@ class ParameterGroup:
             return call(x, *args, group=self.shards, label=label)
         return self.shards.queue(lambda: call(x, *args, group=self.shards, label=label), tensors=[x])
 
-    def _size(self, place: int, rank: int) -> int:
-        """Return how many elements of a parameter a rank has."""
-        shape = self._shapes[place]
-        return chunk_of(shape[0], self.shards.size, rank)[1] * math.prod(shape[1:])
-
-    def _runs(self, places: Sequence[int]) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Return how many ranks in a row have as much of each parameter, the elements of one, and of each.
-
-        There are few, however many ranks there are: joining and dividing by runs does not take longer with
-        these. A rank sends as many elements as any other where filling up adds little, since what libraries
-        do best is parts of one size.
-        """
-        if (key := tuple(places)) not in self._runs_of:
-            counts = [[n for n, _ in chunk_runs(self._shapes[k][0], self.shards.size)] for k in places]
-            ends = sorted({end for each in counts for end in accumulate(each)})
-            starts = [0, *ends[:-1]]
-            sizes = [tuple(self._size(k, start) for k in places) for start in starts]
-            lengths = [sum(size) for size in sizes]
-            total = sum((end - start) * n for start, end, n in zip(starts, ends, lengths, strict=True))
-            if max(lengths) * self.shards.size <= FILLED * total:
-                lengths = [max(lengths)] * len(lengths)
-            self._runs_of[key] = [
-                (end - start, length, size)
-                for start, end, length, size in zip(starts, ends, lengths, sizes, strict=True)
-            ]
-        return self._runs_of[key]
-
-    def _lengths(self, places: Sequence[int]) -> tuple[int, ...]:
-        """Return how many elements each rank sends of parameters."""
-        return sum(((length,) * count for count, length, _ in self._runs(places)), ())
-
-    def _joined(self, places: Sequence[int], flat: Tensor) -> list[Tensor]:
-        """Return the parameters of which ``flat`` has all ranks' parts, one rank's after the other's."""
-        pieces: dict[int, list[Tensor]] = {k: [] for k in places}
-        runs = self._runs(places)
-        begin = 0
-        for count, length, sizes in runs:
-            table = reshape(flat[begin : begin + count * length], (count, length))
-            begin += count * length
-            for k, start, size in zip(places, accumulate(sizes, initial=0), sizes, strict=False):
-                piece = table[:, start : start + size]
-                pieces[k].append(piece if len(runs) == 1 else reshape(piece, (count * size,)))
-        return [reshape(concat(pieces[k]), self._shapes[k]) for k in places]
+    def _flat_parts(self, places: Sequence[int]) -> FlatParts:
+        """Return how the ranks' parts of parameters lie in what they exchange."""
+        key = tuple(places)
+        if key not in self._flat_parts_of:
+            self._flat_parts_of[key] = FlatParts([self._shapes[k] for k in places], self.shards.size)
+        return self._flat_parts_of[key]
 
     def _laid(self, place: int, x: Tensor) -> Tensor:
         """Return a whole parameter, of which this rank has ``x``."""
@@ -403,22 +360,10 @@ class ParameterGroup:
         numbers = [*here]
         for chosen in _by_kind([here[k] for k in numbers]):
             places = [numbers[k] for k in chosen]
-            flat = [reshape(here[k], (here[k].size,)) for k in places]
-            starts = [0] * len(places)
-            pieces = []
-            for count, length, sizes in self._runs(places):
-                ends = [start + count * size for start, size in zip(starts, sizes, strict=True)]
-                part = [
-                    reshape(g[start:end], (count, size))
-                    for g, start, end, size in zip(flat, starts, ends, sizes, strict=True)
-                ]
-                joined = concat([*part, *_filling(part, count, length)], axis=1)
-                pieces.append(reshape(joined, (count * length,)))
-                starts = ends
-            lengths = self._lengths(places)
-            whole = pieces[0] if len(pieces) == 1 else concat(pieces)
+            flat_parts = self._flat_parts(places)
+            whole = flat_parts.divided([here[k] for k in places])
             label = f"gradients of {self.label}"
-            reduction = self._queue(self._averaged, whole, lengths, label=label)
+            reduction = self._queue(self._averaged, whole, flat_parts.lengths, label=label)
             self._reductions.append((places, reduction))
 
     def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
@@ -478,12 +423,6 @@ class ParameterGroup:
             node = node.parents[0]
         place = self._places.get(node) if isinstance(node, Leaf) else None
         return None if place is None else FromShards(self, place, tuple(reversed(plans)))
-
-
-def _filling(parts: Sequence[Tensor], count: int, length: int) -> list[Tensor]:
-    """Return the zeros that are missing behind parts of ``count`` rows to rows of ``length``, [] for none."""
-    missing = length - sum(x.size for x in parts) // count
-    return [zeros((count, missing), dtype=parts[0].dtype, device=parts[0].device)] if missing else []
 
 
 def _after_hooks(p: Tensor, g: Tensor) -> Tensor:
