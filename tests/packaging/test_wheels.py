@@ -68,7 +68,7 @@ def test_the_metapackage_holds_nothing_but_names_its_parts(built):
     }  # fmt: skip
     assert set(metadata.get_all("Provides-Extra")) == {
         "bench", "cuda12", "cuda13", "opencl", "opencl-cpu", "metal", "mkl", "mpi", "nccl", "ray", "redis",
-        "dev",
+        "refdev", "dev",
     }  # fmt: skip
 
 
