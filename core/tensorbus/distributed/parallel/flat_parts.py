@@ -1,4 +1,4 @@
-"""How ranks' parts of parameters lie in what they exchange: a rank's parts in a row, rank after rank."""
+"""The order of ranks' parts of parameters in what they exchange: a rank's in a row, rank after rank."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class FlatParts:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How many elements each rank sends."""
+        """The number of elements that each rank sends."""
         return sum(((run.length,) * run.ranks for run in self.runs), ())
 
-    def joined(self, flat: Tensor) -> list[Tensor]:
+    def whole(self, flat: Tensor) -> list[Tensor]:
         """Return the whole parameters, given all ranks' parts."""
         pieces: list[list[Tensor]] = [[] for _ in self.shapes]
         begin = 0
@@ -66,9 +66,9 @@ class FlatParts:
                 mine.append(reshape(table[:, start : start + size], (count * size,)))
         return [reshape(concat(mine), shape) for mine, shape in zip(pieces, self.shapes, strict=True)]
 
-    def divided(self, whole: Sequence[Tensor]) -> Tensor:
+    def divided(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return all ranks' parts of whole parameters or gradients."""
-        flat = [reshape(x, (x.size,)) for x in whole]
+        flat = [reshape(x, (x.size,)) for x in tensors]
         starts = [0] * len(flat)
         pieces: list[Tensor] = []
         for count, length, sizes in self.runs:

@@ -208,7 +208,7 @@ class ParameterGroup:
             whole: dict[int, Tensor] = {}
             with no_grad():
                 for places, work in gathers:
-                    whole |= zip(places, self._flat_parts(places).joined(finished(work)), strict=True)
+                    whole |= zip(places, self._flat_parts(places).whole(finished(work)), strict=True)
             self._whole = []
             for place, (p, leaf) in enumerate(zip(self.parameters, self._leaves, strict=True)):
                 cell = Parameter(self._laid(place, whole[place].detach()), requires_grad=False)
