@@ -252,7 +252,7 @@ class Connection:
             self._aborted.wait(_ABORT_SECONDS)  # new work on the device could keep the abort waiting
             for runtime, index in self._late:
                 runtime.not_later(failure, index)
-            raise type(failure)(str(failure))
+            raise type(failure)(str(failure)) from None
 
     def fail(self, error: DistributedError, reason: str = "") -> None:
         """End the connection: what waits in it, and later calls, raise ``error``.
