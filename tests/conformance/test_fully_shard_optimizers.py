@@ -49,13 +49,17 @@ WAYS: dict[str, tuple[tuple[int, ...], bool, dict[str, Any]]] = {
     "copies of parts, compiled": ((2, 2), True, {}),
     "in the host, compiled": ((4,), True, {"offload_policy": dist.CPUOffloadPolicy()}),
     "whole until the end": ((4,), False, {"reshard_after_forward": False}),
+    "split layers": ((1, 4), False, {}),
+    "parts of split layers": ((2, 2), False, {}),
 }
-FAST = {("Muon", "parts"), ("AdamW", "parts")}
+"""By name: the mesh, whether steps are compiled, and options of ``fully_shard``."""
+SPLIT = dict.fromkeys(("first", "twice"), dist.ColwiseParallel(output_layouts=dist.Replicate()))
+FAST = {("Muon", "parts"), ("AdamW", "parts"), ("LBFGS", "split layers")}
 CASES = [
     pytest.param(name, way, marks=() if (name, way) in FAST else pytest.mark.full)
     for name in OPTIMIZERS
     for way in WAYS
-    if way == "parts" or name == "AdamW" or (way == "parts, compiled" and name != "LBFGS")
+    if way == "parts" or "split" in way or name == "AdamW" or (way == "parts, compiled" and name != "LBFGS")
 ]
 
 
@@ -75,14 +79,21 @@ def trained(name: str, size: int, way: str) -> tuple[list[float], dict[str, Any]
     def rank() -> Any:
         model = Odd()
         model.load_state_dict(STATE)
+        readers, place = 1, 0
         if size > 1:
-            mesh = dist.init_device_mesh("cpu", shape)
-            for module in (model.first, model.twice, model.frozen, model):
-                dist.fully_shard(module, mesh, **options)
+            split = "split" in way
+            mesh = dist.init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp") if split else None)
+            if split:
+                dist.parallelize_module(model, mesh["tp"], SPLIT)
+                mesh = mesh["dp"]
+            if mesh.size() > 1:
+                for module in (model.first, model.twice, model.frozen, model):
+                    dist.fully_shard(module, mesh, **options)
+            readers, place = mesh.size(), dist.get_rank() * mesh.size() // size
         used = [p for key, p in model.named_parameters() if p.requires_grad and "unused" not in key]
         own = optimizers(name, used)
-        part = 8 // size
-        mine = TOKENS[dist.get_rank() * part : (dist.get_rank() + 1) * part]
+        part = 8 // readers
+        mine = TOKENS[place * part : (place + 1) * part]
 
         def closure() -> tb.Tensor:
             for one in own:

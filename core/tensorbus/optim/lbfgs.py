@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..autograd.engine import enable_grad, no_grad
+from ..dispatch.modes import base_device, readable, spread_like
 from ..errors import ArgumentError, StateError
 from ..ops.creation.creation import zeros_like
 from ..ops.elementwise.arithmetic import abs
@@ -64,6 +65,9 @@ class LBFGS(Optimizer):
 
     def _gradient(self) -> Tensor:
         parts = [_real(zeros_like(p) if p.grad is None else p.grad) for p in self._parameters]
+        if len({g.device for g in parts}) > 1:  # one vector of all: whole, where the first one's elements are
+            home = base_device(parts[0].device)
+            parts = [readable(g).to(home) for g in parts]
         return concat([reshape(g, (g.size,)) for g in parts])
 
     def _fit(self, number: Any, entries: State, parameter: Tensor, group: Group) -> State:
@@ -90,7 +94,10 @@ class LBFGS(Optimizer):
         at = 0
         for parameter, value in zip(self._parameters, values, strict=True):
             real = _real(value)
-            moved = real + reshape(direction[at : at + real.size], real.shape) * step
+            change = reshape(direction[at : at + real.size], real.shape)
+            if change.device != real.device:
+                change = spread_like(change.to(base_device(real.device)), real)
+            moved = real + change * step
             new = view_as_complex(moved) if value.dtype.is_complex else moved
             parameter.rebind(new, by="the step of LBFGS")
             at += real.size
