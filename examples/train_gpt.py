@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorbus import distributed as dist
 from tensorbus import nn, optim
-from tensorbus.errors import DeviceUnavailableError
+from tensorbus.errors import DeviceError
 
 SEED = 0
 PLAN = {
@@ -175,7 +175,7 @@ def train(chosen: argparse.Namespace) -> list[float]:
     if wrong := problem(chosen, shape, ranks):
         raise SystemExit(f"train_gpt.py: {wrong}." if dist.get_rank() == 0 else 1)
     names = chosen.device.split(",")
-    device = tb.Device(names[dist.get_rank() % len(names)].format(rank=dist.get_local_rank()))
+    device = tb.device(names[dist.get_rank() % len(names)].format(rank=dist.get_local_rank()))
     mesh = dist.init_device_mesh(None, tuple(shape.values()), mesh_dim_names=tuple(shape))
     text = sources(chosen.characters)
     alphabet = sorted(set(text))
@@ -306,7 +306,7 @@ def main() -> None:
         dist.init()
         train(chosen)
         dist.shutdown()
-    except DeviceUnavailableError as error:
+    except DeviceError as error:
         raise SystemExit(f"train_gpt.py: --device {chosen.device}: {error}") from None
 
 

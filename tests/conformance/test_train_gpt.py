@@ -36,8 +36,11 @@ CASES = [
     for way in WAYS
     for ranks, devices, eager in (
         ("threads", "cpu", ""), ("threads", "cpu", "--eager"), ("threads", "refdev", "--eager"),
-        ("threads", "cpu,opencl", ""), ("mpi", "cpu", ""),
+        ("threads", "cpu,opencl", ""), ("mpi", "cpu", ""), ("processes", "cpu", ""),
+        ("threads", "refdev:{rank}", "--eager"),
+        ("processes", "cuda:{rank}", ""), ("processes", "cuda:{rank}", "--eager"),
     )
+    if "rank" not in devices or "," not in WAYS[way]  # two ranks, each with a device of its own
 ]  # fmt: skip
 HAS_MPI = shutil.which("mpiexec") is not None and importlib.util.find_spec("mpi4py") is not None
 
@@ -73,26 +76,26 @@ def alone() -> list[float]:
     [pytest.param(*case, marks=() if case == FAST else pytest.mark.full) for case in CASES],
 )
 def test_losses_are_those_of_one_rank(way: str, ranks: str, devices: str, eager: str, tmp_path: Path) -> None:
-    if not {*devices.split(",")} <= {*available()}:
+    if not {name.partition(":")[0] for name in devices.split(",")} <= {*available()}:
         pytest.skip(f"{devices} are needed")
-    words = f"{SMALL} {WAYS[way]} --device {devices} {eager}"
+    words, size = f"{SMALL} {WAYS[way]} --device {devices} {eager}", 4
+    if "rank" in devices:
+        words, size = words.replace("=4", "=2"), 2
+        count = plugins.backend(devices.partition(":")[0]).runtime.device_count()
+        if count < size:
+            pytest.skip(f"{size} devices are needed, and there are {count}")
     if ranks == "threads":
-        seen = on_threads(words, 4)
+        seen = on_threads(words, size)
     else:
-        if not HAS_MPI or "mpi" not in plugins.communicators():
+        if ranks == "mpi" and (not HAS_MPI or "mpi" not in plugins.communicators()):
             pytest.skip("needs mpiexec, mpi4py and tensorbus-mpi")
+        launcher = ["mpiexec"] if ranks == "mpi" else [sys.executable, "-m", "tensorbus", "run"]
+        python = [sys.executable] if ranks == "mpi" else []
         report = tmp_path / "report.json"
-        command = [
-            "mpiexec",
-            "-n",
-            "4",
-            sys.executable,
-            str(EXAMPLE),
-            *words.split(),
-            "--report",
-            str(report),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            [*launcher, "-n", str(size), *python, str(EXAMPLE), *words.split(), "--report", str(report)],
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
         assert done.returncode == 0, done.stderr
         seen = [json.loads(report.read_text())["losses"]]
     for losses in seen:
