@@ -38,7 +38,6 @@ CASES = [
         ("threads", "cpu", ""), ("threads", "cpu", "--eager"), ("threads", "refdev", "--eager"),
         ("threads", "cpu,opencl", ""), ("mpi", "cpu", ""), ("processes", "cpu", ""),
         ("threads", "refdev:{rank}", "--eager"),
-        ("processes", "cuda:{rank}", ""), ("processes", "cuda:{rank}", "--eager"),
     )
     if "rank" not in devices or "," not in WAYS[way]  # two ranks, each with a device of its own
 ]  # fmt: skip
@@ -81,9 +80,6 @@ def test_losses_are_those_of_one_rank(way: str, ranks: str, devices: str, eager:
     words, size = f"{SMALL} {WAYS[way]} --device {devices} {eager}", 4
     if "rank" in devices:
         words, size = words.replace("=4", "=2"), 2
-        count = plugins.backend(devices.partition(":")[0]).runtime.device_count()
-        if count < size:
-            pytest.skip(f"{size} devices are needed, and there are {count}")
     if ranks == "threads":
         seen = on_threads(words, size)
     else:

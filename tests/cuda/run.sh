@@ -75,7 +75,7 @@ for name in ("numpy", "torch", "jax", "nvidia-cudnn-frontend", "triton"):
     except PackageNotFoundError:
         print(name, "is not installed")
 '
-part tests 900 "${pytest[@]}" tests/cuda -m cuda
+part tests 900 "${pytest[@]}" tests/cuda tests/nccl -m cuda
 part kit 900 "${pytest[@]}" --pyargs tensorbus_conformance --device cuda "${quick[@]}" \
   --report "$folder/$name.json"
 part programs 900 "${pytest[@]}" tests/programs --device cuda
