@@ -23,8 +23,8 @@ _GRACE: Final = 5.0
 _FRAMES: Final = 8
 """Of how many calls is shown where a thread is stuck."""
 _start: Final = time.monotonic()
-_cells: Final[dict[int, tuple[str, float]]] = {}
-"""What ranks that are threads run, and since when: by the number of the thread."""
+_cells: Final[dict[int, tuple[Setting, str, float]]] = {}
+"""What ranks that are threads run, of which launch, and since when: by the number of the thread."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def cell(setting: Setting, report: Report, name: str) -> Iterator[None]:
     """
     if setting.threads:
         here = threading.get_ident()
-        _cells[here] = name, time.monotonic()
+        _cells[here] = setting, name, time.monotonic()
         try:
             with _named(name):
                 yield
@@ -67,11 +67,14 @@ def _named(name: str) -> Iterator[None]:
 
 
 def stuck(setting: Setting) -> str:
-    """Return what ranks that are threads have been at for longer than they may, and where; "" for nothing."""
+    """Return what ranks that are threads have been at for longer than they may, and where; "" for nothing.
+
+    Those of a launch before, which nobody can end, do not count.
+    """
     now, frames = time.monotonic(), sys._current_frames()
     lines = []
-    for thread, (name, begun) in list(_cells.items()):
-        if now - begun > setting.cell_seconds and thread in frames:
+    for thread, (launch, name, begun) in list(_cells.items()):
+        if launch is setting and now - begun > setting.cell_seconds and thread in frames:
             where = "".join(traceback.format_stack(frames[thread])[-_FRAMES:])
             lines.append(f"{name} took more than {setting.cell_seconds:g} seconds:\n{where}")
     return "\n".join(lines)
