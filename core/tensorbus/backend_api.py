@@ -54,6 +54,8 @@ from .backend_interface.launching import LauncherFactory as LauncherFactory
 from .backend_interface.launching import LaunchRequest as LaunchRequest
 from .backend_interface.launching import Ranks as Ranks
 from .backend_interface.launching import Show as Show
+from .backend_interface.mailbox import Mailbox as Mailbox
+from .backend_interface.mailbox import PostedReceive as PostedReceive
 from .backend_interface.protocols import Call as Call
 from .backend_interface.protocols import DeviceProperties as DeviceProperties
 from .backend_interface.protocols import Kernel as Kernel

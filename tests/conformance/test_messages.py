@@ -20,7 +20,7 @@ class _Blocking:
         self._communicator = communicator
 
     def __getattr__(self, name: str) -> Any:
-        if name == "exchange":
+        if name == "post_receive":
             raise AttributeError(name)
         return getattr(self._communicator, name)
 
@@ -70,6 +70,127 @@ def test_messages_at_once(device: str, ranks: list[int], blocking: bool) -> None
             (source, n): [10.0 * source + n] * (n * (here + 1))
             for n in (1, 2) for source in ranks if source != here
         }  # fmt: skip
+
+
+def test_messages_with_tags_and_from_any_rank(device: str) -> None:
+    """They are matched by sender and tag, in the order in which the program asked, whoever waits first."""
+
+    def rank() -> list[Any]:
+        here, seen = dist.get_rank(), list[Any]()
+        group = dist.new_group([2, 0, 1])
+        x, y = (tb.zeros((1,) * 30, device=device) for _ in range(2))
+
+        def send(value: int, to: int, tag: int = 0) -> None:
+            dist.send(tb.full(x.shape, value, dtype="float32", device=device), to, group, tag)
+
+        if here:
+            send(here, 0)
+            send(here * 10, 0, tag=5)
+            send(here * 100, 0, tag=2**31 - 1)
+        else:
+            tagged = dist.irecv(x, 2, group, tag=5), dist.irecv(y, group_src=2, group=group, tag=5)
+            seen += [tagged[0].wait(60), x.item(), tagged[1].wait(60), y.item()]
+            seen += sorted((dist.recv(x, tag=2**31 - 1, group=group), x.item()) for _ in range(2))
+            seen += sorted((dist.recv(x, None, group), x.item()) for _ in range(2))
+        dist.barrier(group)
+        if here == 0:
+            first, second = dist.irecv(x, group=group), dist.irecv(y, 1, group)
+        dist.barrier(group)
+        if here == 1:  # what any rank may send is asked for first, and so has the first one
+            send(1, 0)
+            send(2, 0)
+        if here == 0:
+            seen += [second.wait(60), y.item(), first.wait(60), x.item()]
+        dist.barrier(group)
+        if here == 0:  # what was asked for first comes last
+            late, early = dist.irecv(x, 1, group), dist.irecv(y, group=group)
+            seen += [early.wait(60), y.item()]
+            send(0, 1)
+            seen += [late.wait(60), x.item()]
+        elif here == 1:
+            dist.recv(x, 0, group)
+            send(8, 0)
+        else:
+            send(9, 0)
+        dist.barrier(group)
+        if here == 1:
+            dist.send_object_list(["any", 1], 0, group)
+        elif here == 0:
+            objects = [None, None]
+            seen += [dist.recv_object_list(objects, group=group), objects]
+        place = group.rank
+        ops = [
+            dist.P2POp(dist.irecv, into, tag=tag, group=group, group_peer=(place - 1) % 3)
+            for into, tag in ((x, 2), (y, 1))
+        ]
+        ops += [
+            dist.P2POp(dist.isend, tb.full(x.shape, tag + 10.0 * place, device=device), None, group, tag,
+                       (place + 1) % 3)
+            for tag in (1, 2)
+        ]  # fmt: skip
+        for work in dist.batch_isend_irecv(ops):
+            work.wait(60)
+        return [*seen, x.item(), y.item()]
+
+    results = dist.run_ranks(rank, 3, timeout=60)
+    assert results == [
+        [2, 20.0, 1, 10.0, (1, 100.0), (2, 200.0), (1, 1.0), (2, 2.0), 1, 2.0, 1, 1.0, 2, 9.0, 1, 8.0,
+         1, ["any", 1], 2.0, 1.0],
+        [12.0, 11.0],
+        [22.0, 21.0],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: dist.recv(x, tag=-1), tb.errors.ArgumentError, "tag must be an int, .* got -1"),
+        (lambda x: dist.send(x, tag="a"), tb.errors.ArgumentError, "tag must be an int, .* got 'a'"),
+        (lambda x: dist.send(x), tb.errors.ArgumentError, "send: the other rank is needed"),
+        (lambda x: dist.recv(x, 0, group_src=0), tb.errors.ArgumentError, "one of them is needed"),
+        (lambda x: dist.recv(x, group_src=2), tb.errors.ArgumentError, "must be 0 to 1, got 2"),
+        (
+            lambda x: dist.recv(x, group=dist.new_subgroups(1)[0]), tb.errors.ArgumentError,
+            "the group has no other rank that could send",
+        ),
+        (lambda x: dist.recv(x), dist.DistributedTimeoutError, "no rank sent anything within 0.3 seconds"),
+        (
+            lambda x: dist.recv(x, 1 - dist.get_rank(), tag=4), dist.DistributedTimeoutError,
+            "rank . sent nothing with tag 4 within 0.3 seconds",
+        ),
+    ],
+)  # fmt: skip
+def test_messages_that_make_no_sense(call: Any, error: type[Exception], message: str, device: str) -> None:
+    def rank() -> None:
+        x = tb.ones(1, device=device)
+        dist.all_reduce(x)
+        with pytest.raises(error, match=message):
+            call(x)
+        dist.monitored_barrier(timeout=60)
+
+    dist.run_ranks(rank, 2, timeout=0.3)
+
+
+def test_messages_that_a_communicator_does_not_match() -> None:
+    """One with nothing but the protocol has neither tags nor messages from any rank."""
+
+    def rank() -> list[str]:
+        texts, x, to = list[str](), tb.ones(1, device="cpu"), 1 - dist.get_rank()
+        dist.all_reduce(x)
+        for call in (
+            lambda: dist.recv(x), lambda: dist.recv(x, to, tag=1), lambda: dist.send(x, to, tag=1),
+            lambda: dist.batch_isend_irecv([dist.P2POp(dist.isend, x, to, tag=1)])[0].wait(),
+        ):  # fmt: skip
+            with dist_error() as raised:
+                call()
+            texts.append(str(raised.value))
+        return texts
+
+    dist_error = lambda: pytest.raises(dist.DistributedError)  # noqa: E731
+    with thread_communicators("blocking", _Blocking):
+        texts = dist.run_ranks(rank, 2, timeout=60, prefer="blocking")
+    for text, what in zip(texts[0], ["any rank as its source", "a tag", "a tag", "a tag"], strict=True):
+        assert text.startswith(f"distributed: a message with {what} was asked for"), texts
 
 
 def test_lists_of_messages_that_make_no_sense(device: str) -> None:

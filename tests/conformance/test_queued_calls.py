@@ -192,9 +192,9 @@ def test_messages_have_lanes_only_where_the_host_waits_for_them() -> None:
     def change(right: Any, meeting: Any) -> Any:
         here = calls[meeting.rank]
         right.queues = True
-        send, receive = right.send, right.receive
+        send, receive = right.send, right.complete_receive
         right.send = lambda x, to: (here.append("send"), send(x, to))[1]
-        right.receive = lambda like, source: (here.append("recv"), receive(like, source))[1]
+        right.complete_receive = lambda posted, like: (here.append("recv"), receive(posted, like))[1]
         return right
 
     def rank() -> list[float]:

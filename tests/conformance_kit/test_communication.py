@@ -140,12 +140,10 @@ def _newest_first(right: Any, meeting: Any) -> Any:
     """Receive of several messages the last one."""
 
     def receive(like: Any, source: int) -> Any:
-        first = right._meeting.take(source, meeting.rank)
-        with right._meeting._changed:
-            box = right._meeting._mail[source, meeting.rank]
-            box.append(first)
-            newest = box.pop() if len(box) == 1 else box.popleft()
-        return newest[0]
+        first, second = (right.post_receive(source, 0) for _ in range(2))
+        received, _ = right.complete_receive(first, like)
+        right._mailbox.withdraw(first if second.sender >= 0 else second)
+        return received if second.sender < 0 else right.complete_receive(second, like)[0]
 
     right.receive = receive
     return right
@@ -164,9 +162,17 @@ def _shares(right: Any, meeting: Any) -> Any:
     return right
 
 
+def _deaf_to_tags(right: Any, meeting: Any) -> Any:
+    """Match messages by their order alone."""
+    send, post = right.send, right.post_receive
+    right.send = lambda x, to, tag=0: send(x, to)
+    right.post_receive = lambda source, tag: post(source, 0)
+    return right
+
+
 def _lends(right: Any, meeting: Any) -> Any:
     """Send the operand itself."""
-    right.send = lambda x, to: right._meeting.post(meeting.rank, to, (x, []))
+    right.send = lambda x, to: right._meeting.mailboxes[to].put(meeting.rank, 0, (x, []))
     return right
 
 
@@ -192,6 +198,7 @@ PLANTED: dict[str, tuple[Callable[[Any, Any], Any], str, str, str]] = {
     "numbers in the place of places": (_by_number, VALUES, "float32", r"ranks 2,1,0"),
     "messages out of order": (_newest_first, VALUES, "float32", r"^send: |^async: |^launch: "),
     "a result of several ranks": (_shares, VALUES, "float32", r"^agreement: |^all_reduce: "),
+    "tags that are not looked at": (_deaf_to_tags, VALUES, "float32", "^send: .*with tags and from any rank"),
     "an operand that is lent": (_lends, VALUES, "float32", r"^send: .*shares its memory"),
     "another class of error": (_on_time, "late", "float32", r"^faults: timeout: "),
 }  # fmt: skip

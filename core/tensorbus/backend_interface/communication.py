@@ -105,9 +105,15 @@ class Communicator(Protocol[T]):
     returns this rank's as a tensor of one axis; ``reduce_scatter_uneven(x, reduction, sizes)`` takes parts of
     other sizes, whose elements ``sizes`` says.
 
-    Any may have ``exchange(sends, receives)``: messages of which none waits for another, as pairs of a tensor
-    and a rank, those to receive like ``receive`` has them; it returns what was received. Core sends and
-    receives one after the other where it is missing, in an order that cannot hang.
+    Any may have messages with tags, and from any rank: ``post_receive(source, tag)`` asks for one, with None
+    for any rank, waits for nobody, and returns what ``complete_receive(posted, like)`` then waits by, which
+    returns the tensor and its sender; core posts in the order in which the program asks. ``send(x, to, tag)``
+    has a third argument then, 0 where there is none, and waits for nobody. A ``Mailbox`` matches messages and
+    receives.
+
+    Any other may have ``exchange(sends, receives)``: messages of which none waits for another, as pairs of a
+    tensor and a rank, those to receive like ``receive`` has them; it returns what was received. Core sends
+    and receives one after the other where both are missing, in an order that cannot hang.
 
     One that ``queues`` may have ``is_capturable = True``, and then has ``all_gather_into(x, sizes, out)``,
     ``all_reduce_into(x, reduction, out)``, ``reduce_scatter_into(x, reduction, sizes, out)`` and

@@ -85,7 +85,7 @@ class Communicator:
         self._note("broadcast", [x], 0 if self._rank == last else x.nbytes)
         return x.clone()
 
-    def send(self, x: tb.Tensor, to: int) -> None:
+    def send(self, x: tb.Tensor, to: int, tag: int = 0) -> None:
         """Note it."""
         self._note("send", [x], x.nbytes, f"to {to}")
 
@@ -94,13 +94,13 @@ class Communicator:
         self._note("recv", [like], 0, f"from {source}")
         return tb.zeros_like(like)
 
-    def exchange(
-        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
-    ) -> list[tb.Tensor]:
-        """Note each."""
-        for x, to in sends:
-            self.send(x, to)
-        return [self.receive(like, source) for like, source in receives]
+    def post_receive(self, source: int | None, tag: int) -> int:
+        """Return the sender; of any rank, the one before."""
+        return (self._rank - 1) % self._size if source is None else source
+
+    def complete_receive(self, posted: int, like: tb.Tensor) -> tuple[tb.Tensor, int]:
+        """Return zeros."""
+        return self.receive(like, posted), posted
 
     def barrier(self) -> None:
         """Note it."""

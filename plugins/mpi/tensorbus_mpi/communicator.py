@@ -7,6 +7,7 @@ memory into that of the results; combinations are computed by tensorbus, in orde
 
 from __future__ import annotations
 
+import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -18,7 +19,15 @@ from math import prod
 from typing import Any, Final
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, combined, from_memory, host_type, to_bytes
+from tensorbus.backend_api import (
+    Mailbox,
+    PostedReceive,
+    Rendezvous,
+    combined,
+    from_memory,
+    host_type,
+    to_bytes,
+)
 from tensorbus.errors import DistributedError, DistributedTimeoutError
 
 from .outbox import outbox
@@ -28,8 +37,6 @@ from .requests import wait
 _ONE_STEP_MAX_BYTES: Final = 1 << 14
 """Up to so many bytes every rank gets all that there is: one step in place of two."""
 _STAMP: Final = 16
-_HEAD: Final = 64
-"""Bytes of what goes before each message: what it is of, and how many bytes follow."""
 _CHUNK: Final = 1 << 30
 """Bytes of one message: MPI counts in 31 bits."""
 _HEADS, _BODIES, _PARTS = 1, 2, 3
@@ -66,6 +73,8 @@ class Communicator:
         self._meeting, self._rank, self._size = rendezvous, rendezvous.rank, rendezvous.size
         self._mpi, self._ended, self._calls, self._label = mpi(), "", 0, ""
         self._error: type[DistributedError] = DistributedError
+        self._mailbox = Mailbox(rendezvous.ranks)
+        self._sending, self._looking = threading.Lock(), threading.Lock()
         self._comm = self._connect()
 
     def expect(self, label: str) -> None:
@@ -112,38 +121,55 @@ class Communicator:
             self._do(what, partial(self._start_broadcast, chunk, root), data)
         return from_memory(data, x.shape, x.dtype, x.device)
 
-    def send(self, x: tb.Tensor, to: int) -> None:
+    def send(self, x: tb.Tensor, to: int, tag: int = 0) -> None:
         """Give MPI what it is, and a copy of its bytes; wait for nobody."""
         what, data = f"send of {_spec(x)}", memoryview(bytes(to_bytes(x)))
-        head = f"{_spec(x)} {data.nbytes}".encode().ljust(_HEAD)
+        head = f"{tag} {data.nbytes} {_spec(x)}".encode()
         self._check(what)
         try:
-            requests = [self._comm.Isend([head, self._mpi.BYTE], to, _HEADS)]
-            requests += [self._comm.Isend([chunk, self._mpi.BYTE], to, _BODIES) for chunk in _chunks(data)]
+            with self._sending:  # heads and bytes arrive in one order
+                requests = [self._comm.Isend([head, self._mpi.BYTE], to, _HEADS)]
+                requests += [self._comm.Isend([c, self._mpi.BYTE], to, _BODIES) for c in _chunks(data)]
             outbox.add(requests, (head, data))
         except self._mpi.Exception as error:
             raise self._failed(what, error) from error
 
-    def exchange(
-        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
-    ) -> list[tb.Tensor]:
-        """Send, which waits for nobody, and receive."""
-        for x, to in sends:
-            self.send(x, to)
-        return [self.receive(like, source) for like, source in receives]
-
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
+        """Wait for what the other sends."""
+        return self.complete_receive(self.post_receive(source, 0), like)[0]
+
+    def post_receive(self, source: int | None, tag: int) -> PostedReceive:
+        """Ask for what others send."""
+        return self._mailbox.post(source, tag)
+
+    def complete_receive(self, posted: PostedReceive, like: tb.Tensor) -> tuple[tb.Tensor, int]:
         """Wait for what it is, then for its bytes; what is of another shape is taken as well, and refused."""
-        what, head = f"recv of {_spec(like)}", bytearray(_HEAD)
-        byte = self._mpi.BYTE
-        self._do(what, lambda: [self._comm.Irecv([head, byte], source, _HEADS)], head, absent=[source])
-        spec, _, length = head.decode().strip().rpartition(" ")
-        data = memoryview(bytearray(int(length)))
-        for chunk in _chunks(data):
-            self._do(what, partial(self._start_receive, chunk, source), data)
+        what, limit = f"recv of {_spec(like)}", self._meeting.timeout
+        try:
+            (spec, data, requests), sender = self._mailbox.wait(
+                posted, what, limit, partial(self._check, what), self._look_for_messages
+            )
+        except DistributedTimeoutError as error:
+            self._end(str(error).partition(". ")[0], DistributedTimeoutError)
+            raise
+        except self._mpi.Exception as error:
+            raise self._failed(what, error) from error
+        self._do(what, lambda: requests, data, absent=[sender])
         if spec != _spec(like):
             raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {spec}.")
-        return from_memory(data, like.shape, like.dtype, like.device)
+        return from_memory(data, like.shape, like.dtype, like.device), sender
+
+    def _look_for_messages(self) -> None:
+        """Put into the mailbox what has come, whoever waits for it; its bytes may be on their way."""
+        byte, status = self._mpi.BYTE, self._mpi.Status()
+        with self._looking:  # heads are taken, and memory for bytes given, in one order
+            while (message := self._comm.Improbe(self._mpi.ANY_SOURCE, _HEADS, status)) is not None:
+                head = bytearray(status.Get_count(byte))
+                message.Recv([head, byte])
+                tag, length, spec = head.decode().split(" ", 2)
+                source, data = status.Get_source(), memoryview(bytearray(int(length)))
+                requests = [self._comm.Irecv([chunk, byte], source, _BODIES) for chunk in _chunks(data)]
+                self._mailbox.put(source, int(tag), (spec, data, requests))
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -159,9 +185,6 @@ class Communicator:
 
     def _start_broadcast(self, data: memoryview, root: int) -> list[Any]:
         return [self._comm.Ibcast([data, self._mpi.BYTE], root)]
-
-    def _start_receive(self, data: memoryview, source: int) -> list[Any]:
-        return [self._comm.Irecv([data, self._mpi.BYTE], source, _BODIES)]
 
     def _connect(self) -> Any:
         """Make a communicator of MPI of the group's processes, once all of them are here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import tensorbus as tb
@@ -12,11 +13,15 @@ from tensorbus.errors import DeviceError
 
 HEAD: Final = 64
 """The bytes in front of a message, which say what it is."""
+_DIGEST: Final = 8
 
 
 def head_of(spec: str) -> bytes:
-    """Return the bytes that say what a message is."""
-    return spec.encode().ljust(HEAD)
+    """Return the bytes that say what a message is; of a shape of many axes a digest stands for the end."""
+    text = spec.encode()
+    if len(text) > HEAD:
+        text = text[: HEAD - 2 * _DIGEST] + blake2b(text, digest_size=_DIGEST).hexdigest().encode()
+    return text.ljust(HEAD)
 
 
 class _Arrival(NamedTuple):
@@ -55,9 +60,10 @@ class Arrivals:
             try:
                 if not arrival.event.is_done():
                     return ""
-                sent = ctypes.string_at(arrival.memory.ptr, HEAD).decode(errors="replace").strip()
-                problem = f"recv: {arrival.wanted} was asked for, but what was sent is {sent}"
-                problem = "" if sent == arrival.wanted else problem
+                sent = ctypes.string_at(arrival.memory.ptr, HEAD)
+                text = sent.decode(errors="replace").strip()
+                problem = f"recv: {arrival.wanted} was asked for, but what was sent is {text}"
+                problem = "" if sent == head_of(arrival.wanted) else problem
             except DeviceError as error:
                 problem = f"recv: {arrival.wanted} did not come, since work before it failed: {error}"
             with self._lock:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from itertools import pairwise
+from math import prod
 from typing import Final
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, combined, from_memory, host_type, to_bytes
+from tensorbus.backend_api import (
+    Mailbox,
+    PostedReceive,
+    Rendezvous,
+    combined,
+    from_memory,
+    host_type,
+    to_bytes,
+)
 from tensorbus.errors import DistributedError
 
 from .peers import MAIL, Peer, connect
@@ -31,15 +40,16 @@ class Factory:
 
     def connect(self, rendezvous: Rendezvous) -> Communicator:
         """Return a rank's end."""
-        return Communicator(rendezvous, connect(rendezvous))
+        mailbox = Mailbox(rendezvous.ranks)
+        return Communicator(rendezvous, connect(rendezvous, mailbox), mailbox)
 
 
 class Communicator:
     """One process's end of a group."""
 
-    def __init__(self, rendezvous: Rendezvous, peers: dict[int, Peer]) -> None:
+    def __init__(self, rendezvous: Rendezvous, peers: dict[int, Peer], mailbox: Mailbox) -> None:
         self._rank, self._size, self._timeout = rendezvous.rank, rendezvous.size, rendezvous.timeout
-        self._peers, self._label = peers, ""
+        self._peers, self._mailbox, self._label = peers, mailbox, ""
 
     def expect(self, label: str) -> None:
         """Let the next collective of each rank communicate the same."""
@@ -80,21 +90,29 @@ class Communicator:
             return x.clone()
         return self._take(self._peers[root], what, x, x.shape)
 
-    def send(self, x: tb.Tensor, to: int) -> None:
+    def send(self, x: tb.Tensor, to: int, tag: int = 0) -> None:
         """Queue it."""
-        self._peers[to].put(_stamped(_spec(x), x), MAIL)
+        self._peers[to].put(_stamped(_spec(x), x), MAIL, tag)
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Wait for what the other queued."""
-        return self._take(self._peers[source], f"recv of {_spec(like)}", like, like.shape, MAIL, _spec(like))
+        return self.complete_receive(self.post_receive(source, 0), like)[0]
 
-    def exchange(
-        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
-    ) -> list[tb.Tensor]:
-        """Queue, which waits for nobody, and receive."""
-        for x, to in sends:
-            self.send(x, to)
-        return [self.receive(like, source) for like, source in receives]
+    def post_receive(self, source: int | None, tag: int) -> PostedReceive:
+        """Ask for what others queue."""
+        return self._mailbox.post(source, tag)
+
+    def complete_receive(self, posted: PostedReceive, like: tb.Tensor) -> tuple[tb.Tensor, int]:
+        """Wait until it is there; one that any rank may send, until all are gone."""
+        what = f"recv of {_spec(like)}"
+        peers = [*self._peers.values()] if posted.source is None else [self._peers[posted.source]]
+
+        def check() -> None:
+            if all(peer.reason for peer in peers):
+                peers[0].check(what)
+
+        data, sender = self._mailbox.wait(posted, what, self._timeout, check)
+        return _opened(data, self._peers[sender].rank, what, like, like.shape, _spec(like)), sender
 
     def barrier(self) -> None:
         """Send every rank a message, and wait for its."""
@@ -128,23 +146,23 @@ class Communicator:
                 results.append(self._take(self._peers[place], what, x, shapes[place]))
         return results
 
-    def _take(
-        self, peer: Peer, what: str, like: tb.Tensor, shape: Shape, kind: int = 0, asked: str = ""
-    ) -> tb.Tensor:
-        data = peer.take(self._timeout, what, kind)
-        expected, start = _stamp(asked or what), 5 + data[4]
-        stamp, body = data[:start], data[start:]
-        nbytes = like.dtype.itemsize
-        for n in shape:
-            nbytes *= n
-        if stamp != expected or len(body) != nbytes:
-            other = bytes(stamp[5:]).decode(errors="replace")
-            sent = f"{len(body)} bytes" if len(body) == nbytes else f"{len(body)} bytes, not {nbytes},"
-            raise DistributedError(
-                f"{what}: rank {peer.rank} does something else, or with other shapes: it sent {sent} of"
-                f" {other}; tensorbus.distributed.records() on each rank shows what it did last."
-            )
-        return from_memory(memoryview(bytearray(body)), shape, like.dtype, like.device)
+    def _take(self, peer: Peer, what: str, like: tb.Tensor, shape: Shape) -> tb.Tensor:
+        return _opened(peer.take(self._timeout, what), peer.rank, what, like, shape, what)
+
+
+def _opened(data: bytes, rank: int, what: str, like: tb.Tensor, shape: Shape, asked: str) -> tb.Tensor:
+    """Return what a rank sent, where it is what was asked for."""
+    expected, start = _stamp(asked), 5 + data[4]
+    stamp, body = data[:start], data[start:]
+    nbytes = like.dtype.itemsize * prod(shape)
+    if stamp != expected or len(body) != nbytes:
+        other = bytes(stamp[5:]).decode(errors="replace")
+        sent = f"{len(body)} bytes" if len(body) == nbytes else f"{len(body)} bytes, not {nbytes},"
+        raise DistributedError(
+            f"{what}: rank {rank} does something else, or with other shapes: it sent {sent} of"
+            f" {other}; tensorbus.distributed.records() on each rank shows what it did last."
+        )
+    return from_memory(memoryview(bytearray(body)), shape, like.dtype, like.device)
 
 
 def _stamp(what: str) -> bytes:

@@ -14,16 +14,16 @@ import weakref
 from contextlib import suppress
 from typing import Final
 
-from tensorbus.backend_api import Rendezvous
+from tensorbus.backend_api import Mailbox, Rendezvous
 from tensorbus.errors import DistributedError, DistributedTimeoutError
 
 from .frames import CHALLENGE, DIGEST, proof, read, secret
 
-_HEAD: Final = struct.Struct(">BQ")
-"""Of each message: a kind, and how many bytes follow."""
+_HEAD: Final = struct.Struct(">BqQ")
+"""Of each message: a kind, a tag, and how many bytes follow."""
 DATA: Final = 0
 MAIL: Final = 1
-"""What ``send`` sent: it waits for ``receive`` whatever collectives come before it."""
+"""What ``send`` sent: it goes into the mailbox, whatever collectives come before it."""
 _GONE: Final = 2
 _POLL: Final = 0.5
 _LOOPBACK: Final = "127.0.0.1"
@@ -34,13 +34,12 @@ _LAST_SECONDS: Final = 10.0
 class Peer:
     """A connection to one rank: a thread sends what is queued, another puts away what comes."""
 
-    def __init__(self, connection: socket.socket, rank: int) -> None:
-        self.rank = rank
+    def __init__(self, connection: socket.socket, rank: int, place: int, mailbox: Mailbox) -> None:
+        self.rank, self._place, self._mailbox = rank, place, mailbox
         self._connection = connection
-        self._outbox: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
-        self._inboxes: dict[int, queue.SimpleQueue[bytes | None]] = {
-            DATA: queue.SimpleQueue(), MAIL: queue.SimpleQueue(),
-        }  # fmt: skip
+        self._outbox: queue.SimpleQueue[tuple[int, int, bytes] | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        """What collectives sent."""
         self.reason = ""
         self._threads = [
             threading.Thread(target=run, name=f"tensorbus-tcp-{what}-{rank}", daemon=True)
@@ -50,12 +49,17 @@ class Peer:
             thread.start()
         _open.add(self)
 
-    def put(self, data: bytes, kind: int = DATA) -> None:
+    def put(self, data: bytes, kind: int = DATA, tag: int = 0) -> None:
         """Queue a message."""
-        self._outbox.put((kind, data))
+        self._outbox.put((kind, tag, data))
 
-    def take(self, timeout: float, what: str, kind: int = DATA) -> bytes:
-        """Wait for the next message of a kind."""
+    def check(self, what: str) -> None:
+        """Raise where the other rank is gone."""
+        if self.reason:
+            raise DistributedError(f"{what}: rank {self.rank} is gone: {self.reason.removesuffix('.')}.")
+
+    def take(self, timeout: float, what: str) -> bytes:
+        """Wait for what the other's next collective sends."""
         end = time.monotonic() + timeout
         while True:
             left = end - time.monotonic()
@@ -66,18 +70,18 @@ class Peer:
                     f" it did last."
                 )
             with suppress(queue.Empty):  # a short wait, so that an interrupt is seen
-                data = self._inboxes[kind].get(timeout=min(left, _POLL))
+                data = self._inbox.get(timeout=min(left, _POLL))
                 if data is None:
-                    self._inboxes[kind].put(None)
-                    reason = self.reason.removesuffix(".")
-                    raise DistributedError(f"{what}: rank {self.rank} is gone: {reason}.")
-                return data
+                    self._inbox.put(None)
+                    self.check(what)
+                else:
+                    return data
 
     def close(self, reason: str = "") -> None:
         """Send what is queued, then hang up; with a ``reason`` tell it, and do not wait."""
         if reason:
             self._fail(reason)
-            self._outbox.put((_GONE, reason.encode()))
+            self._outbox.put((_GONE, 0, reason.encode()))
         self._outbox.put(None)
         self._threads[0].join(1.0 if reason else 30.0)
         with suppress(OSError):
@@ -91,14 +95,14 @@ class Peer:
 
     def _fail(self, reason: str) -> None:
         self.reason = self.reason or reason
-        for inbox in self._inboxes.values():
-            inbox.put(None)
+        self._inbox.put(None)
+        self._mailbox.wake()
 
     def _send_all(self) -> None:
         try:
             while (message := self._outbox.get()) is not None:
-                kind, data = message
-                self._connection.sendall(_HEAD.pack(kind, len(data)))
+                kind, tag, data = message
+                self._connection.sendall(_HEAD.pack(kind, tag, len(data)))
                 self._connection.sendall(data)
         except OSError as error:
             self._fail(f"the connection broke ({error})")
@@ -106,13 +110,16 @@ class Peer:
     def _receive_all(self) -> None:
         try:
             while True:
-                kind, length = _HEAD.unpack(read(self._connection, _HEAD.size))
+                kind, tag, length = _HEAD.unpack(read(self._connection, _HEAD.size))
                 data = read(self._connection, length)
                 if kind == _GONE:
                     self._fail(data.decode("utf-8", "replace"))
                     return
-                self._inboxes[kind].put(data)
-        except (OSError, KeyError, MemoryError) as error:
+                if kind == MAIL:
+                    self._mailbox.put(self._place, tag, data)
+                else:
+                    self._inbox.put(data)
+        except (OSError, MemoryError) as error:
             self._fail(f"it ended, or the connection broke ({error})")
 
 
@@ -127,7 +134,7 @@ def _flush() -> None:
         peer.flush(end)
 
 
-def connect(rendezvous: Rendezvous) -> dict[int, Peer]:
+def connect(rendezvous: Rendezvous, mailbox: Mailbox) -> dict[int, Peer]:
     """Connect this rank of the group to every other; by place in the group."""
     store, here, size = rendezvous.store, rendezvous.rank, rendezvous.size
     end = time.monotonic() + rendezvous.timeout
@@ -164,7 +171,10 @@ def connect(rendezvous: Rendezvous) -> dict[int, Peer]:
     for connection in connections.values():
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return {place: Peer(connection, rendezvous.ranks[place]) for place, connection in connections.items()}
+    return {
+        place: Peer(connection, rendezvous.ranks[place], place, mailbox)
+        for place, connection in connections.items()
+    }
 
 
 def _address() -> str:

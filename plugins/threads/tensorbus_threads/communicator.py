@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import tensorbus as tb
-from tensorbus.backend_api import Rendezvous, SupportsStreams, combined, copied
-from tensorbus.errors import DistributedError
+from tensorbus.backend_api import PostedReceive, Rendezvous, SupportsStreams, combined, copied
+from tensorbus.errors import DistributedError, DistributedTimeoutError
 
 from .meeting import Meeting, meeting_of
 
@@ -35,6 +35,7 @@ class Communicator:
 
     def __init__(self, meeting: Meeting, rank: int, size: int) -> None:
         self._meeting, self._rank, self._size = meeting, rank, size
+        self._mailbox = meeting.mailboxes[rank]
         self._label = ""
 
     def expect(self, label: str) -> None:
@@ -89,27 +90,34 @@ class Communicator:
         asked = self._asked(f"broadcast of {_spec(x)} from place {root}")
         return self._exchange(asked, [x], x, lambda xs: [_own(xs[root], y) for y in xs])
 
-    def send(self, x: tb.Tensor, to: int) -> None:
+    def send(self, x: tb.Tensor, to: int, tag: int = 0) -> None:
         """Leave a copy."""
         own = copied(x)
-        self._meeting.post(self._rank, to, (own, _events([own.device])))
+        self._meeting.check("send")
+        self._meeting.mailboxes[to].put(self._rank, tag, (own, _events([own.device])))
 
     def receive(self, like: tb.Tensor, source: int) -> tb.Tensor:
         """Take what the other left."""
-        x: tb.Tensor
-        x, behind = self._meeting.take(source, self._rank)
+        return self.complete_receive(self.post_receive(source, 0), like)[0]
+
+    def post_receive(self, source: int | None, tag: int) -> PostedReceive:
+        """Ask for what others leave."""
+        return self._mailbox.post(source, tag)
+
+    def complete_receive(self, posted: PostedReceive, like: tb.Tensor) -> tuple[tb.Tensor, int]:
+        """Wait until it is there."""
+        meeting = self._meeting
+        try:
+            (x, behind), sender = self._mailbox.wait(
+                posted, "recv", meeting.timeout, lambda: meeting.check("recv")
+            )
+        except DistributedTimeoutError as error:
+            meeting.end(str(error).partition(". ")[0], DistributedTimeoutError)
+            raise
         _follow(behind)
         if (x.shape, x.dtype) != (like.shape, like.dtype):
             raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {_spec(x)}.")
-        return x.to(like.device)
-
-    def exchange(
-        self, sends: Sequence[tuple[tb.Tensor, int]], receives: Sequence[tuple[tb.Tensor, int]]
-    ) -> list[tb.Tensor]:
-        """Leave copies, which waits for nobody, and take what others left."""
-        for x, to in sends:
-            self.send(x, to)
-        return [self.receive(like, source) for like, source in receives]
+        return x.to(like.device), sender
 
     def barrier(self) -> None:
         """Wait for all."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from tensorbus.backend_api import Rendezvous, WeakTable
+from tensorbus.backend_api import Mailbox, Rendezvous, WeakTable
 from tensorbus.errors import DistributedError, DistributedTimeoutError
 
 C = TypeVar("C")
@@ -39,7 +38,8 @@ class Meeting:
     def __init__(self, rendezvous: Rendezvous) -> None:
         self.name, self.ranks, self.timeout = rendezvous.name, rendezvous.ranks, rendezvous.timeout
         self._round = _Round(len(self.ranks))
-        self._mail: dict[tuple[int, int], deque[Any]] = {}
+        self.mailboxes = [Mailbox(self.ranks) for _ in self.ranks]
+        """What was sent to each rank."""
         self._changed = threading.Condition()
         self._ended = ""
         self._error: type[DistributedError] = DistributedError
@@ -50,7 +50,7 @@ class Meeting:
         One thread combines, while the others wait. What it raises is raised on every rank.
         """
         with self._changed:
-            self._check(asked)
+            self.check(asked)
             now = self._round
             now.asked[rank], now.contributed[rank] = asked, contributed
             last = all(a is not None for a in now.asked)
@@ -80,38 +80,27 @@ class Meeting:
                 self._round = _Round(len(self.ranks))
                 self._changed.notify_all()
 
-    def post(self, source: int, to: int, item: Any) -> None:
-        """Leave something for one rank."""
-        with self._changed:
-            self._check("send")
-            self._mail.setdefault((source, to), deque()).append(item)
-            self._changed.notify_all()
-
-    def take(self, source: int, to: int) -> Any:
-        """Wait for what a rank left for this one."""
-        with self._changed:
-            box = self._mail.setdefault((source, to), deque())
-            self._wait(lambda: bool(box), "recv", lambda: [self.ranks[source]])
-            return box.popleft()
-
     def end(self, reason: str, error: type[DistributedError] = DistributedError) -> None:
         """End all who wait, by an error of the class ``error``."""
         with self._changed:
             if not self._ended:
                 self._ended, self._error = reason, error
             self._changed.notify_all()
+        for mailbox in self.mailboxes:
+            mailbox.wake()
 
     def _absent(self, now: _Round) -> list[int]:
         return [rank for rank, asked in zip(self.ranks, now.asked, strict=True) if asked is None]
 
-    def _check(self, asked: str) -> None:
+    def check(self, asked: str) -> None:
+        """Raise where the meeting has ended."""
         if self._ended:
             raise self._error(f"{asked}: the other ranks are gone: {self._ended}.")
 
     def _wait(self, ready: Callable[[], bool], asked: str, absent: Callable[[], list[int]]) -> None:
         end = time.monotonic() + self.timeout
         while not ready():
-            self._check(asked)
+            self.check(asked)
             left = end - time.monotonic()
             missing = absent() if left <= 0 else []
             if left <= 0 and not missing:  # all are here, and the last one combines

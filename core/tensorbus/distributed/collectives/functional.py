@@ -188,13 +188,14 @@ def check_reduction(name: str, reduction: str, x: Tensor) -> None:
     if reduction.startswith("bitwise"):
         defined = dtype.is_integer or dtype.kind == "bool"
     elif reduction in ("min", "max"):
-        defined = dtype.kind != "bool" and not dtype.is_complex
+        defined = not dtype.is_complex
     elif reduction == "average":
         defined = dtype.is_floating or dtype.is_complex
     else:
         defined = dtype.kind != "bool"
     if not defined:
-        raise DtypeError(f"{name}: {reduction!r} is not defined for {dtype}.")
+        hint = " 'max' says whether any is true, 'min' whether all are." if dtype.kind == "bool" else ""
+        raise DtypeError(f"{name}: {reduction!r} is not defined for {dtype}.{hint}")
 
 
 def check_tensors(name: str, *xs: Tensor) -> None:

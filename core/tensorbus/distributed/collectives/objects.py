@@ -13,7 +13,7 @@ from typing import Any
 from ... import plugins
 from ...errors import ArgumentError
 from ...interchange.host_array import asarray
-from ...ops.creation.creation import empty
+from ...ops.creation.creation import DeviceLike, empty
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup
 from . import functional
@@ -35,11 +35,12 @@ def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | No
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: ProcessGroup | None = None
-) -> None:
+    obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
+    group: ProcessGroup | None = None, group_dst: int | None = None,
+) -> None:  # fmt: skip
     """Put every rank's ``obj`` into ``object_gather_list`` of rank ``dst``; the others give none."""
     ranks = group_or_all(group)
-    is_root = ranks.rank == place_of("gather_object", ranks, dst)
+    is_root = ranks.rank == place_of("gather_object", ranks, dst, group_dst)
     if is_root == (object_gather_list is None):
         raise ArgumentError("gather_object: object_gather_list is given on rank dst, and nowhere else.")
     if object_gather_list is not None:
@@ -47,29 +48,38 @@ def gather_object(
     data = _packed(obj)
     lengths = functional.all_gather(_length(data), group=ranks).tolist()
     parts = [_blank(length) for length in lengths] if is_root else None
-    gather(data, parts, dst, ranks)
+    gather(data, parts, dst, ranks, group_dst=group_dst)
     if object_gather_list is not None:
         object_gather_list[:] = [_unpacked(part) for part in parts or ()]
 
 
-def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None) -> None:
-    """Put the objects of rank ``src`` into every rank's ``object_list``."""
+def broadcast_object_list(
+    object_list: list[Any], src: int | None = None, group: ProcessGroup | None = None,
+    device: DeviceLike = None, group_src: int | None = None,
+) -> None:  # fmt: skip
+    """Put the objects of rank ``src`` into the others' ``object_list``, as long as its.
+
+    They travel as tensors on ``device``; None: in the host's memory.
+    """
     ranks = group_or_all(group)
-    root = place_of("broadcast_object_list", ranks, src)
-    data = _packed(object_list) if ranks.rank == root else _blank(0)
+    root = place_of("broadcast_object_list", ranks, src, group_src)
+    data = _packed(list(object_list), device) if ranks.rank == root else _blank(0, device)
     size = functional.broadcast(_length(data), root, ranks).tolist()[0]
-    if ranks.rank != root:
-        data = _blank(size)
-    object_list[:] = _unpacked(functional.broadcast(data, root, ranks))
+    if ranks.rank == root:
+        functional.broadcast(data, root, ranks)
+        return
+    objects = _unpacked(functional.broadcast(_blank(size, device), root, ranks))
+    _check_length("broadcast_object_list", "object_list", object_list, len(objects))
+    object_list[:] = objects
 
 
 def scatter_object_list(
     scatter_object_output_list: list[Any], scatter_object_input_list: Sequence[Any] | None = None,
-    src: int = 0, group: ProcessGroup | None = None,
+    src: int | None = None, group: ProcessGroup | None = None, group_src: int | None = None,
 ) -> None:  # fmt: skip
     """Put the object that rank ``src`` has for this rank in front of ``scatter_object_output_list``."""
     ranks = group_or_all(group)
-    is_root = ranks.rank == place_of("scatter_object_list", ranks, src)
+    is_root = ranks.rank == place_of("scatter_object_list", ranks, src, group_src)
     if not scatter_object_output_list:
         raise ArgumentError("scatter_object_list: scatter_object_output_list needs a place, and has none.")
     parts = None
@@ -78,34 +88,41 @@ def scatter_object_list(
         _check_length("scatter_object_list", "scatter_object_input_list", objects, ranks.size)
         parts = [_packed(x) for x in objects]
     length = _length(_blank(0))
-    scatter(length, None if parts is None else [_length(part) for part in parts], src, ranks)
+    lengths = None if parts is None else [_length(part) for part in parts]
+    scatter(length, lengths, src, ranks, group_src=group_src)
     data = _blank(length.tolist()[0])
-    scatter(data, parts, src, ranks)
+    scatter(data, parts, src, ranks, group_src=group_src)
     scatter_object_output_list[0] = _unpacked(data)
 
 
-def send_object_list(object_list: Sequence[Any], dst: int, group: ProcessGroup | None = None) -> None:
-    """Send objects to rank ``dst``, which calls ``recv_object_list``."""
-    data = _packed(list(object_list))
-    send(_length(data), dst, group)
-    send(data, dst, group)
+def send_object_list(
+    object_list: Sequence[Any], dst: int | None = None, group: ProcessGroup | None = None,
+    device: DeviceLike = None, group_dst: int | None = None,
+) -> None:  # fmt: skip
+    """Send objects to rank ``dst``, which calls ``recv_object_list`` with the same device."""
+    data = _packed(list(object_list), device)
+    send(_length(data), dst, group, group_dst=group_dst)
+    send(data, dst, group, group_dst=group_dst)
 
 
-def recv_object_list(object_list: list[Any], src: int, group: ProcessGroup | None = None) -> int:
-    """Put the objects that rank ``src`` sends next into ``object_list``; return ``src``."""
-    length = _length(_blank(0))
-    recv(length, src, group)
-    data = _blank(length.tolist()[0])
-    recv(data, src, group)
+def recv_object_list(
+    object_list: list[Any], src: int | None = None, group: ProcessGroup | None = None,
+    device: DeviceLike = None, group_src: int | None = None,
+) -> int:  # fmt: skip
+    """Put the objects that rank ``src``, None for any, sends next into ``object_list``; return the sender."""
+    length = _length(_blank(0, device))
+    sender = recv(length, src, group, group_src=group_src)
+    data = _blank(length.tolist()[0], device)
+    recv(data, sender, group)
     objects = _unpacked(data)
     _check_length("recv_object_list", "object_list", object_list, len(objects))
     object_list[:] = objects
-    return src
+    return sender
 
 
-def _packed(obj: Any) -> Tensor:
+def _packed(obj: Any, device: DeviceLike = None) -> Tensor:
     data = memoryview(array.array("B", pickle.dumps(obj)))
-    return asarray(data, dtype="uint8", device=plugins.host_type())
+    return asarray(data, dtype="uint8", device=plugins.host_type() if device is None else device)
 
 
 def _unpacked(data: Tensor) -> Any:
@@ -116,8 +133,8 @@ def _length(data: Tensor) -> Tensor:
     return asarray([data.size], device=data.device)
 
 
-def _blank(length: int) -> Tensor:
-    return empty((length,), dtype="uint8", device=plugins.host_type())
+def _blank(length: int, device: DeviceLike = None) -> Tensor:
+    return empty((length,), dtype="uint8", device=plugins.host_type() if device is None else device)
 
 
 def _check_length(name: str, what: str, objects: Sequence[Any], size: int) -> None:

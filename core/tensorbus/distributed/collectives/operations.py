@@ -8,11 +8,12 @@ its results are right once ``wait()`` has returned; else None.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from ...autograd.engine import no_grad
 from ...backend_interface.communication import Shape
-from ...errors import ArgumentError, DistributedError, ShapeError
+from ...errors import ArgumentError, DistributedError, DtypeError, ShapeError
 from ...ops.creation.creation import empty
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
@@ -52,24 +53,26 @@ def all_reduce(
 
 
 def reduce(
-    tensor: Tensor, dst: int = 0, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
-) -> Work | None:
+    tensor: Tensor, dst: int | None = None, op: str = "sum", group: ProcessGroup | None = None,
+    async_op: bool = False, group_dst: int | None = None,
+) -> Work | None:  # fmt: skip
     """Put the combination of all ranks' ``tensor`` into that of rank ``dst``; others' stay as they are."""
     op = _REDUCTION_NAMES.get(op, op)
     check_reduction("reduce", op, tensor)
     ranks = group_or_all(group)
-    root = place_of("reduce", ranks, dst)
+    root = place_of("reduce", ranks, dst, group_dst)
     target = tensor if ranks.rank == root else None
     return _do(ranks, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), target, async_op)
 
 
 def broadcast(
-    tensor: Tensor, src: int = 0, group: ProcessGroup | None = None, async_op: bool = False
-) -> Work | None:
+    tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, async_op: bool = False,
+    group_src: int | None = None,
+) -> Work | None:  # fmt: skip
     """Put the ``tensor`` of rank ``src`` into that of every rank; shapes and dtypes are the same."""
     check_tensors("broadcast", tensor)
     ranks = group_or_all(group)
-    root = place_of("broadcast", ranks, src)
+    root = place_of("broadcast", ranks, src, group_src)
     return _do(ranks, [tensor], lambda g: functional.broadcast(tensor.detach(), root, g), tensor, async_op)
 
 
@@ -77,15 +80,11 @@ def all_gather(
     tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put every rank's ``tensor`` into ``tensor_list``, whose shapes say theirs: they may differ."""
-    check_tensors("all_gather", tensor, *tensor_list)
+    _alike_tensors("all_gather", tensor, *tensor_list)
     ranks = group_or_all(group)
     _one_each("all_gather", ranks, tensor_list)
     shapes = [x.shape for x in tensor_list]
-    if shapes[ranks.rank] != tensor.shape:
-        raise ShapeError(
-            f"all_gather: rank {ranks.rank}'s tensor has shape {tensor.shape}, but its place in tensor_list"
-            f" {shapes[ranks.rank]}."
-        )
+    _check_own("all_gather", ranks, tensor, tensor_list)
     terms = f"of {tensor.dtype} in shapes {shapes}"
     gather = lambda c, x: c.all_gather(x[0], shapes)  # noqa: E731
     return _raw(ranks, "all_gather", [tensor], gather, tensor_list, async_op, terms)
@@ -95,7 +94,7 @@ def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Put all ranks' ``input_tensor`` into ``output_tensor``, one after the other along axis 0."""
-    check_tensors("all_gather_into_tensor", output_tensor, input_tensor)
+    _alike_tensors("all_gather_into_tensor", output_tensor, input_tensor)
     ranks = group_or_all(group)
     _same_size("all_gather_into_tensor", output_tensor, input_tensor.size * ranks.size)
     shape = output_tensor.shape
@@ -116,10 +115,11 @@ def reduce_scatter(
     async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Combine the ranks' lists place by place, and put this rank's place into ``output``."""
-    check_tensors("reduce_scatter", output, *input_list)
+    _alike_tensors("reduce_scatter", output, *input_list)
     op = _REDUCTION_NAMES.get(op, op)
     ranks = group_or_all(group)
     _one_each("reduce_scatter", ranks, input_list)
+    _same_size("reduce_scatter", output, input_list[ranks.rank].size)
     check_reduction("reduce_scatter", op, output)
     share = 1 / ranks.size if op == "average" else None
 
@@ -135,7 +135,7 @@ def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
     """Combine the ranks' ``input`` and put this rank's part of axis 0 into ``output``."""
-    check_tensors("reduce_scatter_tensor", output, input)
+    _alike_tensors("reduce_scatter_tensor", output, input)
     op = _REDUCTION_NAMES.get(op, op)
     ranks = group_or_all(group)
     _same_size("reduce_scatter_tensor", output, input.size // ranks.size)
@@ -156,7 +156,7 @@ def all_to_all(
     group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Send one tensor to each rank, and put what each sent here into ``output_tensor_list``."""
-    check_tensors("all_to_all", *output_tensor_list, *input_tensor_list)
+    _alike_tensors("all_to_all", *output_tensor_list, *input_tensor_list)
     ranks = group_or_all(group)
     _one_each("all_to_all", ranks, input_tensor_list)
     _one_each("all_to_all", ranks, output_tensor_list)
@@ -171,11 +171,13 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None, group: ProcessGroup | None = None, async_op: bool = False,
 ) -> Work | None:  # fmt: skip
     """Send a part of axis 0 to each rank, and put what comes into ``output``, joined along axis 0."""
-    check_tensors("all_to_all_single", output, input)
+    _alike_tensors("all_to_all_single", output, input)
     ranks = group_or_all(group)
     receive = output_split_sizes
     if receive is None and output.ndim:
         receive = functional._lengths("all_to_all_single", None, ranks.size, output.shape[0])
+    if receive is not None:
+        _same_size("all_to_all_single", output, sum(receive) * prod(input.shape[1:]))
     return _do(
         ranks, [input],
         lambda g: functional.all_to_all(input.detach(), 0, 0, input_split_sizes, receive, g),
@@ -184,13 +186,13 @@ def all_to_all_single(
 
 
 def gather(
-    tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0,
-    group: ProcessGroup | None = None, async_op: bool = False,
+    tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int | None = None,
+    group: ProcessGroup | None = None, async_op: bool = False, group_dst: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Put every rank's ``tensor`` into ``gather_list`` of rank ``dst``; the others give none."""
-    check_tensors("gather", tensor, *(gather_list or ()))
+    _alike_tensors("gather", tensor, *(gather_list or ()))
     ranks = group_or_all(group)
-    root = place_of("gather", ranks, dst)
+    root = place_of("gather", ranks, dst, group_dst)
     if (ranks.rank == root) == (gather_list is None):
         raise ArgumentError("gather: gather_list must be given on rank dst, and nowhere else.")
 
@@ -204,22 +206,24 @@ def gather(
 
     if gather_list is not None:
         _one_each("gather", ranks, gather_list)
+        _check_own("gather", ranks, tensor, gather_list)
     terms = f"of {tensor.dtype} to place {root}"
     return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op, terms)
 
 
 def scatter(
-    tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0,
-    group: ProcessGroup | None = None, async_op: bool = False,
+    tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int | None = None,
+    group: ProcessGroup | None = None, async_op: bool = False, group_src: int | None = None,
 ) -> Work | None:  # fmt: skip
     """Put the tensor that rank ``src`` has in ``scatter_list`` for this rank into ``tensor``."""
-    check_tensors("scatter", tensor, *(scatter_list or ()))
+    _alike_tensors("scatter", tensor, *(scatter_list or ()))
     ranks = group_or_all(group)
-    root = place_of("scatter", ranks, src)
+    root = place_of("scatter", ranks, src, group_src)
     if (ranks.rank == root) == (scatter_list is None):
         raise ArgumentError("scatter: scatter_list must be given on rank src, and nowhere else.")
     if scatter_list is not None:
         _one_each("scatter", ranks, scatter_list)
+        _check_own("scatter", ranks, tensor, scatter_list)
 
     def hand_out(communicator: Any, x: list[Tensor]) -> list[Tensor]:
         if ranks.rank != root:
@@ -269,11 +273,49 @@ def group_or_all(group: ProcessGroup | None) -> ProcessGroup:
     return group
 
 
-def place_of(name: str, group: ProcessGroup, rank: int) -> int:
-    """Return the place in a group of a rank of the program. Raises ``ArgumentError`` where it has none."""
+def place_of(name: str, group: ProcessGroup, rank: int | None, place: int | None = None) -> int:
+    """Return the place in a group of a rank, which is given so or by its number; by none it is number 0.
+
+    Raises ``ArgumentError`` for one that is not in the group, and where both are given.
+    """
+    if place is not None:
+        if rank is not None:
+            raise ArgumentError(
+                f"{name}: a rank is given by its number, {rank!r}, and its place in the group, {place!r}; one"
+                f" of them is needed."
+            )
+        if place not in range(group.size):
+            raise ArgumentError(f"{name}: a place in the group must be 0 to {group.size - 1}, got {place!r}.")
+        return place
+    rank = 0 if rank is None else rank
     if rank not in group.ranks:
         raise ArgumentError(f"{name}: rank {rank!r} is not in the group, whose ranks are {[*group.ranks]}.")
     return group.ranks.index(rank)
+
+
+def _alike_tensors(name: str, *xs: Tensor) -> None:
+    """Raise ``DtypeError`` or ``ArgumentError`` where tensors of a call differ in dtype or device type."""
+    check_tensors(name, *xs)
+    for x in xs[1:]:
+        if x.dtype != xs[0].dtype:
+            raise DtypeError(
+                f"{name}: all tensors of a call, results too, have one dtype, got {xs[0].dtype} and"
+                f" {x.dtype}."
+            )
+        if x.device.type != xs[0].device.type:
+            raise ArgumentError(
+                f"{name}: all tensors of a call, results too, lie on one type of device, got {xs[0].device}"
+                f" and {x.device}."
+            )
+
+
+def _check_own(name: str, group: ProcessGroup, tensor: Tensor, tensors: Sequence[Tensor]) -> None:
+    """Raise ``ShapeError`` where a rank's tensor has another shape than its place in the list."""
+    own = tensors[group.rank].shape
+    if own != tensor.shape:
+        raise ShapeError(
+            f"{name}: rank {group.rank}'s tensor has shape {tensor.shape}, but its place in the list {own}."
+        )
 
 
 def _one_each(name: str, group: ProcessGroup, tensors: Sequence[Tensor]) -> None:

@@ -147,22 +147,26 @@ class ProcessGroup(KnownByIdentity):
     def submit(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
         finish: Callable[[Any], Any] | None = None, terms: str = "", needs: Sequence[int] | None = None,
-        peers: Sequence[Peer] | None = None,
+        peers: Sequence[Peer] | None = None, post: Callable[[Any], None] | None = None,
+        needs_one: bool = False,
     ) -> Work:  # fmt: skip
         """Queue ``call`` and return its handle; ``finish`` gets the result in the thread that waits.
 
-        ``peers`` are those of its messages, where it makes several.
+        ``peers`` are those of its messages, where they are not one with each of ``needs``; ``post`` tells the
+        communicator of them, in the order of calls, where they have threads of their own. ``needs_one``: one
+        of ``needs`` is enough.
         """
         if active_modes:
             _end_capture(operation)
         return self.queue(
-            lambda: self._call(operation, tensors, call, terms, needs), finish, tensors,
-            peers_of(operation, needs) if peers is None else peers,
+            lambda: self._call(operation, tensors, call, terms, needs, needs_one), finish, tensors,
+            peers_of(operation, needs) if peers is None else peers, post,
         )  # fmt: skip
 
     def queue(
         self, call: Callable[[], Any], finish: Callable[[Any], Any] | None = None,
         tensors: Sequence[Tensor] = (), peers: Sequence[Peer] = (),
+        post: Callable[[Any], None] | None = None,
     ) -> Work:  # fmt: skip
         """Queue any call that communicates in this group, on ``tensors``; returns its handle.
 
@@ -189,11 +193,21 @@ class ProcessGroup(KnownByIdentity):
             peers = ()
         if not peers or connection is None:
             self._last = work.place
-        has_lanes = None
+        has_lanes = at_once = None
         if device is not None and connection is None:
             has_lanes = partial(self._connects_lanes, device, work.place)
-        self._lanes.put(work, run, peers, partial(self.check, "a queued collective"), has_lanes)
+        if device is not None and post is not None:
+            at_once = partial(self._post, post, device, fallback_mode())
+        self._lanes.put(work, run, peers, partial(self.check, "a queued collective"), has_lanes, at_once)
         return work
+
+    def _post(self, post: Callable[[Any], None], device: Device, mode: str) -> None:
+        """Tell the communicator of tensors on ``device``, which is connected, of a message."""
+        staged = self._staged.get(device.type)
+        if staged is not None:
+            with fallback(mode):
+                staged.check("recv", device)
+        post(staged or self._chosen[device.type].communicator)
 
     def _connects_lanes(self, device: Device, place: Place) -> bool:
         """Connect the group, and return whether messages have lanes: not where the device has queues."""
@@ -262,7 +276,7 @@ class ProcessGroup(KnownByIdentity):
 
     def _call(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T], terms: str,
-        needs: Sequence[int] | None,
+        needs: Sequence[int] | None, needs_one: bool = False,
     ) -> T:  # fmt: skip
         self.check(operation)
         first = tensors[0] if tensors else None
@@ -270,6 +284,7 @@ class ProcessGroup(KnownByIdentity):
             self.label, 0, operation, tuple([x.shape for x in tensors]),
             "" if first is None else str(first.dtype), "" if first is None else str(first.device),
             needs=self.ranks if needs is None else tuple([self.ranks[place] for place in needs]),
+            needs_one=needs_one,
         )  # fmt: skip
         self.world.records.add(record)
         try:

@@ -60,10 +60,10 @@ class HostStaging:
         own = self._there("broadcast", [x], x.device)
         return self._back("broadcast", own, [self._communicator.broadcast(own[0], root)], x.device)[0]
 
-    def send(self, x: Tensor, to: int) -> None:
+    def send(self, x: Tensor, to: int, *tag: int) -> None:
         """Send from the host."""
         own = self._there("send", [x], x.device)
-        self._communicator.send(own[0], to)
+        self._communicator.send(own[0], to, *tag)
         self._back("send", own, [], x.device)
 
     def receive(self, like: Tensor, source: int) -> Tensor:
@@ -71,6 +71,18 @@ class HostStaging:
         self._there("recv", [], like.device)
         own = empty(like.shape, dtype=like.dtype, device=self._host)
         return self._back("recv", [], [self._communicator.receive(own, source)], like.device)[0]
+
+    @property
+    def post_receive(self) -> Any:
+        """The communicator's, where it has it."""
+        return self._communicator.post_receive  # type: ignore[attr-defined]
+
+    def complete_receive(self, posted: Any, like: Tensor) -> tuple[Tensor, int]:
+        """Receive on the host."""
+        self._there("recv", [], like.device)
+        own = empty(like.shape, dtype=like.dtype, device=self._host)
+        received, sender = self._communicator.complete_receive(posted, own)  # type: ignore[attr-defined]
+        return self._back("recv", [], [received], like.device)[0], sender
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -1,7 +1,8 @@
 """Threads that make a group's queued calls: one for collectives, one for messages to, or from, each rank.
 
 A message waits for one rank only. Behind others it could keep the very message waiting that it waits for:
-both of two ranks may ask for what the other sends before they send.
+both of two ranks may ask for what the other sends before they send. Nor does one with a tag, or one that any
+rank may send, wait behind those without: it has a thread for as long as there are such.
 """
 
 from __future__ import annotations
@@ -18,22 +19,23 @@ from .records import MESSAGES
 from .work import Place, Work
 from .world import World, in_world
 
-Peer = tuple[str, int]
-"""What a lane of messages is for: the operation, and the place of the other rank."""
+Peer = tuple[str, int | None, int]
+"""What a lane of messages is for: the operation, the place of the other rank, None for any, and the tag."""
 
 
 def peers_of(operation: str, needs: Sequence[int] | None) -> Sequence[Peer]:
     """Return which lanes a call belongs to; none for that of the collectives."""
-    return [(operation, place) for place in needs or ()] if operation in MESSAGES else []
+    return [(operation, place, 0) for place in needs or ()] if operation in MESSAGES else []
 
 
 class _Lane:
     """Calls in the order in which they were asked for, and the thread that makes them."""
 
-    def __init__(self, name: str, world: World) -> None:
+    def __init__(self, name: str, world: World, is_over: Callable[[_Lane], bool] | None = None) -> None:
+        """``is_over`` is asked behind each task whether the lane ends; None: it stays."""
         self.last: Place | None = None
         """The progress of what was queued last."""
-        self._world = world
+        self._world, self._is_over = world, is_over
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
@@ -43,11 +45,17 @@ class _Lane:
         self.last = place or self.last
         self._tasks.put(task)
 
+    def is_empty(self) -> bool:
+        """Return whether nothing is queued."""
+        return self._tasks.empty()
+
     def _run(self) -> None:
         with in_world(self._world):
             while (task := self._tasks.get()) is not None:
                 task()
                 del task  # which holds the operands
+                if self._is_over is not None and self._is_over(self):
+                    return
 
 
 class Lanes:
@@ -69,12 +77,13 @@ class Lanes:
 
     def put(
         self, work: Work, call: Callable[[], Any], peers: Sequence[Peer], check: Callable[[], None],
-        has_lanes: Callable[[], bool] | None = None,
+        has_lanes: Callable[[], bool] | None = None, post: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         """Queue a call, whose handle is ``work``; ``check`` raises where nothing may be queued any more.
 
         ``peers`` are of the messages that it makes, none of a collective. ``has_lanes`` connects the group
-        first, and says whether messages have lanes of their own.
+        first, and says whether messages have lanes of their own. ``post`` is what is done at once, in the
+        order of calls, where they have.
         """
         with self._lock:
             check()
@@ -83,12 +92,19 @@ class Lanes:
             self._places.append(work.place)
             if peers and (has_lanes is not None or self._unsorted):
                 self._unsorted += 1
-                self._lane(None).put(partial(self._sort, work, call, peers, has_lanes))
+                self._lane(None).put(partial(self._sort, work, call, peers, has_lanes, post))
             else:
-                self._put(work, call, peers)
+                self._put(work, call, peers, post)
 
-    def _put(self, work: Work, call: Callable[[], Any], peers: Sequence[Peer]) -> None:
+    def _put(
+        self, work: Work, call: Callable[[], Any], peers: Sequence[Peer], post: Callable[[], None] | None
+    ) -> None:
         """Give a call to the first of its lanes; it follows what the others have, and they follow it."""
+        if peers and post is not None:
+            try:
+                post()
+            except Exception as error:  # raised where the message is waited for
+                call = partial(_raise, error)
         first, *others = [self._lane(peer) for peer in dict.fromkeys(peers)] or [self._lane(None)]
         before = [lane.last for lane in others if lane.last is not None]
 
@@ -104,24 +120,33 @@ class Lanes:
     def _lane(self, peer: Peer | None) -> _Lane:
         lane = self._lanes.get(peer)
         if lane is None:
-            name = self._name if peer is None else f"{self._name}-{peer[0]}-{peer[1]}"
-            lane = self._lanes[peer] = _Lane(name, self._world)
+            name = self._name if peer is None else "-".join(map(str, (self._name, *peer)))
+            is_brief = peer is not None and (peer[1] is None or peer[2] != 0)
+            is_over = partial(self._is_over, peer) if is_brief else None
+            lane = self._lanes[peer] = _Lane(name, self._world, is_over)
         return lane
+
+    def _is_over(self, peer: Peer | None, lane: _Lane) -> bool:
+        """Take a lane out that has nothing to do, and return whether that is so."""
+        with self._lock:
+            is_over = lane.is_empty()
+            if is_over:
+                del self._lanes[peer]
+            return is_over
 
     def _sort(
         self, work: Work, call: Callable[[], Any], peers: Sequence[Peer],
-        has_lanes: Callable[[], bool] | None,
+        has_lanes: Callable[[], bool] | None, post: Callable[[], None] | None,
     ) -> None:  # fmt: skip
         """Put a message into its lane, once that is known."""
         try:
             is_own = has_lanes is None or has_lanes()
         except BaseException as error:  # raised where the message is waited for
-            problem = error
-            is_own, call = False, lambda: _raise(problem)
+            is_own, call = False, partial(_raise, error)
         with self._lock:
             self._unsorted -= 1
             if is_own and not self._ended:
-                self._put(work, call, peers)
+                self._put(work, call, peers, post)
                 return
         work._run(call)
 

@@ -23,8 +23,9 @@ class Record:
     raised. ``is_queued``: the call has returned, and the device works on it. ``needs`` are the ranks that
     have to take part; ``thread`` is the number of the one that called. ``count`` is above 1 for a compiled
     program that the device runs as a whole, with so many collectives: ``sequence`` and ``asked`` are those of
-    the last. ``fingerprint`` stands for all that has been asked for up to here. ``number`` counts the group's
-    collectives by all communicators, from 1 on; it is that of the first, and 0 for messages.
+    the last. ``needs_one``: one of ``needs`` is enough, as for a message from any rank. ``fingerprint``
+    stands for all that has been asked for up to here. ``number`` counts the group's collectives by all
+    communicators, from 1 on; it is that of the first, and 0 for messages.
     """
 
     group: str
@@ -40,6 +41,7 @@ class Record:
     asked: str = ""
     is_queued: bool = False
     needs: tuple[int, ...] = ()
+    needs_one: bool = False
     thread: int = field(default_factory=threading.get_ident)
     count: int = 1
     fingerprint: int = 0

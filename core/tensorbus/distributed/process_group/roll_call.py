@@ -157,39 +157,48 @@ class RollCall:
         failed = _peek(meeting.store, f"{meeting.name}/failed")
         if failed:
             return failed.decode()
-        for rank in record.needs:
-            if rank == here:
-                continue
-            state = others[rank][0] if rank in others else State()
-            if state.left:
-                return f"{record}: rank {rank} will not come: {state.left}."
-            for waiting in state.waiting:
-                if waiting.meeting != meeting.name and _is_same(waiting, record):
-                    return (
-                        f"{record}: it goes by {record.communicator} on rank {here}, and by"
-                        f" {waiting.communicator} on rank {rank}, whose tensors lie on another device. Where"
-                        f" each device of a group has been connected by another communicator, no call may"
-                        f" have tensors on several: make a group for such calls by new_group."
-                    )
-                if waiting.meeting != meeting.name or not waiting.asked or not record.asked:
-                    continue
-                mine = connection.asked(waiting.sequence)
-                if mine and mine != waiting.asked:
-                    return (
-                        f"the ranks ask for different things: rank {here}: {mine}, call {waiting.sequence};"
-                        f" rank {rank}: {waiting.text}."
-                    )
-                if mine and not connection.is_as(waiting.sequence, waiting.fingerprint):
-                    return (
-                        f"the ranks ask for different things: rank {rank} waits in {waiting.text}; before it"
-                        f" rank {here} has asked for something else. tensorbus.distributed.records() on each"
-                        f" rank shows what they did last."
-                    )
-            if not state.waiting and self._is_silent(rank, now):
+        problems = (
+            self._problem_of(connection, record, rank, others[rank][0] if rank in others else State(), now)
+            for rank in record.needs
+            if rank != here
+        )
+        if record.needs_one:
+            every = [*problems]
+            return every[0] if all(every) else ""
+        return next(filter(None, problems), "")
+
+    def _problem_of(self, connection: Connection, record: Record, rank: int, state: State, now: float) -> str:
+        """Return why a rank does not come to a call of this one, "" where it may."""
+        meeting, here = connection.meeting, self._world.rank
+        if state.left:
+            return f"{record}: rank {rank} will not come: {state.left}."
+        for waiting in state.waiting:
+            if waiting.meeting != meeting.name and _is_same(waiting, record):
                 return (
-                    f"{record}: rank {rank} has shown no sign of life for {SILENT:g} seconds: it was ended,"
-                    f" or its machine cannot be reached."
+                    f"{record}: it goes by {record.communicator} on rank {here}, and by"
+                    f" {waiting.communicator} on rank {rank}, whose tensors lie on another device. Where"
+                    f" each device of a group has been connected by another communicator, no call may"
+                    f" have tensors on several: make a group for such calls by new_group."
                 )
+            if waiting.meeting != meeting.name or not waiting.asked or not record.asked:
+                continue
+            mine = connection.asked(waiting.sequence)
+            if mine and mine != waiting.asked:
+                return (
+                    f"the ranks ask for different things: rank {here}: {mine}, call {waiting.sequence};"
+                    f" rank {rank}: {waiting.text}."
+                )
+            if mine and not connection.is_as(waiting.sequence, waiting.fingerprint):
+                return (
+                    f"the ranks ask for different things: rank {rank} waits in {waiting.text}; before it"
+                    f" rank {here} has asked for something else. tensorbus.distributed.records() on each"
+                    f" rank shows what they did last."
+                )
+        if not state.waiting and self._is_silent(rank, now):
+            return (
+                f"{record}: rank {rank} has shown no sign of life for {SILENT:g} seconds: it was ended,"
+                f" or its machine cannot be reached."
+            )
         return ""
 
     def _look_for_deadlock(

@@ -268,7 +268,10 @@ def _has_reduction(reduction: str, dtype: DType, layout: Layout, device: str) ->
     x = tb.zeros((1,), dtype=dtype, device=device)
     try:
         check_reduction("all_reduce", reduction, x)
-        x + x if not reduction.startswith("bitwise") else x & x
+        if reduction in ("min", "max"):
+            tb.maximum(x, x)
+        else:
+            x & x if reduction.startswith("bitwise") else x + x
     except (DtypeError, UnsupportedOpError):
         return False
     exact = layout.fill not in ("rounding", "special") or dtype.is_integer
@@ -314,6 +317,8 @@ def program(setting: Setting, report: Report) -> None:
         _several_at_once(setting, report)
     with cell(setting, report, "a message that waits beside collectives"):
         _message_beside_collectives(setting, report)
+    with cell(setting, report, "messages with tags and from any rank"):
+        _tagged_messages(setting, report)
     with cell(setting, report, "a barrier that one rank comes to late"):
         _late_to_a_barrier(setting, report)
 
@@ -381,6 +386,36 @@ def _message_beside_collectives(setting: Setting, report: Report) -> None:
         if set(result.tolist()) != {right}:
             problem = f"its elements are {set(result.tolist())}, right is {right}"
             report.findings.append(Finding(check="async", call=call, problem=problem))
+
+
+def _tagged_messages(setting: Setting, report: Report) -> None:
+    """Receive by tags in another order than was sent, then one from each rank, whichever comes first."""
+    group = dist.new_group(range(setting.ranks))
+    assert group is not None
+    here, last = dist.get_rank(), setting.ranks - 1
+    x, y = (tb.zeros((3,), device=setting.device) for _ in range(2))
+    group.run("barrier", [x], lambda c: c.barrier())  # which connects the ranks
+    if getattr(group.connection(x.device).communicator, "post_receive", None) is None or not last:
+        return
+    results: list[Any] = []
+    if here == last:
+        for tag in (1, 2):
+            dist.send(tb.ones((3,), device=setting.device) * tag, 0, group, tag)
+    if here:
+        dist.send(tb.ones((3,), device=setting.device) * here, 0, group, 3)
+    else:
+        works = dist.irecv(x, last, group, 2), dist.irecv(y, None, group, 1)
+        results += [(work.wait(setting.timeout), z.tolist()) for work, z in zip(works, (x, y), strict=True)]
+        results += sorted((dist.recv(x, group=group, tag=3), x.tolist()) for _ in range(last))
+        right = [(last, [2.0] * 3), (last, [1.0] * 3), *((k, [float(k)] * 3) for k in range(1, last + 1))]
+        if results != right:
+            report.findings.append(
+                Finding(
+                    check="send", call="messages with tags and from any rank",
+                    problem=f"senders and elements are {results}, right is {right}",
+                )
+            )  # fmt: skip
+    report.calls += 1
 
 
 def _late_to_a_barrier(setting: Setting, report: Report) -> None:
