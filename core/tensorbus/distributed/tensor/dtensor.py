@@ -51,8 +51,8 @@ def _change(name: str, vjp: Callable[..., tuple[Any, ...]]) -> Op[...]:
 
 _FROM_LOCAL: Final = _change("from_local", lambda g, layout: (_part_gradient(g, layout),))
 _TO_LOCAL: Final = _change("to_local", lambda g, layout: (_cell(g, layout),))
-_REDISTRIBUTE: Final = _change("redistribute", lambda g: (g,))
-"""The same tensor, so that the gradient is the same, wherever it lies."""
+_REDISTRIBUTE: Final = _change("redistribute", lambda g, placements: (g.redistribute(placements),))
+"""The gradient goes back to where the tensor came from: once, and not in each op that then takes it."""
 
 
 T = TypeVar("T", bound=Tensor)
@@ -193,8 +193,9 @@ class DTensor(Tensor):
         """Return the same tensor in other placements, by the cheapest sequence of collectives.
 
         ``redistribute(placements)`` and, as in PyTorch, ``redistribute(device_mesh, placements)`` on the mesh
-        that it lies on. All ranks of the mesh call it; ``label`` is as for ``functional``. Raises
-        ``ArgumentError``, ``AxisError`` and what collectives raise.
+        that it lies on. All ranks of the mesh call it; ``label`` is as for ``functional``. The gradient goes
+        back to where this tensor lies; that of a ``Partial`` is whole on each rank. Raises ``ArgumentError``,
+        ``AxisError`` and what collectives raise.
         """
         layout: MeshLayout = self._value.layout
         wanted: Any = placements
@@ -212,7 +213,9 @@ class DTensor(Tensor):
             return self
         target = layout_of(layout.mesh, chosen, layout.shape)
         out: Any = wrap(Distributed(move(self._value.local, layout, target, label), target), self._vtype)
-        moved: DTensor = _recorded(_REDISTRIBUTE, self, out)
+        moved: DTensor = _recorded(
+            _REDISTRIBUTE, self, out, placements=gradient_placements(layout.placements)
+        )
         return moved
 
     @property
