@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
+from tensorbus.distributed.process_group.roll_call import STALLED
 from tensorbus.distributed.process_group.world import current, in_world
 
 from thread_communicators import thread_communicators
@@ -239,3 +240,44 @@ def test_the_fork_of_a_rank_is_none() -> None:
         return os.waitpid(child, 0)[1]
 
     assert dist.run_ranks(rank, 1) == [0]
+
+
+class _Slow:
+    """A rank's end whose collectives give their results late on one rank."""
+
+    def __init__(self, end: Any, seconds: float) -> None:
+        self._end, self._seconds, self._aborted = end, seconds, threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._end, name)
+
+    def broadcast(self, x: Any, root: int) -> Any:
+        result = self._end.broadcast(x, root)
+        if self._aborted.wait(self._seconds):
+            raise dist.DistributedError("slow: aborted.")
+        return result
+
+    def abort(self, reason: str) -> None:
+        self._aborted.set()
+        self._end.abort(reason)
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_a_rank_that_has_sent_all_may_leave(is_left: bool) -> None:
+    """Those that are slower are not told that it will not come; but of what it has not sent they are."""
+
+    def rank() -> float:
+        x = tb.full((2,), dist.get_rank() + 1.0, device="cpu")
+        dist.broadcast(x, 0)
+        if is_left and dist.get_rank() == 1:
+            dist.broadcast(x, 0)
+        return x[0].item()
+
+    with thread_communicators(
+        "slow", lambda end, meeting: _Slow(end, 2.5 * STALLED if meeting.rank == 1 else 0)
+    ) as name:
+        if not is_left:
+            assert dist.run_ranks(rank, 2, prefer=name) == [1.0, 1.0]
+            return
+        with pytest.raises(dist.DistributedError, match=r"call 2 .*rank 0 will not come: its function has"):
+            dist.run_ranks(rank, 2, prefer=name)

@@ -127,6 +127,14 @@ class Connection:
             records = [*self.running.values(), *(record for record, _ in list(self.queued)[:1])]
         return min(records, key=lambda record: record.started, default=None)
 
+    def finished(self) -> int:
+        """Return how many collectives have come to their end here, of those that began first."""
+        with self._lock:
+            open_ = [*self.running.values(), *(record for record, _ in self.queued)]
+            if self.failure is not None:
+                return 0
+            return min((r.sequence - r.count for r in open_ if r.asked), default=self.sequence)
+
     def compare(self) -> None:
         """Compare all collectives so far with those of the other ranks, through the store.
 

@@ -270,6 +270,7 @@ class ProcessGroup(KnownByIdentity):
                     connection.finish()
                 connection.release()
                 connection.communicator.close()
+            self.world.roll_call.closed(connection)
         self._lanes.end()
         self.world.groups.pop(self.label, None)
         _groups.pop(self.name)

@@ -51,6 +51,7 @@ class Waiting:
 class State:
     """A rank's message: the calls that wait, how many it has begun of each group, and why it left.
 
+    Of one that has left, ``begun`` are those that came to their end: what it had to send for them is sent.
     ``blocked`` is the place in ``waiting`` of the call in which the program itself waits, -1 for none: then
     it cannot come to another one.
     """
@@ -83,14 +84,23 @@ class RollCall:
         """By rank: its last sign of life, and when that was seen first."""
         self._beaten, self._beats = 0.0, 0
         self._questions = Questions(world)
+        self._finished: dict[str, int] = {}
+        """How many collectives came to their end on connections that are closed, by what they met as."""
+
+    def closed(self, connection: Connection) -> None:
+        """Note that a connection has been given back."""
+        self._finished[connection.meeting.name] = connection.finished()
 
     def leave(self, reason: str) -> None:
         """Tell that this rank takes no further part; once, which may be in vain where the store is gone."""
         if self._left == reason:
             return
         self._left = reason
+        finished = dict(self._finished)
+        for group in list(self._world.groups.values()):
+            finished |= {each.meeting.name: each.finished() for each in group.connections()}
         with suppress(DistributedError):
-            self._say(State(left=reason).text())
+            self._say(State(left=reason, begun=finished).text())
 
     def look(self, waiting: Sequence[tuple[Connection, Record]], now: float) -> None:
         """Say what waits here, and end what cannot come to its end. Called from the watch's thread."""
@@ -171,6 +181,8 @@ class RollCall:
         """Return why a rank does not come to a call of this one, "" where it may."""
         meeting, here = connection.meeting, self._world.rank
         if state.left:
+            if record.asked and state.begun.get(meeting.name, 0) >= record.sequence:
+                return ""
             return f"{record}: rank {rank} will not come: {state.left}."
         for waiting in state.waiting:
             if waiting.meeting != meeting.name and _is_same(waiting, record):
