@@ -10,7 +10,7 @@ import sys
 from operator import attrgetter as _attribute
 from typing import TYPE_CHECKING, Any, Final
 
-from .compat import torch_names
+from .compat import torch_modules, torch_names
 from .eager import plugin_ops as plugin_ops
 from .system import env
 from .system.lazy_import import lazy_exports
@@ -352,6 +352,7 @@ if TYPE_CHECKING:
     from .control_flow import cond as cond
     from .control_flow import scan as scan
     from .control_flow import while_loop as while_loop
+    from . import amp as amp
     from . import distributions as distributions
     from . import fft as fft
     from . import distributed as distributed
@@ -477,7 +478,7 @@ _LATER: Final = {
     "library": "KernelSource kernel",
 }
 _find, _names, _OFFERED = lazy_exports(
-    __name__, _LATER, "distributed distributions fft func library linalg nn optim random special"
+    __name__, _LATER, "amp distributed distributions fft func library linalg nn optim random special"
 )
 
 
@@ -496,4 +497,7 @@ def __getattr__(name: str) -> Any:
         value = plugin_ops.find(name)
         if value is not None:
             return value
-    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{torch_names.hint(name)}")
+    raise AttributeError(f"module 'tensorbus' has no attribute {name!r}{torch_modules.of_path(name)}")
+
+
+torch_modules.tell_of_missing_modules()

@@ -43,6 +43,11 @@ Number = Any
 """A number, or a tensor of them."""
 
 
+__path__: list[
+    str
+] = []  # a from import of what is missing then asks for a module, and is told what stands for it
+
+
 def __getattr__(name: str) -> Any:
     """Say what draws in the place of a class of ``torch.distributions``."""
     message = f"module {__name__!r} has no attribute {name!r}{torch_names.of_distributions(name)}"

@@ -7,7 +7,7 @@ by the tensors' device. Stages in order: ``process_group``, ``stores``, ``collec
 
 from typing import Any as _Any
 
-from ..compat import torch_names as _torch_names
+from ..compat import torch_modules as _torch_modules
 from ..errors import DistributedError as DistributedError
 from ..errors import DistributedTimeoutError as DistributedTimeoutError
 from ..plugins import communicators as communicators
@@ -99,4 +99,5 @@ from .tensor.sharding_table import visualize_sharding as visualize_sharding
 
 def __getattr__(name: str) -> _Any:
     """Say what stands for a name of ``torch.distributed``."""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_torch_names.of_distributed(name)}")
+    hint = _torch_modules.of_path(f"distributed.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

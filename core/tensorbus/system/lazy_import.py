@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..compat.torch_modules import of_path
+
 
 def lazy_exports(
     package: str, parts: Mapping[str, str], modules: str = ""
@@ -34,6 +36,7 @@ def lazy_exports(
             return scope[name]
         if name in inside:
             return importlib.import_module(f".{name}", package)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        hint = of_path(f"{package}.{name}".partition(".")[2])
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     return find, lambda: sorted({*scope, *offered}), offered

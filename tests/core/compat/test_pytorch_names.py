@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorbus as tb
+from tensorbus.compat.torch_modules import MODULES
 from tensorbus.compat.torch_names import (
     ALIASES,
     DISTRIBUTED,
@@ -228,6 +229,39 @@ def test_names_of_torch_distributed_say_what_stands_for_them(name: str) -> None:
         assert all(tb.distributed.run_ranks(rank, 2))
 
 
+@pytest.mark.parametrize("path", MODULES)
+def test_missing_modules_say_what_stands_for_them(path: str) -> None:
+    module, _, name = f"tensorbus.{path}".rpartition(".")
+    for line in (f"from {module} import {name}", f"import {module}.{name}", f"from {module}.{name} import x"):
+        if path == "nn.modules" or path.startswith("distributed.tensor"):  # core has packages of these names
+            line = f"from tensorbus.{path} import nonsense"
+        with pytest.raises(ImportError) as raised:
+            exec(line)
+        text = str(raised.value).partition(" is here ")[2]
+        assert text in (MODULES[path], *(MODULES[p] for p in MODULES if path.startswith(f"{p}."))), line
+    for names in re.findall(r"tensorbus\.([\w.]+)", MODULES[path]):
+        result = tb
+        for part in names.split("."):
+            result = getattr(result, part)
+
+
+def test_failed_imports_name_the_module_that_has_it() -> None:
+    for line, text in (
+        ("from tensorbus.distributed.tensor import DTensor", "it is tensorbus.distributed.DTensor"),
+        ("from tensorbus.distributed import init_process_group", "is here tensorbus.distributed.init()"),
+        ("from tensorbus.distributions import Normal", "is here tensorbus.normal(shape, mean, std)"),
+        ("from tensorbus.nn import relu", "it is tensorbus.nn.functional.relu"),
+        ("from tensorbus import Linear, ones", "it is tensorbus.nn.Linear"),
+        ("from tensorbus.distributions import nonsense", "cannot import name 'nonsense'"),
+        ("from tensorbus import nonsense", "cannot import name 'nonsense'"),
+        ("import tensorbus.nonsense", "No module named 'tensorbus.nonsense'"),
+    ):
+        with pytest.raises(ImportError, match=re.escape(text)):
+            exec(line)
+    with pytest.raises(AttributeError, match=r"PyTorch's nn\.DataParallel is here tensorbus\.distributed\.r"):
+        tb.nn.DataParallel  # noqa: B018
+
+
 def test_functions_that_take_a_tensor_first_are_methods() -> None:
     x = tb.asarray([[1.0, 2.0], [3.0, math.nan]])
     assert x.nan_to_num(4.0).tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -287,6 +321,8 @@ def test_the_document_lists_them() -> None:
         assert f"| `{name}` | `{value}` |" in text
     for name in (*METHODS, *NUMPY):
         assert f"| `{name}` | `" in text
+    for name, value in MODULES.items():
+        assert f"| `{name}` | `{value}` |" in text
 
 
 def test_compiled_functions_may_ask_for_them() -> None:
