@@ -196,4 +196,15 @@ def test_printing(device: str) -> None:
     assert repr(tb.arange(5000, device=device)).startswith(
         "tensor([0, 1, 2, ..., 4997, 4998, 4999], dtype=int64"
     )
+    columns = tb.asarray([[1.0, -0.25], [1000.5, 3.0]], device=device)
+    assert repr(columns) == f"tensor([[   1.0,  -0.25],\n        [1000.5,    3.0]], {about})"
+    lines = repr(tb.arange(30, dtype="float32", device=device)).split("\n")
+    assert lines[0].startswith("tensor([ 0.0,  1.0,  2.0,")
+    assert lines[1] == f"        15.0, {', '.join(f'{k}.0' for k in range(16, 30))}], {about})"
+    cut = repr(tb.ones((400, 3), device=device) * -1.0).split("\n")
+    assert [line.strip() for line in cut[:4]] == [
+        "tensor([[-1.0, -1.0, -1.0],",
+        *["[-1.0, -1.0, -1.0],"] * 2,
+        "...,",
+    ]
     assert len(repr(tb.zeros((300, 300, 300), dtype="int8", device=device))) < 5000

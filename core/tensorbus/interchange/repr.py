@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -9,10 +11,13 @@ if TYPE_CHECKING:
 
 THRESHOLD: Final = 1000
 EDGE: Final = 3
+LINE: Final = 100
+"""Columns after which a row goes on in the next line."""
+_INDENT: Final = len("tensor(")
 
 
 def format_tensor(x: Tensor) -> str:
-    """Return ``tensor(..., dtype=..., device=...)``; over a thousand elements only three at each edge.
+    """Return ``tensor(..., dtype=..., device=...)``, in columns; of over 1,000 elements three at each edge.
 
     >>> import tensorbus as tb
     >>> tb.zeros((2,), device="cpu")
@@ -38,18 +43,27 @@ def _has_elements(x: Tensor) -> bool:
 def _elements(x: Tensor, edges: bool) -> str:
     if x.size == 0:
         return "[]"
+    texts = _texts(x, edges)
+    flat = texts if isinstance(texts, list) else [texts]
+    for _ in x.shape[1:]:
+        flat = [text for row in flat if isinstance(row, list) for text in row]
+    is_one_line = math.prod(x.shape[:-1]) == 1 and _is_short(flat, _INDENT)
+    return _joined(texts, _INDENT, 0 if is_one_line else max(map(len, flat)))
+
+
+def _texts(x: Tensor, edges: bool) -> Any:
+    """Return the texts of elements in lists as deep as ``x`` has axes, with "..." for what is left out."""
     if not edges or not x.shape:
-        return _joined(x.tolist(), 7)
+        return _numbers(x.tolist())
     rows, more = _edges(x)
-    if x.ndim == 1:
-        parts = [_number(v) for v in rows.tolist()]
-        separator = ", "
-    else:
-        parts = [_elements(row, edges).replace("\n", "\n ") for row in rows]
-        separator = ",\n        "
+    texts: list[Any] = _numbers(rows.tolist()) if x.ndim == 1 else [_texts(row, edges) for row in rows]
     if more:
-        parts.insert(EDGE, "...")
-    return f"[{separator.join(parts)}]"
+        texts.insert(EDGE, "...")
+    return texts
+
+
+def _numbers(values: Any) -> Any:
+    return [_numbers(v) for v in values] if isinstance(values, list) else _number(values)
 
 
 def _edges(x: Tensor) -> tuple[Tensor, bool]:
@@ -60,13 +74,25 @@ def _edges(x: Tensor) -> tuple[Tensor, bool]:
     return concat([x[:EDGE], x[-EDGE:]], axis=0), True
 
 
-def _joined(values: Any, indent: int) -> str:
-    if not isinstance(values, list):
-        return _number(values)
-    if values and isinstance(values[0], list):
-        separator = ",\n" + " " * (indent + 1)
-        return f"[{separator.join(_joined(v, indent + 1) for v in values)}]"
-    return f"[{', '.join(map(_number, values))}]"
+def _is_short(texts: Sequence[str], indent: int) -> bool:
+    """Return whether a row fits on a line."""
+    return indent + 2 + sum(len(text) + 2 for text in texts) - 2 <= LINE
+
+
+def _joined(texts: Any, indent: int, width: int) -> str:
+    """Return elements in columns of ``width``, behind ``indent`` spaces; long rows take several lines."""
+    if not isinstance(texts, list):
+        return str(texts)
+    start = "\n" + " " * (indent + 1)
+    if any(isinstance(text, list) for text in texts):
+        return f"[{f',{start}'.join(_joined(text, indent + 1, width) for text in texts)}]"
+    texts = [text if text == "..." else text.rjust(width) for text in texts]
+    lines: list[list[str]] = [[]]
+    for text in texts:
+        if lines[-1] and not _is_short([*lines[-1], text], indent):
+            lines.append([])
+        lines[-1].append(text)
+    return f"[{f',{start}'.join(', '.join(line) for line in lines)}]"
 
 
 def _number(value: Any) -> str:
