@@ -49,6 +49,14 @@ def test_targets_of_any_integer(device: str, name: str) -> None:
     assert tb.nll_loss(x, target).item() == -0.5
 
 
+def test_classes_as_floats_are_told_to_be_integers(device: str) -> None:
+    x, target = tb.ones((4, 3), device=device), tb.asarray([0.0, 1, 2, 1], device=device)
+    with pytest.raises(
+        tb.ShapeError, match=r"a target of float32 .* \(4, 3\), got \(4,\); .* target.long\(\)"
+    ):
+        tb.nn.functional.cross_entropy(x, target)
+
+
 def test_probabilities_as_targets(device: str) -> None:
     x = tb.asarray([[1.0, 2.0], [0.0, -1.0]], device=device)
     shares = tb.asarray([[0.25, 0.75], [1.0, 0.0]], device=device)

@@ -305,6 +305,11 @@ def tied() -> nn.Module:
 
 MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
     "a slice of it": (ArgumentError, lambda: split({}, shape=(1, 2))),
+    "a mesh is needed, which init_device_mesh makes, got 2": (
+        ArgumentError,
+        lambda: dist.parallelize_module(nn.Linear(4, 4), 2, COLUMNS()),
+    ),
+    "a plan is a style, or styles by the paths": (ArgumentError, lambda: split([COLUMNS()])),
     "'2' names no module": (ArgumentError, lambda: split({"2": COLUMNS()})),
     "holds styles such as": (ArgumentError, lambda: split({"0": COLUMNS})),
     "Name the layers inside": (ArgumentError, lambda: split(COLUMNS())),

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus.distributed.process_group.roll_call import SILENT
 from tensorbus.distributed.process_group.world import World
 
 SCRIPT = """
 import sys, time
+import tensorbus as tb
 import tensorbus as tb
 from tensorbus import distributed as dist
 dist.init(timeout=3600)  # far more than the test waits for: an answer is not that of the timeout
@@ -69,3 +71,14 @@ def test_a_process_that_gives_no_sign_of_life() -> None:
     other.roll_call.look([], now + SILENT + 2)
     assert not here.roll_call._is_silent(1, now + SILENT + 3)
     assert not World(0, 3, store).roll_call._is_silent(2, now)  # it has not come to init yet
+
+
+def test_what_is_wrong_is_told_before_ranks_meet() -> None:
+    for call, text in (
+        (lambda: dist.init(prefer="none such"), "no communicator is called 'none such'"),
+        (lambda: dist.run_ranks(dist.get_rank, 2, prefer="none such"), "no communicator is called 'none"),
+        (lambda: dist.run_ranks(3, 2), "a function is needed, which each rank calls, got 3"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(tb.ArgumentError, match=text):
+            call()
+        assert not dist.is_initialized()

@@ -11,6 +11,7 @@ from ... import plugins
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ...ops.call_errors import with_signature
+from ..process_group.selection import check_preferred
 from ..process_group.watch import watch
 from ..process_group.world import (
     DEFAULT_TIMEOUT,
@@ -175,6 +176,7 @@ def init(
     (0, 1)
     >>> tb.distributed.shutdown()
     """
+    check_preferred(prefer)
     check_no_rank()
     timeout = seconds(timeout)
     if (rank is None) != (world_size is None):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...errors import ArgumentError, DistributedError
+from ..process_group.selection import check_preferred
 from ..process_group.world import DEFAULT_TIMEOUT, World, in_world
 from ..stores.memory_store import MemoryStore
 
@@ -31,6 +32,9 @@ def run_ranks(
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ArgumentError(f"run_ranks: size must be an integer >= 1, got {size!r}.")
+    if not callable(function):
+        raise ArgumentError(f"run_ranks: a function is needed, which each rank calls, got {function!r}.")
+    check_preferred(prefer)
     store = MemoryStore()
     worlds = [World(rank, size, store, timeout=timeout, prefer=prefer, threads=True) for rank in range(size)]
     results: list[Any] = [None] * size

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...nn.parameter import Parameter
-from ..tensor.device_mesh import DeviceMesh
+from ..tensor.device_mesh import DeviceMesh, check_mesh
 from ..tensor.dtensor import DTensor
 from .labels import label_as, numbered
 from .styles import ParallelStyle
@@ -45,6 +45,7 @@ def parallelize_module(
     >>> dist.run_ranks(rank, 2)[0]
     [Shard(dim=0), Shard(dim=0), Shard(dim=1)]
     """
+    check_mesh("parallelize_module", device_mesh)
     if device_mesh.ndim != 1:
         raise ArgumentError(
             f"parallelize_module: a mesh of one dimension is needed, got {device_mesh!r}; pass a slice of it,"
@@ -56,6 +57,11 @@ def parallelize_module(
     if isinstance(parallelize_plan, ParallelStyle):
         label_as(module, owner)
         module = cast("M", parallelize_plan.apply(module, device_mesh))
+    elif not isinstance(parallelize_plan, Mapping):
+        raise ArgumentError(
+            f"parallelize_module: a plan is a style, or styles by the paths of modules, as"
+            f" {{'up': ColwiseParallel()}}, got {parallelize_plan!r}."
+        )
     else:
         for path, style in parallelize_plan.items():
             if not isinstance(style, ParallelStyle):

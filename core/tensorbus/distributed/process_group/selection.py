@@ -18,11 +18,8 @@ def best(
     Where none does, what takes them on the device type that each may be copied to, "" for none. ``only`` is
     the one that it must be, "" for any.
     """
+    check_preferred(prefer)
     offered = plugins.communicators()
-    if prefer is not None and prefer not in offered:
-        raise ArgumentError(
-            f"distributed: no communicator is called {prefer!r}. Installed: {', '.join(offered) or 'none'}."
-        )
     reasons = []
     order = [only] if only else _order(prefer)
     for name in order:
@@ -41,6 +38,14 @@ def best(
         f" {', '.join(sorted(types))}: {'; '.join(reasons) or 'no communicator is installed'}. Install a"
         f" communicator for it, or move the tensors to a device that has one; {ALLOW}"
     )
+
+
+def check_preferred(prefer: str | None) -> None:
+    """Raise ``ArgumentError`` where no communicator has the name that is preferred."""
+    if prefer is not None and prefer not in (offered := plugins.communicators()):
+        raise ArgumentError(
+            f"distributed: no communicator is called {prefer!r}. Installed: {', '.join(offered) or 'none'}."
+        )
 
 
 def _order(prefer: str | None) -> list[str]:

@@ -234,6 +234,12 @@ class DeviceMesh:
         )
 
 
+def check_mesh(name: str, mesh: object) -> None:
+    """Raise ``ArgumentError`` where ``mesh`` is none."""
+    if not isinstance(mesh, DeviceMesh):
+        raise ArgumentError(f"{name}: a mesh is needed, which init_device_mesh makes, got {mesh!r}.")
+
+
 def init_device_mesh(
     device_type: str | None, mesh_shape: Sequence[int] | int, *, mesh_dim_names: Sequence[str] | None = None
 ) -> DeviceMesh:

@@ -70,7 +70,8 @@ def cross_entropy(
     if target.dtype.is_floating:
         if target.shape != input.shape:
             raise ShapeError(
-                f"cross_entropy: target probabilities of shape {target.shape} for logits of {input.shape}."
+                f"cross_entropy: a target of {target.dtype} holds a probability for each class, in the shape"
+                f" of the logits, {input.shape}, got {target.shape}; classes are integers: target.long()."
             )
         shares = moveaxis(target, axis, -1) * (1 - label_smoothing) + label_smoothing / classes
         losses = -sum(shares * logs if weight is None else shares * logs * weight, axis=-1)
