@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from functools import cache
@@ -13,7 +12,8 @@ from typing import Any
 
 import pytest
 from tensorbus import distributed as dist
-from tensorbus import plugins
+
+from mpi_launcher import NEEDED, mpiexec
 
 from .installed import available
 
@@ -41,7 +41,6 @@ CASES = [
     )
     if "rank" not in devices or "," not in WAYS[way]  # two ranks, each with a device of its own
 ]  # fmt: skip
-HAS_MPI = shutil.which("mpiexec") is not None and importlib.util.find_spec("mpi4py") is not None
 
 
 @cache
@@ -83,9 +82,9 @@ def test_losses_are_those_of_one_rank(way: str, ranks: str, devices: str, eager:
     if ranks == "threads":
         seen = on_threads(words, size)
     else:
-        if ranks == "mpi" and (not HAS_MPI or "mpi" not in plugins.communicators()):
-            pytest.skip("needs mpiexec, mpi4py and tensorbus-mpi")
-        launcher = ["mpiexec"] if ranks == "mpi" else [sys.executable, "-m", "tensorbus", "run"]
+        if ranks == "mpi" and not mpiexec():
+            pytest.skip(NEEDED)
+        launcher = [mpiexec()] if ranks == "mpi" else [sys.executable, "-m", "tensorbus", "run"]
         python = [sys.executable] if ranks == "mpi" else []
         report = tmp_path / "report.json"
         done = subprocess.run(

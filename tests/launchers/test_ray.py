@@ -245,16 +245,15 @@ def test_what_the_cluster_does_not_have_is_said(ray: Any, name: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_rank_outlives_the_launcher(ray: Any, tmp_path: Path, number: signal.Signals) -> None:
     start = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from tensorbus.distributed.launch.supervisor import supervise;"
         "from tensorbus.backend_api import LaunchRequest;"
         "from tensorbus_ray.launcher import Factory;"
         "request = LaunchRequest(command=(sys.executable, *sys.argv[1:]), size=2);"
         "supervise(Factory().open({'cpus': '0.5'}), request)"
     )
-    program = start_ranks(start, tmp_path)
-    program.send_signal(number)
-    assert program.wait() != 0
+    with start_ranks(start, tmp_path) as program:
+        program.send_signal(number)
+        assert program.wait() != 0
     wait_for_ranks(tmp_path)
 
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import os
-import shutil
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tensorbus import plugins
 from tensorbus_conformance.communication.command import FAULTS, VALUES, examine, settings
 
-pytest.importorskip("mpi4py", reason="mpi4py is not installed", exc_type=ImportError)
-pytestmark = pytest.mark.skipif(
-    shutil.which("mpiexec") is None or "mpi" not in plugins.communicators(),
-    reason="needs mpiexec, and tensorbus-mpi installed",
-)
+from mpi_launcher import NEEDED, mpiexec
+
+MPIEXEC = mpiexec()
+pytestmark = pytest.mark.skipif(not MPIEXEC, reason=NEEDED)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("program", [VALUES, *FAULTS])
 def test_the_kit(program: str) -> None:
     setting = next(s for s in settings("mpi", ["cpu"], ranks=4, quick=True) if s.program == program)
-    calls, findings = examine(setting, "mpiexec -n {ranks}")
+    calls, findings = examine(setting, f"{shlex.quote(MPIEXEC)} -n {{ranks}}")
     assert not findings
     assert calls >= 2 or program in ("dies", "killed")  # mpiexec may end the others before they report
 
@@ -47,7 +45,7 @@ def test_a_program(tmp_path: Path, fails: bool) -> None:
     path = tmp_path / "script.py"
     path.write_text(f"FAILS = {fails}\n{SCRIPT}")
     done = subprocess.run(
-        ["mpiexec", "-n", "3", sys.executable, str(path)], capture_output=True, text=True, timeout=120
+        [MPIEXEC, "-n", "3", sys.executable, str(path)], capture_output=True, text=True, timeout=120
     )
     assert (done.returncode != 0) is fails, done.stderr
     if fails:
@@ -89,7 +87,7 @@ def test_messages_that_wait_for_their_receivers(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(MESSAGES)
     done = subprocess.run(
-        ["mpiexec", "-n", "3", sys.executable, str(path)], capture_output=True, text=True, timeout=120
+        [MPIEXEC, "-n", "3", sys.executable, str(path)], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("received") == 3
@@ -109,7 +107,7 @@ except dist.DistributedError as error:
 
 
 @pytest.mark.parametrize(("command", "by"), [
-    (["mpiexec", "-n", "2", sys.executable], "mpi"),
+    ([MPIEXEC, "-n", "2", sys.executable], "mpi"),
     ([sys.executable, "-m", "tensorbus", "run", "-n", "2"], "tcp"),
 ])  # fmt: skip
 def test_another_module_of_one_shape_is_told(tmp_path: Path, command: list[str], by: str) -> None:

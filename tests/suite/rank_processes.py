@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 WAITS = """
@@ -16,19 +18,36 @@ open(sys.argv[1] + os.environ["RANK"], "w").write(str(os.getpid()))
 time.sleep(600)
 """
 """A rank: it writes its process's number into a file, and may not end when it is asked to."""
+HEEDS = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+"""
+"""What a process begins with that is sent signals: a shell's background job and nohup let it ignore some."""
+RUN = """
+from tensorbus.distributed.launch import launcher
+launcher.run([sys.executable, *sys.argv[1:]], 2)
+"""
+"""Starts the ranks as ``tensorbus run`` does."""
 
 
-def start_ranks(start: str, folder: Path, habit: str = "") -> subprocess.Popen[bytes]:
-    """Run ``start``, which starts the command of its arguments as two ranks; return when both are there."""
+@contextlib.contextmanager
+def start_ranks(start: str, folder: Path, habit: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``start``, which starts the command of its arguments as two ranks; yield it when both are there."""
     (folder / "script.py").write_text(WAITS)
     program = subprocess.Popen(
-        [sys.executable, "-c", start, str(folder / "script.py"), f"{folder}/", habit],
+        [sys.executable, "-c", HEEDS + start, str(folder / "script.py"), f"{folder}/", habit],
         stderr=subprocess.DEVNULL,
     )
-    while not all(file.exists() and file.read_text() for file in _files(folder)):
-        assert program.poll() is None
-        time.sleep(0.01)
-    return program
+    try:
+        while not all(file.exists() and file.read_text() for file in _files(folder)):
+            assert program.poll() is None
+            time.sleep(0.01)
+        yield program
+    finally:
+        program.kill()
+        program.wait()
 
 
 def wait_for_ranks(folder: Path) -> None:

@@ -147,6 +147,59 @@ def test_dimensions_are_flattened_into_one_which_the_root_knows() -> None:
     assert len({total for _, *totals in results for total in totals}) == 1
 
 
+def test_a_flattened_part_is_a_dimension_of_slices() -> None:
+    """Those of dimensions side by side and apart; layers split along one lie divided along the other."""
+
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "cp", "tp"))
+        front, outer = mesh["pp", "cp"].flatten("front"), mesh["pp", "tp"].flatten("outer")
+        part, other = mesh["front", "tp"], mesh["outer", "cp"]
+        assert part.mesh.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+        assert other.mesh.tolist() == [[0, 2], [1, 3], [4, 6], [5, 7]]
+        assert part["front"].get_group() is front.get_group()
+        assert outer.root is part.root is mesh
+        assert part.flatten("all").mesh.tolist() == [*range(8)]
+        assert pickle.loads(pickle.dumps(part)) == part
+        for names in (("front", "cp"), ("tp", "front"), ("front", "outer")):
+            with pytest.raises(tb.ArgumentError, match="different dimensions in the mesh's order"):
+                mesh[names]
+        layer = dist.parallelize_module(tb.nn.Linear(2, 10, device="cpu"), mesh["tp"], dist.ColwiseParallel())
+        whole = layer.weight.full_tensor()
+        weight = dist.fully_shard(layer, front).weight
+        assert (weight.full_tensor() == whole).all()
+        assert weight.device_mesh == part
+        return weight.placements, len({_total(m, S(0), S(1)) for m in (part, other)})
+
+    assert dist.run_ranks(rank, 8) == [((dist.StridedShard(0), S(0)), 1)] * 8
+
+
+def test_a_dimension_becomes_several() -> None:
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp", "rest"))
+        split = mesh.unflatten("rest", (2, 2), ("cp", "tp"))
+        assert split.mesh_dim_names == ("dp", "cp", "tp")
+        assert split.mesh.tolist() == [
+            [[0, 1], [2, 3]],
+            [[4, 5], [6, 7]],
+        ]
+        assert split.get_group("dp") is mesh.get_group("dp")
+        assert split["cp"].root is split
+        for dim, sizes, names, message in (
+            (1, (2, 3), ("a", "b"), "whose product is that of dimension 1, 4, got"),
+            (1, (), (), "whose product"), ("rest", (2, 2), None, "2 different words"),
+            (1, (2, 2), ("dp", "a"), "3 different words"), ("no", (2, 2), ("a", "b"), "one dimension of"),
+        ):  # fmt: skip
+            with pytest.raises(tb.ArgumentError, match=message):
+                mesh.unflatten(dim, sizes, names)
+        plain = dist.init_device_mesh("cpu", 8).unflatten(0, (4, 2))
+        return plain.mesh_dim_names, split["tp"].get_local_rank(), _total(split["dp", "tp"], S(0), S(1))
+
+    results = dist.run_ranks(rank, 8)
+    assert [place for _, place, _ in results] == [0, 1] * 4
+    assert {names for names, _, _ in results} == {None}
+    assert len({total for *_, total in results}) == 1
+
+
 def test_meshes_of_one_array_are_equal_and_lie_where_a_plugin_has_devices() -> None:
     def rank() -> None:
         mesh = dist.DeviceMesh("cpu", [1, 0])

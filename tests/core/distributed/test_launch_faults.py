@@ -16,7 +16,7 @@ from tensorbus.distributed.launch.launch_environment import _slurm_store_url
 from tensorbus.distributed.process_group.world import _raised
 from tensorbus.errors import DistributedError
 
-from rank_processes import start_ranks
+from rank_processes import RUN, start_ranks
 
 
 def run(script: str, size: int, folder: Path, **options: Any) -> tuple[int, str, str]:
@@ -108,19 +108,15 @@ except KeyboardInterrupt:
     open(sys.argv[1] + "saved" + os.environ["RANK"], "w").write("all")
     raise
 """
-STARTS = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    "from tensorbus.distributed.launch import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
-)
 
 
 def test_ranks_may_save_what_they_have_at_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rank_processes.WAITS", SAVES)
-    program = start_ranks(STARTS, tmp_path)
-    program.send_signal(signal.SIGINT)
-    assert program.wait(60) != 0
+    with start_ranks(RUN, tmp_path) as program:
+        program.send_signal(signal.SIGINT)
+        assert program.wait(60) != 0
     assert [(tmp_path / f"saved{rank}").read_text() for rank in range(2)] == ["all", "all"]
 
 

@@ -21,7 +21,7 @@ from tensorbus.distributed.launch.launch_environment import launched
 from tensorbus.errors import ArgumentError, DistributedError
 from typer.testing import CliRunner
 
-from rank_processes import start_ranks, wait_for_ranks
+from rank_processes import RUN, start_ranks, wait_for_ranks
 
 MEETS = """
 import tensorbus as tb
@@ -262,6 +262,7 @@ def test_what_ranks_have_started_ends_with_them(tmp_path: Path, how: str) -> Non
     program = subprocess.Popen(
         [sys.executable, "-m", "tensorbus", "run", "-n", "3", str(script)], cwd=tmp_path,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
     )  # fmt: skip
     files = [tmp_path / f"pids{rank}" for rank in range(3)]
     end = time.monotonic() + 60
@@ -303,15 +304,11 @@ def test_no_rank_outlives_what_has_started_it(tmp_path: Path, name: str) -> None
     signals, habit, expected = ENDS[name]
     if "SIGKILL" in signals and sys.platform != "linux":
         pytest.skip("only Linux tells a process of its parent's end")
-    start = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from tensorbus.distributed.launch import launcher; launcher.run([sys.executable, *sys.argv[1:]], 2)"
-    )
-    program = start_ranks(start, tmp_path, habit)
-    for number in signals:
-        program.send_signal(signal.Signals[number])
-        time.sleep(0.5 * (len(signals) - 1))  # the first one asks the ranks to end, and waits for them
-    assert program.wait(60) in (expected, -signal.SIGINT)
+    with start_ranks(RUN, tmp_path, habit) as program:
+        for number in signals:
+            program.send_signal(signal.Signals[number])
+            time.sleep(0.5 * (len(signals) - 1))  # the first one asks the ranks to end, and waits for them
+        assert program.wait(60) in (expected, -signal.SIGINT)
     wait_for_ranks(tmp_path)
 
 

@@ -39,6 +39,15 @@ def product(**changes: Any) -> Any:
     return tb.kernel({}, **{**attrs, **changes})
 
 
+def lend_compiler(monkeypatch: pytest.MonkeyPatch, compile_kernel: Any) -> None:
+    """Let refdev compile kernels for the rest of a test.
+
+    The runtime has the method, not its class: ``isinstance`` of a protocol remembers classes for ever, and
+    the tests after this one would find a refdev that compiles, without the method.
+    """
+    monkeypatch.setattr(plugins.backend("refdev").runtime, "compile_kernel", compile_kernel, raising=False)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_default_runs_on_every_device(device: str) -> None:
     x = tb.asarray([[1.0, 2.0], [3.0, 4.0]], device=device)
@@ -118,12 +127,11 @@ def test_a_device_that_compiles_nothing_says_so() -> None:
 def test_what_a_device_is_asked_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[SourceCall, int]] = []
 
-    def compile_kernel(self: Any, call: SourceCall, index: int) -> Any:
+    def compile_kernel(call: SourceCall, index: int) -> Any:
         asked.append((call, index))
         return lambda values: tuple(values)
 
-    runtime = plugins.backend("refdev").runtime
-    monkeypatch.setattr(type(runtime), "compile_kernel", compile_kernel, raising=False)
+    lend_compiler(monkeypatch, compile_kernel)
     source = tb.KernelSource(code="text", grid=lambda x, k: (7, 1), group=8, constants={"WIDE": 4})
     scale = scaled(source={"refdev": source}, default=None)
     x = tb.asarray([[1.0, 2.0, 3.0]], device="refdev:1")
@@ -241,13 +249,11 @@ def test_it_is_a_custom_op_and_a_custom_op_takes_source(monkeypatch: pytest.Monk
 
     asked: list[SourceCall] = []
 
-    def compile_kernel(self: Any, call: SourceCall, index: int) -> Any:
+    def compile_kernel(call: SourceCall, index: int) -> Any:
         asked.append(call)
         return lambda values: (values[0], values[0])
 
-    monkeypatch.setattr(
-        type(plugins.backend("refdev").runtime), "compile_kernel", compile_kernel, raising=False
-    )
+    lend_compiler(monkeypatch, compile_kernel)
 
     def pair(x: tb.Tensor, n: int, k: float = 2.0, up: bool = True) -> tuple[tb.Tensor, tb.Tensor]:
         return x * k, x * n

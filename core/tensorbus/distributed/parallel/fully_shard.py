@@ -21,7 +21,7 @@ from ...tensor.tensor import Tensor
 from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
 from ..process_group.group import get_group
-from ..tensor.device_mesh import META, DeviceMesh
+from ..tensor.device_mesh import META, DeviceMesh, MeshPart
 from ..tensor.dtensor import DTensor, part_of
 from ..tensor.layout import cell_of
 from ..tensor.placements import Placement, Placements, Replicate, Shard, StridedShard, plain
@@ -285,8 +285,10 @@ def _computing_device(parameters: Sequence[Tensor], mesh: DeviceMesh, offload: b
 def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:
     """Refuse a parameter that cannot be divided."""
     if isinstance(p, DTensor):
-        known, dims = _dims_in(mesh.root, mesh), _dims_in(mesh.root, p.device_mesh)
-        if not dims or {*known} & {*dims}:
+        own, other = (
+            {dim for part in mesh.root.parts_of(each) for dim in part.dims} for each in (mesh, p.device_mesh)
+        )
+        if not other or own & other:
             raise ArgumentError(
                 f"fully_shard: {name!r} is distributed already, as {[*p.placements]} on {p.device_mesh!r},"
                 f" and was to be divided along {mesh!r}. They must be different slices of one mesh, as"
@@ -305,13 +307,6 @@ def _check(name: str, p: Parameter, mesh: DeviceMesh) -> None:
         )
     if p.ndim == 0:
         raise ArgumentError(f"fully_shard: {name!r} has no dimensions to divide; make its shape (1,).")
-
-
-def _dims_in(root: DeviceMesh, mesh: DeviceMesh) -> list[int]:
-    """Return which dimensions of ``root`` those of ``mesh`` are; none, where one is of another mesh."""
-    labels = [group.label for group in root.groups]
-    dims = [labels.index(group.label) if group.label in labels else -1 for group in mesh.groups]
-    return [] if -1 in dims else dims
 
 
 def _divided(p: Parameter, mesh: DeviceMesh, offload: bool, label: str) -> Parameter:
@@ -344,12 +339,12 @@ def _divided_layout(p: DTensor, mesh: DeviceMesh) -> tuple[DeviceMesh, Placement
     A dimension of the mesh that comes before one that splits axis 0 divides that one's parts.
     """
     root = mesh.root
-    placements: dict[int, Placement] = dict(zip(_dims_in(root, p.device_mesh), p.placements, strict=True))
-    *copies, last = _dims_in(root, mesh)
+    placements: dict[MeshPart, Placement] = dict(zip(root.parts_of(p.device_mesh), p.placements, strict=True))
+    *copies, last = root.parts_of(mesh)
     placements |= dict.fromkeys(copies, Replicate())
     placements[last] = StridedShard(0)
-    dims = sorted(placements)
-    return root.along(dims), plain(placements[dim] for dim in dims)
+    parts = sorted(placements, key=lambda part: part.dims)
+    return root.along(parts), plain(placements[part] for part in parts)
 
 
 def _groups_in(module: Module) -> list[ParameterGroup]:

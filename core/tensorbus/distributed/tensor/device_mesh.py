@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...errors import ArgumentError, DeviceError, suggest
 from ...interchange.host_array import asarray
@@ -17,6 +17,14 @@ from ..process_group.world import current
 
 META: Final = "meta"
 """The type of tensors that have a shape and no elements, which is no plugin's."""
+
+
+class MeshPart(NamedTuple):
+    """Dimensions of a mesh that are one of a slice: one, or several that were flattened."""
+
+    dims: tuple[int, ...]
+    name: str | None
+    group: ProcessGroup
 
 
 class DeviceMesh:
@@ -84,6 +92,8 @@ class DeviceMesh:
         self.plans: dict[Any, Any] = {}
         self.devices: dict[Any, Any] = {}
         self._flattened: dict[str, DeviceMesh] = {}
+        self._dims: tuple[int, ...] = ()
+        """Those of the root that this one has flattened."""
 
     def __repr__(self) -> str:
         return f"DeviceMesh({self.device_type!r}, {self.shape}, mesh_dim_names={self.mesh_dim_names})"
@@ -97,7 +107,7 @@ class DeviceMesh:
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """Return the mesh along the named dimensions that this rank is in; it shares their groups.
 
-        The name of a flattened part gives that.
+        The name of a flattened part gives that, and beside other names stands for its dimensions.
         """
         chosen = names if isinstance(names, tuple) else (names,)
         if not all(isinstance(name, str) for name in chosen):
@@ -106,37 +116,51 @@ class DeviceMesh:
             )
         if len(chosen) == 1 and chosen[0] in self._flattened:
             return self._flattened[chosen[0]]
-        dims = [self._dim(name) for name in chosen]
-        if not dims or dims != sorted(set(dims)):
+        self.places("DeviceMesh")
+        parts = [self._part(name) for name in chosen]
+        dims = [dim for part in parts for dim in part.dims]
+        if not parts or parts != sorted(parts, key=_first_dim) or len(set(dims)) != len(dims):
             raise ArgumentError(
                 f"DeviceMesh: a slice takes different dimensions in the mesh's order {self.mesh_dim_names},"
                 f" got {chosen}."
             )
-        return self.along(dims)
+        return self.along(parts)
 
-    def along(self, dims: Sequence[int]) -> DeviceMesh:
-        """Return the part along dimensions, in the mesh's order, that this rank is in."""
+    def _part(self, name: str | int) -> MeshPart:
+        flat = self._flattened.get(name) if isinstance(name, str) else None
+        if flat is not None:
+            (known,) = self.parts_of(flat)
+            return known
+        dim = self._dim(name)
+        return MeshPart(
+            (dim,), None if self.mesh_dim_names is None else self.mesh_dim_names[dim], self.groups[dim]
+        )
+
+    def parts_of(self, mesh: DeviceMesh) -> list[MeshPart]:
+        """Return what another mesh's dimensions are of this one, by their groups; [] where one is none."""
+        known = {group.label: self._part(dim) for dim, group in enumerate(self.groups)}
+        for name, flat in self._flattened.items():
+            if flat.groups:
+                known[flat.groups[0].label] = MeshPart(flat._dims, name, flat.groups[0])
+        parts = [known.get(group.label) for group in mesh.groups]
+        return [part for part in parts if part is not None] if all(parts) else []
+
+    def along(self, parts: Sequence[MeshPart]) -> DeviceMesh:
+        """Return the mesh along parts of this one that this rank is in."""
         mine = self.places("DeviceMesh")
-        shape = tuple(self.shape[dim] for dim in dims)
+        dims = [dim for part in parts for dim in part.dims]
         strides = [math.prod(self.shape[dim + 1 :]) for dim in range(self.ndim)]
-        start = sum(
-            stride * place
-            for dim, (stride, place) in enumerate(zip(strides, mine, strict=True))
-            if dim not in dims
+        start = sum(strides[dim] * mine[dim] for dim in range(self.ndim) if dim not in dims)
+        ranks = tuple(
+            self._ranks[start + sum(strides[dim] * place for dim, place in zip(dims, places, strict=True))]
+            for places in itertools.product(*[range(self.shape[dim]) for dim in dims])
         )
-        ranks = (
-            self._ranks
-            if shape == self.shape
-            else tuple(
-                self._ranks[
-                    start + sum(strides[dim] * place for dim, place in zip(dims, places, strict=True))
-                ]
-                for places in itertools.product(*map(range, shape))
-            )
+        shape = tuple(math.prod(self.shape[dim] for dim in part.dims) for part in parts)
+        names = [part.name for part in parts if part.name is not None]
+        groups = [part.group for part in parts]
+        return _mesh_of(
+            self.device_type, groups, names if len(names) == len(parts) else None, shape, ranks, self.root
         )
-        names = None if self.mesh_dim_names is None else [self.mesh_dim_names[dim] for dim in dims]
-        groups = [self.groups[dim] for dim in dims]
-        return _mesh_of(self.device_type, groups, names, shape, ranks, self.root)
 
     def on(self, device_type: str | None) -> DeviceMesh:
         """Return the same mesh with tensors on another type of device; None: on each rank where they are."""
@@ -158,8 +182,40 @@ class DeviceMesh:
             raise ArgumentError(f"flatten: {root!r} has a dimension or a flattened part {name!r} already.")
         names = _checked_names("flatten", self.device_type, (name,), 1)
         groups = _groups_along(shape, self._ranks)
-        flat = root._flattened[name] = _mesh_of(self.device_type, groups, names, shape, self._ranks)
+        flat = _mesh_of(self.device_type, groups, names, shape, self._ranks, root)
+        flat._dims = tuple(dim for part in root.parts_of(self) for dim in part.dims)
+        root._flattened[name] = flat
         return flat
+
+    def unflatten(
+        self, dim: int | str, mesh_sizes: Sequence[int], mesh_dim_names: Sequence[str] | None = None
+    ) -> DeviceMesh:
+        """Return the mesh with several dimensions in the place of one; the others keep their groups.
+
+        It is a mesh of its own, of which slices are taken. All ranks of this one call it. Raises
+        ``ArgumentError`` where the product of ``mesh_sizes`` is not the length of the dimension, or the
+        names do not fit; a mesh with names needs them.
+        """
+        self.places("unflatten")
+        place, sizes = self._dim(dim), tuple(mesh_sizes)
+        if (
+            not sizes
+            or any(type(n) is not int or n < 1 for n in sizes)
+            or math.prod(sizes) != self.shape[place]
+        ):
+            raise ArgumentError(
+                f"unflatten: lengths >= 1 are needed whose product is that of dimension {dim!r},"
+                f" {self.shape[place]}, got {mesh_sizes!r}."
+            )
+        own, names = self.mesh_dim_names, None
+        if own is not None or mesh_dim_names is not None:
+            parts = _checked_names("unflatten", self.device_type, mesh_dim_names or (), len(sizes)) or ()
+            names = (*(own or ())[:place], *parts, *(own or ())[place + 1 :])
+        shape = (*self.shape[:place], *sizes, *self.shape[place + 1 :])
+        checked = _checked_names("unflatten", self.device_type, names, len(shape))
+        split = _groups_along(shape, self._ranks)[place : place + len(sizes)]
+        groups = [*self.groups[:place], *split, *self.groups[place + 1 :]]
+        return _mesh_of(self.device_type, groups, checked, shape, self._ranks)
 
     def __reduce__(self) -> tuple[Any, ...]:
         labels = [group.label for group in self.groups]
@@ -272,6 +328,10 @@ def init_device_mesh(
     ranks = tuple(range(world.size))
     mesh = world.named_meshes[key] = _mesh_of(device_type, _groups_along(shape, ranks), names, shape, ranks)
     return mesh
+
+
+def _first_dim(part: MeshPart) -> int:
+    return part.dims[0]
 
 
 def _mesh_of(
