@@ -138,7 +138,7 @@ MISTAKES: dict[str, Callable[[nn.Module], object]] = {
     "not both": lambda m: dist.replicate(
         m, dist.init_device_mesh("cpu", (1,)), process_group=dist.new_group()
     ),
-    "replicate: a mesh is needed, which init_device_mesh makes, got 4": lambda m: dist.replicate(m, 4),
+    "replicate: a DeviceMesh is needed, as init_device_mesh makes one, got 4": lambda m: dist.replicate(m, 4),
 }
 
 

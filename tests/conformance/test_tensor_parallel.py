@@ -305,7 +305,7 @@ def tied() -> nn.Module:
 
 MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
     "a slice of it": (ArgumentError, lambda: split({}, shape=(1, 2))),
-    "a mesh is needed, which init_device_mesh makes, got 2": (
+    "a DeviceMesh is needed, as init_device_mesh makes one, got 2": (
         ArgumentError,
         lambda: dist.parallelize_module(nn.Linear(4, 4), 2, COLUMNS()),
     ),

@@ -278,8 +278,11 @@ def new_full(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor of ``shape`` full of a number, in the dtype and on the device of ``x``."""
+    lengths = as_shape("new_full", shape)
+    if x._vtype.cell is not None and lengths == x.shape:
+        return creation.full_like(x, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
     filled = creation.full(
-        shape, fill_value, dtype=x.dtype if dtype is None else dtype,
+        lengths, fill_value, dtype=x.dtype if dtype is None else dtype,
         device=x.device if device is None else device,
     )  # fmt: skip
     return creation.asked(filled, requires_grad)

@@ -11,7 +11,7 @@ from ..dtypes import definition as dt
 from ..dtypes.definition import DType
 from ..errors import ArgumentError, DtypeError, IndexingError, ShapeError
 from ..ops.call_errors import with_form
-from ..ops.creation.creation import DeviceLike, asked, check_shape
+from ..ops.creation.creation import DeviceLike, asked, check_shape, empty_like
 from ..ops.elementwise.comparison import (
     bitwise_left_shift,
     bitwise_xor,
@@ -150,8 +150,8 @@ def rand_like(
     generator: Generator | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return numbers spread evenly over [0, 1), of the shape, dtype and device of ``x``."""
-    kind, like = floating("rand_like", dtype or x.dtype), None if device else distributed(x)
-    state = drawing(x.shape, device or x.device, generator)
+    kind, (like, there) = floating("rand_like", dtype or x.dtype), _like(x, device)
+    state = drawing(x.shape, there, generator)
     return asked(uniform_of(state, x.shape, 0.0, 1.0, kind, like), requires_grad)
 
 
@@ -161,8 +161,8 @@ def randn_like(
     generator: Generator | None = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return normally distributed numbers, of the shape, dtype and device of ``x``."""
-    kind, like = floating("randn_like", dtype or x.dtype), None if device else distributed(x)
-    state = drawing((2, *x.shape), device or x.device, generator)
+    kind, (like, there) = floating("randn_like", dtype or x.dtype), _like(x, device)
+    state = drawing((2, *x.shape), there, generator)
     return asked(normal_of(state, x.shape, 0.0, 1.0, kind, like), requires_grad)
 
 
@@ -173,5 +173,13 @@ def randint_like(
 ) -> Tensor:  # fmt: skip
     """Return integers in ``[low, high)``, or in ``[0, low)``, of the shape, dtype and device of ``x``."""
     ends = (0, low) if high is None else (low, high)
-    like = None if device else distributed(x)
-    return integers("randint_like", *ends, x.shape, dtype or x.dtype, device or x.device, generator, like)
+    like, there = _like(x, device)
+    return integers("randint_like", *ends, x.shape, dtype or x.dtype, there, generator, like)
+
+
+def _like(x: Tensor, device: DeviceLike) -> tuple[Tensor | None, DeviceLike]:
+    """Return what new numbers lie as, where ranks have parts of ``x``, and their device."""
+    if distributed(x) is None:
+        return None, device or x.device
+    like = x if device is None else empty_like(x, device=device)
+    return distributed(like), like.device

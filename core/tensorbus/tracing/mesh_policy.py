@@ -1,8 +1,8 @@
 """Policy of ops on distributed tensors, what they may do by themselves: state of a thread or task.
 
-``distributed.explicit`` and ``implicit_replication`` set it. It lies this low because programs that were
-captured under one policy are not those of another: a capture notes the policy that it finds, and guards on it
-where an op asked for it.
+``distributed.explicit``, ``implicit_replication`` and ``with mesh:`` set it. It lies this low because
+programs that were captured under one policy are not those of another: a capture notes the policy that it
+finds, and guards on it where an op asked for it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from __future__ import annotations
 import threading
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
 class MeshPolicy:
-    """``refuses``: none communicates by itself. ``replicates``: each rank has an ordinary tensor alike."""
+    """``refuses``: none communicates by itself. ``replicates``: each rank has an ordinary tensor alike.
+
+    ``mesh`` is that of calls which name none.
+    """
 
     refuses: bool = False
     replicates: bool = False
+    mesh: Any = None
 
 
 class _Consultations(threading.local):
@@ -58,11 +62,16 @@ def consulted() -> MeshPolicy:
     return mesh_policy.get()
 
 
-def enter(*, refuses: bool | None = None, replicates: bool | None = None) -> Token[MeshPolicy]:
+def enter(
+    *, refuses: bool | None = None, replicates: bool | None = None, mesh: Any = None
+) -> Token[MeshPolicy]:
     """Change the policy, None: not; return what ``mesh_policy.reset`` takes."""
     here = mesh_policy.get()
     chosen = (
         here.refuses if refuses is None else bool(refuses),
         here.replicates if replicates is None else bool(replicates),
     )
-    return mesh_policy.set(_POLICIES[chosen])
+    there = here.mesh if mesh is None else mesh
+    if there is None:
+        return mesh_policy.set(_POLICIES[chosen])
+    return mesh_policy.set(there.policies.setdefault(chosen, MeshPolicy(*chosen, there)))

@@ -10,8 +10,8 @@ from typing import TypeVar, cast
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...nn.parameter import Parameter
-from ..tensor.device_mesh import DeviceMesh, check_mesh
-from ..tensor.dtensor import DTensor
+from ..tensor.device_mesh import DeviceMesh, mesh_for
+from ..tensor.dtensor import DTensor, check_source
 from .labels import label_as, numbered
 from .styles import ParallelStyle
 
@@ -21,15 +21,18 @@ Owners = list[tuple[str, Module, str]]
 
 
 def parallelize_module(
-    module: M, device_mesh: DeviceMesh, parallelize_plan: ParallelStyle | Mapping[str, ParallelStyle]
-) -> M:
+    module: M, device_mesh: DeviceMesh | None = None,
+    parallelize_plan: ParallelStyle | Mapping[str, ParallelStyle] | None = None, *,
+    src_data_rank: int | None = 0,
+) -> M:  # fmt: skip
     """Split ``module`` over the ranks of ``device_mesh``, of one dimension; return what takes its place.
 
     The plan is a style for ``module`` itself, or styles by the paths of modules in it, in which ``*``, ``?``
     and ``[...]`` stand for parts of a name: ``"layers.*.mlp.up"``. Parameters of layers that it splits become
-    those of the mesh's first rank; all others stay as they are, so seed ranks alike, or load one state. One
-    that several modules share stays one. All ranks call it, and make optimizers afterwards. For two
-    dimensions, split by a dimension's slice ``mesh["tp"]``, then ``replicate`` over the other.
+    those of the mesh's rank at place ``src_data_rank``, or with None parts of what each rank has, without
+    communication; all others stay as they are, so seed ranks alike, or load one state. One that several
+    modules share stays one. All ranks call it, and make optimizers afterwards. For two dimensions, split by a
+    dimension's slice ``mesh["tp"]``, then ``replicate`` over the other.
 
     Raises ``ArgumentError`` for a mesh of several dimensions, a path that names no module, and a shared
     parameter that the plan lays out in two ways.
@@ -45,17 +48,19 @@ def parallelize_module(
     >>> dist.run_ranks(rank, 2)[0]
     [Shard(dim=0), Shard(dim=0), Shard(dim=1)]
     """
-    check_mesh("parallelize_module", device_mesh)
+    device_mesh = mesh_for("parallelize_module", device_mesh)
     if device_mesh.ndim != 1:
         raise ArgumentError(
             f"parallelize_module: a mesh of one dimension is needed, got {device_mesh!r}; pass a slice of it,"
             f" such as mesh[{(device_mesh.mesh_dim_names or ('tp',))[-1]!r}]."
         )
     device_mesh.places("parallelize_module")
+    check_source("parallelize_module", src_data_rank, device_mesh)
     shared, group = _shared_parameters(module), device_mesh.get_group()
     owner = numbered(group, type(module).__name__)
     if isinstance(parallelize_plan, ParallelStyle):
         label_as(module, owner)
+        parallelize_plan.src_data_rank = src_data_rank
         module = cast("M", parallelize_plan.apply(module, device_mesh))
     elif not isinstance(parallelize_plan, Mapping):
         raise ArgumentError(
@@ -69,6 +74,7 @@ def parallelize_module(
                     f"parallelize_module: the plan holds styles such as ColwiseParallel(), got {style!r} for"
                     f" {path!r}."
                 )
+            style.src_data_rank = src_data_rank
             if not path:
                 label_as(module, owner)
                 module = cast("M", style.apply(module, device_mesh))

@@ -16,7 +16,7 @@ from ..collectives import functional
 from ..collectives.operations import group_or_all
 from ..process_group.group import ProcessGroup
 from ..process_group.world import get_rank
-from ..tensor.device_mesh import DeviceMesh, check_mesh
+from ..tensor.device_mesh import DeviceMesh, mesh_for
 from ..tensor.dtensor import DTensor, laid_as, part_of
 from .gradient_reducer import GradientReducer, flattened, unflattened
 from .labels import label_of
@@ -82,7 +82,7 @@ def replicate(
     if not bucket_cap_mb > 0:
         raise ArgumentError(f"replicate: bucket_cap_mb must be > 0, got {bucket_cap_mb!r}.")
     if mesh is not None:
-        check_mesh("replicate", mesh)
+        mesh_for("replicate", mesh)
     if mesh is not None and process_group is not None:
         raise ArgumentError("replicate: say mesh or process_group, not both.")
     group = group_or_all(process_group if mesh is None else mesh.get_group())

@@ -31,7 +31,10 @@ class ParallelStyle(ABC):
     """A way to split a module over the ranks along one dimension of a mesh, for ``parallelize_module``.
 
     A style of your own has ``apply(module, device_mesh)``, which changes the module or returns another one.
+    ``parallelize_module`` puts its ``src_data_rank`` there before: see ``distribute_tensor``.
     """
+
+    src_data_rank: int | None = 0
 
     @abstractmethod
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
@@ -45,7 +48,9 @@ class _LayerStyle(ParallelStyle):
     """Where the parameters of a kind of layer lie, by name; those that are not named are whole."""
 
     def __init__(self, before: Placement, after: Placement, use_local_output: bool) -> None:
-        self.input_layouts, self.output_layouts = (before,), (after,)
+        name = type(self).__name__
+        self.input_layouts = (_placement(f"{name}: input_layouts", before),)
+        self.output_layouts = (_placement(f"{name}: output_layouts", after),)
         self.use_local_output = use_local_output
 
     def __repr__(self) -> str:
@@ -65,10 +70,7 @@ class _LayerStyle(ParallelStyle):
         splits = self._splits[kind]
 
         def partition(name: str, layer: Module, mesh: DeviceMesh) -> None:
-            for key, parameter in [*layer.named_parameters(recurse=False)]:
-                if key in splits and not isinstance(parameter, DTensor):
-                    laid = distribute_tensor(parameter, mesh, [splits[key]])
-                    layer.register_parameter(key, Parameter(laid, parameter.requires_grad))
+            _lay_out(layer, mesh, splits, self.src_data_rank)
 
         def enter(layer: Module, args: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
             length = layer.in_features if isinstance(layer, Linear) else None
@@ -160,7 +162,10 @@ class SequenceParallel(ParallelStyle):
         def leave(layer: Module, out: Any, mesh: DeviceMesh) -> Any:
             return _out("SequenceParallel", out, None, self.use_local_output, "")
 
-        return distribute_module(module, device_mesh, None, enter, leave)
+        def partition(name: str, layer: Module, mesh: DeviceMesh) -> None:
+            _lay_out(layer, mesh, {}, self.src_data_rank)
+
+        return distribute_module(module, device_mesh, partition, enter, leave)
 
 
 class PrepareModuleInput(ParallelStyle):
@@ -185,7 +190,10 @@ class PrepareModuleInput(ParallelStyle):
                 f"{name}: input_kwarg_layouts and desired_input_kwarg_layouts must name the same arguments,"
                 f" got {[*before]} and {[*after]}."
             )
-        self._named = {key: (before[key], after[key]) for key in before}
+        self._named = {
+            key: _pairs(name, f"input_kwarg_layouts of {key!r}", [before[key]], [after[key]])[0]
+            for key in before
+        }
         self.use_local_output = use_local_output
 
     def apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
@@ -268,15 +276,40 @@ Pair = tuple[Placement | None, Placement | None]
 def _pairs(name: str, what: str, before: Layouts, after: Layouts) -> tuple[Pair, ...]:
     """Return where each argument or result comes from and goes to."""
     sources, targets = (
-        () if layout is None else (layout,) if isinstance(layout, Placement) else tuple(layout)
+        tuple(None if p is None else _placement(f"{name}: {what}", p) for p in _several(layout))
         for layout in (before, after)
-    )  # fmt: skip
+    )
     if len(sources) != len(targets):
         raise ArgumentError(
             f"{name}: {what} has {len(sources)} entries and desired_{what} {len(targets)}; they must have as"
             f" many."
         )
     return tuple(zip(sources, targets, strict=True))
+
+
+def _several(layout: Any) -> Sequence[Any]:
+    """Return the entries of arguments or results: of none, of one, or of each."""
+    if layout is None:
+        return ()
+    return layout if isinstance(layout, tuple | list) else (layout,)
+
+
+def _placement(what: str, p: object) -> Placement:
+    """Return what says how a tensor lies, or raise ``ArgumentError``."""
+    if not isinstance(p, Placement):
+        raise ArgumentError(f"{what}: Shard(axis), Replicate() or Partial() is needed, got {p!r}.")
+    return p
+
+
+def _lay_out(layer: Module, mesh: DeviceMesh, splits: Mapping[str, Placement], source: int | None) -> None:
+    """Make distributed tensors of a layer's own parameters and buffers: whole, where nothing splits them."""
+    for key, parameter in [*layer.named_parameters(recurse=False)]:
+        if not isinstance(parameter, DTensor):
+            laid = distribute_tensor(parameter, mesh, [splits.get(key, _WHOLE)], src_data_rank=source)
+            layer.register_parameter(key, Parameter(laid, parameter.requires_grad))
+    for key, buffer in [*layer.named_buffers(recurse=False)]:
+        if not isinstance(buffer, DTensor):
+            setattr(layer, key, distribute_tensor(buffer, mesh, [_WHOLE], src_data_rank=source))
 
 
 def _moved(

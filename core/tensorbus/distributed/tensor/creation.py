@@ -9,15 +9,16 @@ from ...dtypes.definition import DType, default_float
 from ...errors import ArgumentError
 from ...ops.creation import creation
 from ...ops.movement.family import as_shape
-from .device_mesh import DeviceMesh
+from .device_mesh import DeviceMesh, mesh_for
 from .dtensor import DTensor
 from .layout import cell_of
 from .placements import Partial, Placement, Placements, Replicate, checked_placements, local_shape
 
 
 def zeros(
-    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
-    dtype: DType | str | None = None, requires_grad: bool = False,
+    *shape: int | Sequence[int], device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
+    requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
     """Return zeros, laid out by ``placements`` as ``distribute_tensor`` has them; None: whole on each rank.
 
@@ -36,23 +37,25 @@ def zeros(
 
 
 def ones(
-    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
-    dtype: DType | str | None = None, requires_grad: bool = False,
+    *shape: int | Sequence[int], device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
+    requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
     """Return ones: see ``zeros``."""
     return _filled("ones", shape, 1, device_mesh, placements, dtype, requires_grad)
 
 
 def empty(
-    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
-    dtype: DType | str | None = None, requires_grad: bool = False,
+    *shape: int | Sequence[int], device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
+    requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
     """Return a tensor with unspecified contents: see ``zeros``."""
     return _filled("empty", shape, None, device_mesh, placements, dtype, requires_grad)
 
 
 def full(
-    shape: int | Sequence[int], fill_value: Any, *, device_mesh: DeviceMesh,
+    shape: int | Sequence[int], fill_value: Any, *, device_mesh: DeviceMesh | None = None,
     placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
     requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
@@ -76,9 +79,10 @@ def laid_out(
 
 
 def _filled(
-    name: str, shape: Any, value: Any, mesh: DeviceMesh, placements: Sequence[Placement] | None,
+    name: str, shape: Any, value: Any, device_mesh: DeviceMesh | None, placements: Sequence[Placement] | None,
     dtype: DType | str | None, requires_grad: bool,
 ) -> DTensor:  # fmt: skip
+    mesh = mesh_for(name, device_mesh)
     size, chosen, part_shape = laid_out(name, shape, mesh, placements)
     device = mesh.device_type
     if value is None:

@@ -12,6 +12,7 @@ from ...interchange.host_array import asarray
 from ...ops.movement.movement import reshape
 from ...plugins import host_type, known_types
 from ...tensor.tensor import Tensor
+from ...tracing.mesh_policy import consulted, enter, mesh_policy
 from ..process_group.group import ProcessGroup, new_group
 from ..process_group.world import current
 
@@ -33,7 +34,8 @@ class DeviceMesh:
     ``init_device_mesh`` arranges all ranks; an array of some, ``DeviceMesh("cpu", [[0, 2], [4, 6]])``, makes
     a mesh of these. All ranks of the program make it; one that is not in it has no coordinate, and makes no
     tensors on it. ``device_type`` is where its tensors lie; None: on each rank where they are, so that ranks
-    may have several types of devices. ``mesh["tp"]`` is the part along a dimension that this rank is in.
+    may have several types of devices. ``mesh["tp"]`` is the part along a dimension that this rank is in. In
+    ``with mesh:`` it is the mesh of calls that name none, as ``distribute_tensor(x, placements=[Shard(0)])``.
 
     Raises ``ArgumentError`` for an array that is empty or not rectangular, a rank that does not exist or
     stands twice, and names that do not fit, ``DeviceError`` for a type of device that no plugin has.
@@ -91,6 +93,8 @@ class DeviceMesh:
         self.layouts: dict[Any, Any] = {}
         self.plans: dict[Any, Any] = {}
         self.devices: dict[Any, Any] = {}
+        self.policies: dict[Any, Any] = {}
+        self._tokens: list[Any] = []
         self._flattened: dict[str, DeviceMesh] = {}
         self._dims: tuple[int, ...] = ()
         """Those of the root that this one has flattened."""
@@ -103,6 +107,13 @@ class DeviceMesh:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+    def __enter__(self) -> DeviceMesh:
+        self._tokens.append(enter(mesh=self))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        mesh_policy.reset(self._tokens.pop())
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """Return the mesh along the named dimensions that this rank is in; it shares their groups.
@@ -290,12 +301,6 @@ class DeviceMesh:
         )
 
 
-def check_mesh(name: str, mesh: object) -> None:
-    """Raise ``ArgumentError`` where ``mesh`` is none."""
-    if not isinstance(mesh, DeviceMesh):
-        raise ArgumentError(f"{name}: a mesh is needed, which init_device_mesh makes, got {mesh!r}.")
-
-
 def init_device_mesh(
     device_type: str | None, mesh_shape: Sequence[int] | int, *, mesh_dim_names: Sequence[str] | None = None
 ) -> DeviceMesh:
@@ -332,6 +337,17 @@ def init_device_mesh(
 
 def _first_dim(part: MeshPart) -> int:
     return part.dims[0]
+
+
+def mesh_for(name: str, mesh: object) -> DeviceMesh:
+    """Return ``mesh``, or for None that of the innermost ``with mesh:``; raise where it is none."""
+    chosen = consulted().mesh if mesh is None else mesh
+    if not isinstance(chosen, DeviceMesh):
+        raise ArgumentError(
+            f"{name}: a DeviceMesh is needed, as init_device_mesh makes one, got {mesh!r}; in `with mesh:` it"
+            f" may be left out."
+        )
+    return chosen
 
 
 def _mesh_of(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ...errors import ArgumentError
 from ...nn.module import Module
 from ...nn.parameter import Parameter
-from .device_mesh import DeviceMesh
+from .device_mesh import DeviceMesh, mesh_for
 from .dtensor import DTensor, distribute_tensor
 from .placements import Replicate
 
@@ -15,7 +16,7 @@ M = TypeVar("M", bound=Module)
 
 
 def distribute_module(
-    module: M, device_mesh: DeviceMesh,
+    module: M, device_mesh: DeviceMesh | None = None,
     partition_fn: Callable[[str, Module, DeviceMesh], object] | None = None,
     input_fn: Callable[[Module, tuple[Any, ...], DeviceMesh], Any] | None = None,
     output_fn: Callable[[Module, Any, DeviceMesh], Any] | None = None,
@@ -36,14 +37,17 @@ def distribute_module(
     >>> dist.run_ranks(rank, 2)[0]
     (Replicate(),)
     """
+    if not isinstance(module, Module):
+        raise ArgumentError(f"distribute_module: a Module is needed, got {type(module).__name__}.")
+    mesh = mesh_for("distribute_module", device_mesh)
     for name, submodule in [*module.named_modules()]:
         if partition_fn is not None:
-            partition_fn(name, submodule, device_mesh)
-        _replicate_rest(submodule, device_mesh)
+            partition_fn(name, submodule, mesh)
+        _replicate_rest(submodule, mesh)
     if input_fn is not None:
-        module.register_forward_pre_hook(lambda m, args: input_fn(m, args, device_mesh))
+        module.register_forward_pre_hook(lambda m, args: input_fn(m, args, mesh))
     if output_fn is not None:
-        module.register_forward_hook(lambda m, args, out: output_fn(m, out, device_mesh))
+        module.register_forward_hook(lambda m, args, out: output_fn(m, out, mesh))
     return module
 
 

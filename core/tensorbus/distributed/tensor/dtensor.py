@@ -19,10 +19,11 @@ from ...ops.definition import Op, table
 from ...tensor.leaf import Leaf
 from ...tensor.tensor import Tensor, wrap
 from ..collectives import functional
-from .device_mesh import META, DeviceMesh
+from .device_mesh import META, DeviceMesh, mesh_for
 from .explicit_mode import check_move
 from .layout import MESH, Distributed, MeshLayout, cell_of, layout_of
 from .mesh_mode import MeshMode
+from .part_agreement import check_agreement
 from .placements import (
     LINEAR_REDUCTIONS,
     Partial,
@@ -51,8 +52,9 @@ def _change(name: str, vjp: Callable[..., tuple[Any, ...]]) -> Op[...]:
 
 _FROM_LOCAL: Final = _change("from_local", lambda g, layout: (_part_gradient(g, layout),))
 _TO_LOCAL: Final = _change("to_local", lambda g, layout: (_cell(g, layout),))
-_REDISTRIBUTE: Final = _change("redistribute", lambda g, placements: (g.redistribute(placements),))
-"""The gradient goes back to where the tensor came from: once, and not in each op that then takes it."""
+_REDISTRIBUTE: Final = _change(
+    "redistribute", lambda g, placements, through, dtype: (_sent_back(g, placements, through, dtype),)
+)
 
 
 T = TypeVar("T", bound=Tensor)
@@ -67,6 +69,15 @@ def _recorded(op: Op[...], x: Tensor, out: T, **attrs: Any) -> T:
         )  # fmt: skip
         engine.record(plan, (x,), out)
     return out
+
+
+def _sent_back(g: Any, placements: Placements, through: DType | str | None, dtype: DType | None) -> Any:
+    """Return the gradient where the tensor came from, moved once, and not by each op that takes it.
+
+    It is sent in the dtype ``through`` and comes to have ``dtype``; None: its own.
+    """
+    back = (g if through is None else g.to(through)).redistribute(placements)
+    return back if dtype is None else back.to(dtype)
 
 
 def _part_gradient(g: DTensor, layout: MeshLayout) -> Tensor:
@@ -132,39 +143,40 @@ class DTensor(Tensor):
 
     @staticmethod
     def from_local(
-        local_tensor: Tensor, device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None, *,
-        run_check: bool = False, shape: Sequence[int] | None = None,
+        local_tensor: Tensor, device_mesh: DeviceMesh | None = None,
+        placements: Sequence[Placement] | None = None, *, run_check: bool = False,
+        shape: Sequence[int] | None = None,
     ) -> DTensor:  # fmt: skip
         """Return the tensor that the ranks' parts make up, without communication.
 
         None for ``placements``: whole on each rank. ``shape`` is that of the whole; None: every rank's part
-        is as large as this one. With ``run_check`` the ranks compare what is ``Replicate``. Raises
-        ``ShapeError`` where the part is not what ``chunk`` gives this rank, and ``ArgumentError`` where ranks
-        that compare have different elements.
+        is as large as this one. With ``run_check`` the ranks compare what they pass, and the elements of what
+        is ``Replicate``. Raises ``ShapeError`` where the part is not what ``chunk`` gives this rank, and
+        ``ArgumentError`` where ranks that compare do not agree.
         """
-        _check("from_local", local_tensor, device_mesh)
+        mesh = _checked("from_local", local_tensor, device_mesh)
         if isinstance(local_tensor, DTensor):
             raise ArgumentError(
                 "from_local: a rank's part is needed, got a DTensor; lay that out by redistribute()."
             )
-        wanted = (Replicate(),) * device_mesh.ndim if placements is None else placements
-        chosen = checked_placements("from_local", wanted, device_mesh.ndim, local_tensor.ndim)
+        wanted = (Replicate(),) * mesh.ndim if placements is None else placements
+        chosen = checked_placements("from_local", wanted, mesh.ndim, local_tensor.ndim)
+        if run_check:
+            check_agreement(local_tensor, mesh, chosen, shape)
         if shape is None:
             whole = list(local_tensor.shape)
-            for size, placement in zip(device_mesh.shape, chosen, strict=True):
+            for size, placement in zip(mesh.shape, chosen, strict=True):
                 if isinstance(placement, Shard):
                     whole[placement.dim] *= size
             shape = whole
-        part = local_shape(shape, chosen, device_mesh.shape, device_mesh.places("from_local"))
+        part = local_shape(shape, chosen, mesh.shape, mesh.places("from_local"))
         if part != tuple(local_tensor.shape):
             raise ShapeError(
                 f"from_local: of shape {tuple(shape)}, laid out as {[*chosen]}, this rank has a part of shape"
                 f" {part}, got {tuple(local_tensor.shape)}."
             )
-        x = _on_mesh(local_tensor, device_mesh)
-        if run_check:
-            _compare(x.detach(), device_mesh, chosen)
-        out: DTensor = cell_of(wrap(x._value, x._vtype), device_mesh, chosen, tuple(shape))
+        x = _on_mesh(local_tensor, mesh)
+        out: DTensor = cell_of(wrap(x._value, x._vtype), mesh, chosen, tuple(shape))
         return _recorded(_FROM_LOCAL, x, out, layout=out._value.layout)
 
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
@@ -188,15 +200,19 @@ class DTensor(Tensor):
 
     def redistribute(
         self, device_mesh: DeviceMesh | Sequence[Placement] | None = None,
-        placements: Sequence[Placement] | None = None, *, label: str = "",
+        placements: Sequence[Placement] | None = None, *, forward_dtype: DType | str | None = None,
+        backward_dtype: DType | str | None = None, label: str = "",
     ) -> DTensor:  # fmt: skip
         """Return the same tensor in other placements, by the cheapest sequence of collectives.
 
         ``redistribute(placements)`` and, as in PyTorch, ``redistribute(device_mesh, placements)`` on the mesh
-        that it lies on. All ranks of the mesh call it; ``label`` is as for ``functional``. The gradient goes
-        back to where this tensor lies; that of a ``Partial`` is whole on each rank. Raises ``ArgumentError``,
-        ``AxisError`` and what collectives raise.
+        that it lies on. It is sent in ``forward_dtype``, which is that of the result, and its gradient in
+        ``backward_dtype``; None: in their own. All ranks of the mesh call it; ``label`` is as for
+        ``functional``. The gradient goes back to where this tensor lies; that of a ``Partial`` is whole on
+        each rank. Raises ``ArgumentError``, ``AxisError`` and what collectives raise.
         """
+        if forward_dtype is not None or backward_dtype is not None:
+            return self._redistributed_in(device_mesh, placements, forward_dtype, backward_dtype, label)
         layout: MeshLayout = self._value.layout
         wanted: Any = placements
         if device_mesh is not None and not isinstance(device_mesh, DeviceMesh):
@@ -214,9 +230,25 @@ class DTensor(Tensor):
         target = layout_of(layout.mesh, chosen, layout.shape)
         out: Any = wrap(Distributed(move(self._value.local, layout, target, label), target), self._vtype)
         moved: DTensor = _recorded(
-            _REDISTRIBUTE, self, out, placements=gradient_placements(layout.placements)
+            _REDISTRIBUTE,
+            self,
+            out,
+            placements=gradient_placements(layout.placements),
+            through=None,
+            dtype=None,
         )
         return moved
+
+    def _redistributed_in(
+        self, device_mesh: Any, placements: Any, forward: DType | str | None, backward: DType | str | None,
+        label: str,
+    ) -> DTensor:  # fmt: skip
+        """Return the tensor in other placements, sent in other dtypes than its own."""
+        with no_grad():
+            x: DTensor = self.detach() if forward is None else self.detach().to(forward)  # type: ignore[assignment]
+            out = x.redistribute(device_mesh, placements, label=label)
+        own = gradient_placements(self.placements)
+        return _recorded(_REDISTRIBUTE, self, out, placements=own, through=backward, dtype=self.dtype)
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -252,11 +284,11 @@ class DTensor(Tensor):
         super()._set_value(other)
 
     @staticmethod
-    def _filled_like(x: Any, value: Any, dtype: DType) -> Tensor:
-        """Return a tensor laid out as ``x``, with one number everywhere."""
+    def _filled_like(x: Any, value: Any, dtype: DType, device: Any = None) -> Tensor:
+        """Return a tensor laid out as ``x``, with one number everywhere; None: on the device of its parts."""
         local, layout = x._value.local, x._value.layout
         placements = gradient_placements(layout.placements)
-        part = table["full"](local.shape, value, dtype=dtype, device=local.device)
+        part = table["full"](local.shape, value, dtype=dtype, device=device or local.device)
         return _cell(part, layout_of(layout.mesh, placements, layout.shape))
 
     @staticmethod
@@ -325,13 +357,15 @@ register_value_mode(MESH, MeshMode())
 
 
 def distribute_tensor(
-    tensor: Tensor, device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None
-) -> DTensor:
-    """Lay a tensor out on a mesh: that of the mesh's first rank; on others it says shape and dtype.
+    tensor: Tensor, device_mesh: DeviceMesh | None = None, placements: Sequence[Placement] | None = None, *,
+    src_data_rank: int | None = 0,
+) -> DTensor:  # fmt: skip
+    """Lay a tensor out on a mesh: that of one of its ranks; on others it says shape and dtype.
 
-    All ranks call it. None for ``placements``: whole on each rank. The result is a leaf that requires a
-    gradient where ``tensor`` does. A ``DTensor`` that lies so already is returned as it is, and any other one
-    raises ``ArgumentError``.
+    All ranks call it. None for ``placements``: whole on each rank. Elements come from the rank at place
+    ``src_data_rank`` along each dimension of the mesh; None: each rank takes its part of what it has, and
+    none communicates. The result is a leaf that requires a gradient where ``tensor`` does. A ``DTensor`` that
+    lies so already is returned as it is, and any other one raises ``ArgumentError``.
 
     >>> import tensorbus as tb
     >>> dist = tb.distributed
@@ -342,30 +376,27 @@ def distribute_tensor(
     >>> dist.run_ranks(rank, 2)
     [([0, 1], [0, 1, 2]), ([2], [0, 1, 2])]
     """
-    _check("distribute_tensor", tensor, device_mesh)
-    whole: Placements = (Replicate(),) * device_mesh.ndim
+    mesh = _checked("distribute_tensor", tensor, device_mesh)
+    whole: Placements = (Replicate(),) * mesh.ndim
     chosen = checked_placements(
-        "distribute_tensor", whole if placements is None else placements, device_mesh.ndim, tensor.ndim
+        "distribute_tensor", whole if placements is None else placements, mesh.ndim, tensor.ndim
     )
     if isinstance(tensor, DTensor):
-        if (tensor.device_mesh, tensor.placements) == (device_mesh, chosen):
+        if (tensor.device_mesh, tensor.placements) == (mesh, chosen):
             return tensor
         raise ArgumentError(
             f"distribute_tensor: a tensor of one rank is needed, got a DTensor in {[*tensor.placements]} on"
             f" {tensor.device_mesh!r}. x.redistribute(placements) lays it out otherwise;"
             f" distribute_tensor(x.full_tensor(), mesh, placements) brings it to another mesh."
         )
-    if any(isinstance(p, Partial) for p in chosen):
-        raise ArgumentError(
-            f"distribute_tensor: a tensor is laid out by Shard and Replicate, got {[*chosen]}; redistribute"
-            f" the result to Partial."
-        )
+    check_source("distribute_tensor", src_data_rank, mesh)
     with no_grad():
-        x = _on_mesh(tensor.detach(), device_mesh)
-        for group in device_mesh.groups:
-            x = functional.broadcast(x, 0, group)
-        local = redistribute(x, device_mesh, x.shape, whole, chosen).detach()
-    out: DTensor = cell_of(local, device_mesh, chosen, tuple(tensor.shape))
+        x = _on_mesh(tensor.detach(), mesh)
+        if src_data_rank is not None:
+            for group in mesh.groups:
+                x = functional.broadcast(x, src_data_rank, group)
+        local = redistribute(x, mesh, x.shape, whole, chosen).detach()
+    out: DTensor = cell_of(local, mesh, chosen, tuple(tensor.shape))
     out.requires_grad_(tensor.requires_grad)
     return out
 
@@ -397,28 +428,24 @@ def _unpickled(
     return Parameter(x, requires_grad) if is_parameter else x.requires_grad_(requires_grad)
 
 
-def _check(name: str, x: object, mesh: object) -> None:
+def check_source(name: str, source: object, mesh: DeviceMesh) -> None:
+    """Raise ``ArgumentError`` for what is no place along every dimension of the mesh, nor None."""
+    if source is not None and not (type(source) is int and 0 <= source < min(mesh.shape)):
+        raise ArgumentError(
+            f"{name}: src_data_rank is a place along each dimension of {mesh!r}, 0 to {min(mesh.shape) - 1},"
+            f" or None, got {source!r}."
+        )
+
+
+def _checked(name: str, x: object, device_mesh: object) -> DeviceMesh:
+    """Return the mesh that a tensor goes to."""
     if not isinstance(x, Tensor):
         raise ArgumentError(
             f"{name}: a tensor is needed, got {type(x).__name__}; tensorbus.asarray makes one."
         )
-    if not isinstance(mesh, DeviceMesh):
-        raise ArgumentError(f"{name}: a DeviceMesh is needed, as init_device_mesh makes one, got {mesh!r}.")
+    mesh = mesh_for(name, device_mesh)
     mesh.places(name)
-
-
-def _compare(x: Tensor, mesh: DeviceMesh, placements: Placements) -> None:
-    """Raise ``ArgumentError``, on all ranks alike, where parts that are ``Replicate`` are not the same."""
-    for dim, (group, placement) in enumerate(zip(mesh.groups, placements, strict=True)):
-        if not isinstance(placement, Replicate):
-            continue
-        first = functional.broadcast(x, 0, group)
-        alike = (first == x) | ((first != first) & (x != x))  # as NaN is
-        if not functional.all_reduce(alike.all().to("int32"), "min", group).item():
-            raise ArgumentError(
-                f"from_local: along dimension {dim} of {mesh!r} parts of shape {tuple(x.shape)} are"
-                f" Replicate, and a rank of {[*group.ranks]} has other elements than rank {group.ranks[0]}."
-            )
+    return mesh
 
 
 def _on_mesh(x: Tensor, mesh: DeviceMesh) -> Tensor:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ArgumentError, ShapeError
+from ...func.pytree import leaves, tree_map
 from ...tensor.tensor import Tensor
-from .device_mesh import DeviceMesh
+from .device_mesh import DeviceMesh, mesh_for
 from .dtensor import DTensor
 from .explicit_mode import check_move
 from .placements import Placement, Replicate, Shard, checked_placements
@@ -20,16 +21,21 @@ def local_map(
     out_placements: Layout | Sequence[Layout | None],
     in_placements: Sequence[Layout | None] | None = None,
     in_grad_placements: Sequence[Layout | None] | None = None,
+    device_mesh: DeviceMesh | None = None,
+    *,
+    redistribute_inputs: bool = True,
 ) -> Callable[..., Any]:
     """Return ``function``, which works on parts, as one of distributed tensors.
 
-    Every positional argument has an entry in ``in_placements``: how it is to lie, to which it is
-    redistributed, or None where it is no ``DTensor`` and is handed on; without ``in_placements`` a
-    ``DTensor`` stays as it lies. Keyword arguments are handed on. ``in_grad_placements`` says how the
-    gradients of parts lie; None: as the arguments. The tensor, or each of the tuple or list, that
-    ``function`` returns lies as ``out_placements`` says, which may have an entry for each of them: None for
-    what is handed back as it is. Raises ``ArgumentError`` where arguments, results and entries do not fit,
-    and ``ShapeError`` where results are ``Shard`` and ranks have parts of different shapes.
+    Every positional argument has an entry in ``in_placements``, or every leaf of nested ones: how it is to
+    lie, to which it is redistributed, or None where it is no ``DTensor`` and is handed on; without
+    ``in_placements`` a ``DTensor`` stays as it lies. Keyword arguments are handed on. With
+    ``redistribute_inputs=False`` an argument that lies otherwise raises. ``in_grad_placements`` says how the
+    gradients of parts lie; None: as the arguments. The tensor that ``function`` returns, or each of several
+    or of nested ones, lies as ``out_placements`` says, which may have an entry for each of them: None for
+    what is handed back as it is. They lie on ``device_mesh``; None: where the arguments do, or the mesh of
+    ``with mesh:``. Raises ``ArgumentError`` where arguments, results and entries do not fit, and
+    ``ShapeError`` where results are ``Shard`` and ranks have parts of different shapes.
 
     >>> import tensorbus as tb
     >>> dist = tb.distributed
@@ -48,23 +54,27 @@ def local_map(
     each_grad = None if in_grad_placements is None else _entries("in_grad_placements", in_grad_placements)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        wanted = [x.placements if isinstance(x, DTensor) else None for x in args]
+        nested = each_in is None or len(each_in) != len(args)
+        flat = leaves(args) if nested else args
+        wanted = [x.placements if isinstance(x, DTensor) else None for x in flat]
         if each_in is not None:
             wanted = each_in
         grads = [None] * len(wanted) if each_grad is None else each_grad
-        if not len(args) == len(wanted) == len(grads):
+        if not len(flat) == len(wanted) == len(grads):
             raise ArgumentError(
                 f"local_map: {len(args)} arguments, {len(wanted)} in_placements and {len(grads)}"
-                f" in_grad_placements were passed; there must be one of each for every argument."
+                f" in_grad_placements were passed; there must be one of each for every argument, or for"
+                f" every leaf of nested ones, of which there are {len(leaves(args))}."
             )
-        mesh = _mesh_of(args, wanted, kwargs)
-        parts = [
-            x if to is None else _part(k, x, to, grad, split)
-            for k, (x, to, grad) in enumerate(zip(args, wanted, grads, strict=True))
-        ]
-        result = function(*parts, **kwargs)
+        mesh = _mesh_of(flat, wanted, kwargs, device_mesh)
+        parts = iter([
+            x if to is None else _part(k, x, to, grad, split, redistribute_inputs)
+            for k, (x, to, grad) in enumerate(zip(flat, wanted, grads, strict=True))
+        ])  # fmt: skip
+        result = function(*(tree_map(lambda x: next(parts), args) if nested else parts), **kwargs)
         several = isinstance(result, (tuple, list))
-        results = result if several else (result,)
+        whole = several and of_each and len(result) == len(out)
+        results = list(result) if whole else leaves(result)
         if of_each and len(results) != len(out):
             raise ArgumentError(
                 f"local_map: out_placements has {len(out)} entries, one for each result, but the function"
@@ -72,7 +82,10 @@ def local_map(
             )
         places = out if of_each else [out] * len(results)
         laid = [_laid(k, x, mesh, to) for k, (x, to) in enumerate(zip(results, places, strict=True))]
-        return (laid if isinstance(result, list) else tuple(laid)) if several else laid[0]
+        if whole:
+            return laid if isinstance(result, list) else tuple(laid)
+        each = iter(laid)
+        return tree_map(lambda x: next(each), result)
 
     return call
 
@@ -93,9 +106,10 @@ def _entries(name: str, entries: Any) -> list[Any]:
     )
 
 
-def _mesh_of(args: Sequence[Any], wanted: Sequence[Any], kwargs: dict[str, Any]) -> DeviceMesh:
+def _mesh_of(
+    args: Sequence[Any], wanted: Sequence[Any], kwargs: dict[str, Any], mesh: DeviceMesh | None
+) -> DeviceMesh:
     """Return the mesh that arguments lie on; raise where they and their entries do not fit."""
-    mesh: DeviceMesh | None = None
     for x, places in zip(args, wanted, strict=True):
         if isinstance(x, DTensor) != (places is not None):
             raise ArgumentError(
@@ -112,14 +126,17 @@ def _mesh_of(args: Sequence[Any], wanted: Sequence[Any], kwargs: dict[str, Any])
             f"local_map: keyword arguments are handed on as they are, and {', '.join(named)} is a DTensor;"
             f" pass it by position, with an entry in in_placements."
         )
-    if mesh is None:
-        raise ArgumentError("local_map: at least one argument must be a DTensor; none is.")
-    return mesh
+    return mesh_for("local_map", mesh)
 
 
-def _part(place: int, x: Any, placements: Any, grad: Any, split: bool) -> Tensor:
+def _part(place: int, x: Any, placements: Any, grad: Any, split: bool, moves: bool) -> Tensor:
     """Return this rank's part of an argument in ``placements``."""
     chosen = checked_placements(f"local_map: argument {place}", placements, x.device_mesh.ndim, x.ndim)
+    if not moves and x.placements != chosen:
+        raise ArgumentError(
+            f"local_map: argument {place} lies as {[*x.placements]}, and in_placements has {[*chosen]}; with"
+            f" redistribute_inputs=True it is redistributed."
+        )
     check_move("local_map", f"argument {place}", x._value, chosen)
     moved: DTensor = x.redistribute(chosen)
     if split and not _is_even(moved):

@@ -11,15 +11,16 @@ from ...ops.movement.movement import broadcast_to
 from ...random import sampling
 from ...random.generator import Generator
 from .creation import laid_out
-from .device_mesh import DeviceMesh
+from .device_mesh import DeviceMesh, mesh_for
 from .dtensor import DTensor
 from .layout import cell_of
 from .placements import Placement
 
 
 def rand(
-    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
-    dtype: DType | str | None = None, generator: Generator | None = None, requires_grad: bool = False,
+    *shape: int | Sequence[int], device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
+    generator: Generator | None = None, requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
     """Return numbers spread evenly over [0, 1), the same for any placements: those of ``tb.rand``.
 
@@ -41,8 +42,9 @@ def rand(
 
 
 def randn(
-    *shape: int | Sequence[int], device_mesh: DeviceMesh, placements: Sequence[Placement] | None = None,
-    dtype: DType | str | None = None, generator: Generator | None = None, requires_grad: bool = False,
+    *shape: int | Sequence[int], device_mesh: DeviceMesh | None = None,
+    placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
+    generator: Generator | None = None, requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
     """Return normally distributed numbers, those of ``tb.randn``: see ``rand``."""
     like = _blank("randn", shape, device_mesh, placements, dtype)
@@ -50,9 +52,11 @@ def randn(
 
 
 def _blank(
-    name: str, shape: Any, mesh: DeviceMesh, placements: Sequence[Placement] | None, dtype: DType | str | None
-) -> DTensor:
+    name: str, shape: Any, device_mesh: DeviceMesh | None, placements: Sequence[Placement] | None,
+    dtype: DType | str | None,
+) -> DTensor:  # fmt: skip
     """Return a tensor that says how the new one lies; its part is one element, seen everywhere."""
+    mesh = mesh_for(name, device_mesh)
     size, chosen, part = laid_out(name, shape, mesh, placements)
     zero = full((), 0, dtype=dtype or default_float, device=mesh.device_type)
     like: DTensor = cell_of(broadcast_to(zero, part), mesh, chosen, size)

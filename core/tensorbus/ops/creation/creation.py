@@ -176,10 +176,12 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return a tensor like ``x`` filled with ``fill_value``."""
-    cell: Any = x._vtype.cell if device is None else None
+    cell: Any = x._vtype.cell
     if cell is not None:
-        kind = x.dtype if dtype is None else dt.dtype(dtype)
-        return asked(cell._filled_like(x, fill_value, kind), requires_grad)
+        there = None if device is None or (named := resolve(device)) == x.device else named
+        if there is None or there.type != x.device.type:
+            kind = x.dtype if dtype is None else dt.dtype(dtype)
+            return asked(cell._filled_like(x, fill_value, kind, there), requires_grad)
     out = full(
         x.shape,
         fill_value,
