@@ -45,6 +45,13 @@ class Net(nn.Module):
 
 
 STATE = {name: value.clone() for name, value in Net().state_dict().items()}
+
+
+def last_axis(p: nn.Parameter) -> dist.Shard:
+    """Divide each parameter along its last axis."""
+    return dist.Shard(-1)
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "stays whole": {"reshard_after_forward": False},
@@ -74,6 +81,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "split, from shapes": {"mesh": (2, 2), "split": True, "meta": True},
     "split, stays whole": {"mesh": (2, 2), "split": True, "reshard_after_forward": False},
     "split, hybrid": {"mesh": (1, 2, 2), "split": True},
+    "split, along the last axis": {"mesh": (2, 2), "split": True, "shard_placement_fn": last_axis},
 }
 FAST = [name for name in OPTIONS if not ("split, " in name or ", compiled" in name)] + ["split, clipped"]
 
@@ -250,6 +258,13 @@ def called_with_others() -> object:
     return tb.func.grad(call)(dict(layer.named_parameters()))
 
 
+def from_shapes_alone() -> object:
+    """Run a module that was made without memory, and got none."""
+    with tb.device("meta"):
+        model = Net("meta")
+    return dist.fully_shard(model)(X)
+
+
 MISTAKES: dict[str, Callable[[], object]] = {
     "divided already": lambda: dist.fully_shard(dist.fully_shard(Net())),
     "no dimensions": lambda: dist.fully_shard(nn.ParameterList([nn.Parameter(tb.ones((), device="cpu"))])),
@@ -257,7 +272,12 @@ MISTAKES: dict[str, Callable[[], object]] = {
         dist.distribute_module(Net(), dist.init_device_mesh("cpu", (1,)))
     ),
     "shared with a module": shared_with_another,
-    "a module is needed, got list": lambda: dist.fully_shard([Net()]),
+    "a list of those that are one group, got 3": lambda: dist.fully_shard(3),
+    r"a list of those that are one group, got \[\]": lambda: dist.fully_shard([]),
+    r"or Shard\(dim\) of a dimension .* 'scale' -1 to 0; got Shard\(dim=1\)": lambda: dist.fully_shard(
+        Net(), shard_placement_fn=lambda p: dist.Shard(1)
+    ),
+    "'scale' of this Net lie on 'meta'": from_shapes_alone,
     "'0' in this Sequential is a ReplicatedModule": lambda: dist.fully_shard(
         nn.Sequential(dist.replicate(Net()))
     ),
@@ -268,7 +288,9 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "mp_policy is a MixedPrecisionPolicy or None": lambda: dist.fully_shard(Net(), mp_policy=tb.bfloat16),
     "offload_policy is a CPUOffloadPolicy or None": lambda: dist.fully_shard(Net(), offload_policy=True),
     "param_dtype is a floating-point dtype": lambda: dist.MixedPrecisionPolicy(param_dtype=tb.int32),
-    "True or False, got 2": lambda: dist.fully_shard(Net(), reshard_after_forward=2),
+    "divides the 1 among which parameters lie, got 2": lambda: dist.fully_shard(
+        Net(), reshard_after_forward=2
+    ),
     "one or two dimensions": lambda: dist.fully_shard(Net(), dist.init_device_mesh("cpu", (1, 1, 1))),
 }
 
@@ -444,7 +466,7 @@ def test_a_run_that_did_not_begin_leaves_nothing_behind() -> None:
     """Another rank has left: the error is told alone, and the module is as it was."""
 
     def rank() -> Any:
-        layer = dist.fully_shard(nn.Linear(2, 2, device="cpu"))
+        layer = dist.fully_shard(nn.Linear(2, 2, device="cpu"), reshard_after_forward=True)
         x = tb.ones((1, 2), device="cpu")
         layer(x)
         if dist.get_rank() == 0:

@@ -8,7 +8,7 @@ ops, so walking back with ``create_graph`` records history again.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final
 
 from ..devices.device import ValueType
@@ -42,7 +42,7 @@ from . import saved_values
 from .backward_arguments import as_list, seed, tensors_of
 from .gradient_shape import checked_gradient
 from .gradient_sums import SliceGradients, add_slice, gather, gather_part, view_gradient
-from .hooks import gradient_after_hooks
+from .hooks import drop, finished, gradient_after_hooks
 from .node_order import leading_to, order, reached_from
 
 FREED: Final = ("freed",)
@@ -236,7 +236,11 @@ def backward(
             )
     keep = None if inputs is None else retained_ids(tensors_of("backward", "inputs", inputs))
     receivers: dict[GradientReceiver, None] = {}
-    grads = walk(outputs, seeds, retain_graph, create_graph, keep, receivers=receivers)
+    try:
+        grads = walk(outputs, seeds, retain_graph, create_graph, keep, receivers=receivers)
+    except BaseException:
+        drop(receivers)
+        raise
     for node, g in grads.items():
         if isinstance(node, Leaf):
             if active_modes:
@@ -251,11 +255,6 @@ def backward(
         for hook in list(own.values()) if own else ():
             if type(hook) is PostAccumulateHook:
                 hook.run()
-
-
-def finished(receivers: Iterable[GradientReceiver]) -> list[Any]:
-    """Let receivers do what is left; return the leaves whose gradients are there then."""
-    return [x._node for receiver in receivers for x in receiver.finish()]
 
 
 @with_signature

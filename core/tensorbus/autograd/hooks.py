@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import AutogradError
@@ -45,6 +45,25 @@ def add_receiver(x: Tensor, receiver: GradientReceiver, place: int) -> HookHandl
     """Let ``receiver`` take the gradients of ``x``, a leaf, as those of its number ``place``."""
     assert isinstance(x._node, Leaf)
     return add_hook(x._node, next(order), ReceiverHook(receiver, place))
+
+
+def finished(receivers: Iterable[GradientReceiver]) -> list[Any]:
+    """Let receivers do what is left; return the leaves whose gradients are there then."""
+    left = [*receivers]
+    changed: list[Tensor] = []
+    try:
+        while left:
+            changed += left.pop(0).finish()
+    except BaseException:
+        drop(left)
+        raise
+    return [x._node for x in changed]
+
+
+def drop(receivers: Iterable[GradientReceiver]) -> None:
+    """Let receivers forget the gradients of a ``backward`` that has failed."""
+    for receiver in receivers:
+        receiver.drop()
 
 
 def gradient_after_hooks(node: Any, g: Any) -> Any:

@@ -40,6 +40,12 @@ def pin_memory(x: Tensor, where: DeviceLike = None) -> Tensor:
     return wrap(value, x._vtype.materialized, x._node)
 
 
+def pinned_for(x: Tensor, where: Device) -> Tensor:
+    """Return ``x`` in memory that ``where`` copies from without being waited for, if there is such."""
+    can = x.device.type == host_type() and isinstance(where.runtime, SupportsPinnedMemory)
+    return pin_memory(x, where) if can else x
+
+
 def is_pinned(x: Tensor, where: DeviceLike = None) -> bool:
     """Return whether the elements of ``x`` lie, packed, in page-locked memory of ``where``.
 

@@ -20,7 +20,7 @@ from ..tracing.mutation_counter import bump_mutation_counter
 from .hooks import EVERYWHERE, Hook, Hooks, Registered, RemovableHandle
 from .hooks import call as call_hooked
 from .module_to import move
-from .parameter import Parameter, hold
+from .parameter import Parameter, hold, stored
 from .state_dict import LoadResult, load_state, saved_state
 
 _compile: Final = LateFunction("compile")
@@ -353,7 +353,7 @@ class Module:
         ``m.to("opencl")``, ``m.to(tb.bfloat16)``, ``m.to(device, dtype)``, ``m.to(tensor)``. Where one tensor
         cannot move, none does. Raises ``DtypeError`` for a dtype that is not floating-point.
         """
-        move((*self.parameters(), *self.buffers()), *args, **kwargs)
+        move((*map(stored, self.parameters()), *self.buffers()), *args, **kwargs)
         return self
 
     def to_empty(self, *, device: Any, recurse: bool = True) -> Self:
@@ -369,7 +369,7 @@ class Module:
         >>> layer(tb.ones((1, 3), device="cpu")).shape
         (1, 2)
         """
-        cells = [*self.parameters(recurse), *self.buffers(recurse)]
+        cells = [*map(stored, self.parameters(recurse)), *self.buffers(recurse)]
         values = [_empty_as(x, device) for x in cells]
         zero_grad(cells, set_to_none=True)
         for cell, value in zip(cells, values, strict=True):

@@ -67,6 +67,19 @@ def _class_of_both(cls: type, cell: type) -> Any:
     return both
 
 
+STORED: Final = "_stored"
+"""The mark of a parameter that is there for a while: the one whose value it was made of."""
+
+
+def stored(parameter: Tensor) -> Tensor:
+    """Return the parameter whose value ``parameter`` was made of for a while, or itself.
+
+    States have that, and it moves: the one of a divided module is in parts.
+    """
+    known: Tensor = vars(parameter).get(STORED, parameter)
+    return known
+
+
 def hold(cell: Tensor, value: Tensor) -> None:
     """Make ``cell`` hold ``value``, of any dtype and device, and stay the same object.
 

@@ -12,7 +12,7 @@ from ..autograd.engine import no_grad
 from ..dispatch.modes import spread_like
 from ..errors import StateError, TensorbusError, suggest
 from ..tensor.tensor import Leaf, Tensor
-from .parameter import hold
+from .parameter import hold, stored
 from .uninitialized_parameter import fill, is_lazy
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def named_state(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]
     """Yield the cells of a state dict: parameters and persistent buffers, then those of submodules."""
     for name, parameter in module._parameters.items():
         if parameter is not None:
-            yield prefix + name, parameter
+            yield prefix + name, stored(parameter)
     for name, buffer in module._buffers.items():
         if buffer is not None and name not in module._transient:
             yield prefix + name, buffer

@@ -125,6 +125,10 @@ class GradientReceiver(Protocol):
         """
         ...
 
+    def drop(self) -> None:
+        """Forget what this ``backward`` has handed over: it has failed."""
+        ...
+
 
 class ReceiverHook:
     """A hook of a leaf that hands its gradient over while ``backward`` goes on with what came before it."""

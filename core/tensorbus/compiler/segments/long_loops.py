@@ -18,6 +18,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 from ...autograd import engine
+from ...autograd.hooks import finished
 from ...nn.module import Module
 from ...tensor.tensor import Tensor
 from ..capture.break_sites import CAPTURING_CODE, BreakSites, Places, Position
@@ -38,7 +39,7 @@ READING_PART: Final = 32
 """At least one in so many ops of a layer reads a parameter, or something else from outside."""
 _CALLS_FORWARD: Final = frozenset({Module.__call__.__code__, Module._run.__code__})
 """Code of tensorbus between a call of the user's and the function that it leads to, known to a division."""
-_GOES_BACK: Final = frozenset({engine.walk.__code__, engine.finished.__code__})
+_GOES_BACK: Final = frozenset({engine.walk.__code__, finished.__code__})
 """Code of what computes gradients, and what takes them: it follows the layers."""
 
 

@@ -1,5 +1,6 @@
 """Modules that ranks train together.
 
-In order: ``module_class``, ``labels``, ``gradient_reducer``, ``replicate``, ``flat_parts``,
-``parameter_group``, ``fully_shard``, ``styles``, ``parallelize``, ``vocabulary_loss``.
+In order: ``module_class``, ``labels``, ``gradient_reducer``, ``replicate``, ``policies``, ``flat_parts``,
+``group_options``, ``group_parts``, ``gradient_parts``, ``saved_shards``, ``parameter_group``,
+``divided_module``, ``fully_shard``, ``styles``, ``parallelize``, ``vocabulary_loss``.
 """

@@ -66,6 +66,16 @@ class FlatParts:
                 mine.append(reshape(table[:, start : start + size], (count * size,)))
         return [reshape(concat(mine), shape) for mine, shape in zip(pieces, self.shapes, strict=True)]
 
+    def part(self, tensors: Sequence[Tensor], rank: int) -> Tensor:
+        """Return one rank's part of whole parameters, in memory of its own."""
+        ranks = sum(run.ranks for run in self.runs)
+        parts = []
+        for x in tensors:
+            start, length = chunk_of(x.shape[0], ranks, rank)
+            parts.append(reshape(x[start : start + length], (length * math.prod(x.shape[1:]),)))
+        parts += filling(parts, self.lengths[rank])
+        return concat(parts) if len(parts) > 1 else parts[0].to(parts[0].device, copy=True)
+
     def divided(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return all ranks' parts of whole parameters or gradients."""
         flat = [reshape(x, (x.size,)) for x in tensors]

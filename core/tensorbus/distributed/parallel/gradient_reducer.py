@@ -146,6 +146,11 @@ class GradientReducer:
             self._started.clear()
         return changed
 
+    def drop(self) -> None:
+        """Forget the gradients of a ``backward`` that has failed."""
+        self._arrived.clear()
+        self._started.clear()
+
     def _is_full(self, number: int) -> bool:
         return number < len(self._buckets) and all(
             k in self._arrived or not self._parameters[k].requires_grad for k in self._buckets[number]

@@ -10,29 +10,34 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
-from functools import reduce
+from dataclasses import replace
 from typing import Any, Final
 
 from ...autograd.engine import FREED, Node, no_grad
-from ...autograd.hooks import gradient_after_hooks
 from ...autograd.node_order import order
-from ...dtypes.definition import DType
+from ...devices.device import device
+from ...devices.stream import Event
 from ...errors import ArgumentError, AutogradError
 from ...func.checkpoint import add_surroundings, is_recomputing
+from ...interchange.pinned_memory import pinned_for
 from ...nn.module import Module
-from ...nn.parameter import Parameter
-from ...ops.definition import table
+from ...nn.parameter import STORED, Parameter, hold
 from ...tensor.leaf import Leaf, ReceiverHook, add_hook
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
 from ..collectives import functional
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
-from ..tensor.dtensor import laid_as, part_of
-from ..tensor.layout import MeshLayout, cell_of
+from ..tensor.device_mesh import DeviceMesh
+from ..tensor.dtensor import DTensor, laid_as, part_of
+from ..tensor.layout import MeshLayout
 from .flat_parts import FlatParts, filling
-from .gradient_reducer import finished, flattened, unflattened
+from .gradient_parts import GradientParts
+from .gradient_reducer import finished, flattened
+from .group_options import GroupOptions
+from .group_parts import GroupParts, by_kind, queued
 from .labels import numbered
+from .saved_shards import FromShards, RegatheringNode
 
 REPEATABLE: Final = ("alias", "cast", "movement")
 """Families of ops of one operand that are done again on gathered parameters: they copy at most."""
@@ -55,7 +60,7 @@ def _run_again() -> Callable[[], AbstractContextManager[None]]:
         with ExitStack() as stack:
             for group in groups:
                 group.enter()
-                stack.callback(group.leave, (), 0)
+                stack.callback(group.leave, ())
             yield
 
     return whole
@@ -69,99 +74,60 @@ class GatherSchedule:
 
     def __init__(self) -> None:
         self.groups: list[ParameterGroup] = []
+        self.root: ParameterGroup | None = None
+        """That of the module that all others are in."""
         self.last: ParameterGroup | None = None
+        self.is_last_backward = True
+        """False: the next backward waits for no reduction; one after it does."""
+        self.event: Event | None = None
+        """Where an optimizer is done with the parts: what the next gather waits for."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GatherSchedule:
         """Return an empty schedule, to which copies of the groups add themselves."""
         return GatherSchedule()
 
 
-class FromShards:
-    """A saved value that is not kept: a parameter of a group, gathered again, and what was done to it."""
-
-    __slots__ = ("group", "part", "place", "plans")
-
-    def __init__(self, group: ParameterGroup, place: int, plans: tuple[Any, ...]) -> None:
-        self.group, self.place, self.plans = group, place, plans
-        self.part = None if active_tracer() is not None else group.parameters[place]._value
-        """The part that it was gathered from; None where a program is captured, which has no other."""
-
-    def value(self) -> Any:
-        """Return the value on the device; the group is gathered if it is not.
-
-        Raises ``AutogradError`` where the parameter was changed since.
-        """
-        if self.part is not None and active_tracer() is None:
-            self.group.check_unchanged(self.place, self.part)
-        x = self.group.gathered()[self.place]
-        value = x._value
-        if active_tracer() is not None:
-            with no_grad():
-                return reduce(lambda x, plan: table.run(plan.op.name, (x,), plan.attrs), self.plans, x)._value
-        for plan in self.plans:
-            value = plan.run(value)
-        return value
-
-
-class RegatheringNode(Node):
-    """A recorded op some of whose saved values are ``FromShards``."""
-
-    __slots__ = ()
-
-    def pull(self, g: Any, create: bool) -> list[Any]:
-        """Return the gradient for each operand, given that of the result."""
-        saved = self.values
-        if saved is FREED:
-            return super().pull(g, create)
-        self.values = tuple(x.value() if isinstance(x, FromShards) else x for x in saved)
-        try:
-            return super().pull(g, create)
-        finally:
-            self.values = saved
-
-
 class ParameterGroup:
     """Parameters that are gathered together: ``parameters`` in parts, whole ones in their modules when used.
 
-    ``layouts`` are those of whole parameters that are split over other ranks, None for the others. ``homes``
-    are the modules and names under which each is registered. ``replicas`` is the group of ranks that have the
-    same parts, if any. A gradient that comes while ``sync`` is False is kept, whole. ``label`` is what ranks
-    compare, so that none gathers parts of another group.
+    ``axes`` are those along which parameters are divided, ``layouts`` those of whole ones that are split over
+    other ranks, None for the others. ``homes`` are the modules and names under which each is registered.
+    The group runs with ``modules``, one after the other. ``replicas`` is the group of ranks that have the
+    same parts, if any. ``label`` is what ranks compare, so that none gathers parts of another group.
     """
 
     def __init__(
-        self, parameters: Sequence[Parameter], layouts: Sequence[MeshLayout | None],
-        homes: Sequence[Sequence[tuple[Module, str]]], shards: ProcessGroup, replicas: ProcessGroup | None,
-        device: Any, param_dtype: DType | None, reduce_dtype: DType | None, reshard: bool, label: str,
+        self, parameters: Sequence[Parameter], axes: Sequence[int], layouts: Sequence[MeshLayout | None],
+        homes: Sequence[Sequence[tuple[Module, str]]], modules: Sequence[Module], shards: ProcessGroup,
+        replicas: ProcessGroup | None, device: Any, options: GroupOptions, label: str,
     ) -> None:  # fmt: skip
         self.parameters, self.homes, self.label = list(parameters), homes, label
-        self._layouts = layouts
-        self._shapes = [
-            tuple(p.shape) if layout is None else layout.part.shape
-            for p, layout in zip(self.parameters, layouts, strict=True)
-        ]
-        """The shapes of this rank's whole parameters, which are gathered."""
-        self._flat_parts_of: dict[tuple[int, ...], FlatParts] = {}
-        self.shards, self.replicas, self.device = shards, replicas, device
-        self.param_dtype, self.reduce_dtype = param_dtype, reduce_dtype
-        self.reshard_after_forward, self.sync = reshard, True
+        self.modules, self.options = list(modules), options
+        self.parts = GroupParts(self.parameters, axes, layouts)
+        self.gradients = GradientParts(self.parts, shards, replicas, options, label)
+        self.shards, self.device = shards, device
+        self.nearby: dict[int, ProcessGroup] = {}
+        """By their number: ranks next to each other, each of which may keep a part after ``forward``."""
         self.schedule = GatherSchedule()
+        self.has_values = False
+        """Whether it is known that parameters do not lie on ``"meta"``."""
         self.depth = 0
+        self.began = 0
+        """The order of the first node of the run that goes on; 0 where none does, as it was before."""
         self.deferred = False
         self.following: ParameterGroup | None = None
         self.preceding: ParameterGroup | None = None
         self.forward_prefetch: list[ParameterGroup] | None = None
         self.backward_prefetch: list[ParameterGroup] | None = None
         """What is gathered ahead by request; None: the group that ran next, or before, the last time."""
-        self.divide_factor: float | None = None
-        """What sums of gradients are divided by; None: the number of ranks."""
+        self._to_run: set[int] = set()
+        """Those of ``modules`` that are still to run before whole parameters go, by their places."""
         self._whole: list[Parameter] | None = None
+        self._nearby_parts: list[tuple[list[int], Tensor]] | None = None
+        """What this rank keeps of the whole parameters for ranks nearby."""
         self._sources: tuple[Any, ...] = ()
         """The parts that are gathered; () where a program is captured."""
-        self._gathers: list[tuple[list[int], Work | Tensor]] | None = None
-        self._gradients: dict[int, Tensor] = {}
-        self._arrived: set[int] = set()
-        self._reductions: list[tuple[list[int], Work | Tensor]] = []
+        self._gathers: list[tuple[list[int], FlatParts, Work | Tensor]] | None = None
         self._leaves = [Leaf() for _ in self.parameters]
         self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
         for place, leaf in enumerate(self._leaves):
@@ -171,33 +137,60 @@ class ParameterGroup:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParameterGroup:
         """Return a group of the copied parameters in the copied modules."""
-        copied = ParameterGroup(
-            deepcopy(self.parameters, memo), self._layouts, deepcopy(self.homes, memo), self.shards,
-            self.replicas, self.device, self.param_dtype, self.reduce_dtype, self.reshard_after_forward,
-            numbered(self.shards, f"copy of {self.label}"),
+        copied = memo[id(self)] = object.__new__(ParameterGroup)  # which modules and groups lead back to
+        copied.__init__(  # type: ignore[misc]
+            deepcopy(self.parameters, memo), self.parts.axes, self.parts.layouts, deepcopy(self.homes, memo),
+            deepcopy(self.modules, memo), self.shards, self.gradients.replicas, self.device,
+            replace(self.options), numbered(self.shards, f"copy of {self.label}"),
         )  # fmt: skip
-        memo[id(self)] = copied  # groups that are gathered ahead may name each other
-        copied.sync, copied.schedule = self.sync, deepcopy(self.schedule, memo)
-        copied.divide_factor = self.divide_factor
+        copied.schedule, copied.nearby = deepcopy(self.schedule, memo), self.nearby
+        copied.schedule.is_last_backward = self.schedule.is_last_backward
         copied.forward_prefetch = deepcopy(self.forward_prefetch, memo)
         copied.backward_prefetch = deepcopy(self.backward_prefetch, memo)
         copied.schedule.groups.append(copied)
+        if self.schedule.root is self:
+            copied.schedule.root = copied
         return copied
 
     def start(self) -> None:
         """Begin to gather the parameters, beside the program."""
         if self._whole is not None or self._gathers is not None:
             return
+        if self.schedule.event is not None and active_tracer() is None:
+            event, self.schedule.event = self.schedule.event, None
+            event.wait()
         with no_grad():
-            parts = [self._computed(part_of(p.detach()).to(self.device)) for p in self.parameters]
-            self._sources = () if active_tracer() is not None else tuple([p._value for p in self.parameters])
             self._gathers = []
-            for places in _by_kind(parts):
-                lengths = self._flat_parts(places).lengths
+            if self._nearby_parts:
+                nearby = self.nearby[int(self.options.reshard_after_forward or 0)]
+                for places, flat in self._nearby_parts:
+                    self._gather(places, flat, nearby)
+                return
+            if self.options.pinned and active_tracer() is None:
+                self._pin()
+            parts = [
+                self._computed(self.parts.part(k).to(self.device, non_blocking=self.options.pinned))
+                for k in range(len(self.parameters))
+            ]
+            self._sources = () if active_tracer() is not None else tuple([p._value for p in self.parameters])
+            for places in by_kind(dict(enumerate(parts))):
                 mine = [parts[k] for k in places]
-                flat = flattened([*mine, *filling(mine, lengths[self.shards.rank])])
-                gather = self._queue(functional.all_gather, flat, 0, lengths, label=self.label)
-                self._gathers.append((places, gather))
+                missing = filling(mine, self.parts.flat(places, self.shards).lengths[self.shards.rank])
+                self._gather(places, flattened([*mine, *missing]), self.shards)
+
+    def _pin(self) -> None:
+        """Put parts that lie in the host's memory where the device copies from by itself."""
+        for p in self.parameters:
+            part = part_of(p.detach())
+            pinned = part if self.device is None else pinned_for(part, device(self.device))
+            if pinned is not part:
+                hold(p, laid_as(pinned, p))
+
+    def _gather(self, places: list[int], flat: Tensor, group: ProcessGroup) -> None:
+        flat_parts = self.parts.flat(places, group)
+        work = queued(group, functional.all_gather, flat, 0, flat_parts.lengths, label=self.label)
+        assert self._gathers is not None
+        self._gathers.append((places, flat_parts, work))
 
     def gathered(self) -> list[Parameter]:
         """Return the whole parameters; while derivatives are taken, the group that ran before comes next."""
@@ -207,34 +200,47 @@ class ParameterGroup:
             gathers, self._gathers = self._gathers, None
             whole: dict[int, Tensor] = {}
             with no_grad():
-                for places, work in gathers:
-                    whole |= zip(places, self._flat_parts(places).whole(finished(work)), strict=True)
-            self._whole = []
-            for place, (p, leaf) in enumerate(zip(self.parameters, self._leaves, strict=True)):
-                cell = Parameter(self._laid(place, whole[place].detach()), requires_grad=False)
-                cell._node = leaf if p.requires_grad else None
-                self._whole.append(cell)
+                for places, flat_parts, work in gathers:
+                    whole |= zip(places, flat_parts.whole(finished(work)), strict=True)
+                cells = [self.parts.laid(k, self.parts.back(k, whole[k]).detach()) for k in range(len(whole))]
+            self._whole = [Parameter(cell, requires_grad=False) for cell in cells]
+            for cell, p in zip(self._whole, self.parameters, strict=True):
+                vars(cell)[STORED] = p
+            self._track()
             if self.depth == 0:
                 self._start_preceding()
         return self._whole
+
+    def _track(self) -> None:
+        """Let the whole parameters require gradients that those in parts do."""
+        for cell, p, leaf in zip(self._whole or (), self.parameters, self._leaves, strict=False):
+            cell._node = leaf if p.requires_grad else None
 
     def _start_preceding(self) -> None:
         """Gather what derivatives need next."""
         preceding = [self.preceding] if self.backward_prefetch is None else self.backward_prefetch
         for group in preceding:
-            if group is not None and group.depth == 0 and group.deferred:
+            if group is None or group.depth or not group.deferred:
+                continue
+            if group.options.unshard_in_backward:
                 group.start()
 
     def unshard(self) -> None:
         """Register the whole parameters in their modules."""
         if any(p._value is not part for p, part in zip(self.parameters, self._sources, strict=False)):
-            self._whole, self._gathers = None, None  # of parts that were changed since
+            self._whole, self._gathers, self._nearby_parts = (
+                None,
+                None,
+                None,
+            )  # of parts that were changed since
+        self._track()
         self._register(self.gathered())
 
     def reshard(self) -> None:
         """Register the parts in their modules, and let the whole parameters go."""
         self._register(self.parameters)
-        self._whole, self._gathers, self._sources = None, None, ()
+        self._to_run.clear()
+        self._whole, self._gathers, self._nearby_parts, self._sources = None, None, None, ()
 
     def check_unchanged(self, place: int, part: Any) -> None:
         """Raise ``AutogradError`` where a parameter has another part than a derivative needs."""
@@ -249,9 +255,10 @@ class ParameterGroup:
         )
 
     def enter(self) -> None:
-        """Begin a run of the module: parameters are whole, and the next group's are on their way."""
+        """Begin a run of a module: parameters are whole, and the next group's are on their way."""
         if self.depth == 0:
             self._check_homes()
+            self.began = next(order)
         self.depth += 1
         if self.depth > 1:
             return
@@ -268,6 +275,8 @@ class ParameterGroup:
             self.unshard()
             self._start_preceding()
             return
+        if not self._to_run:
+            self._to_run.update(range(len(self.modules)))
         before, self.schedule.last = self.schedule.last, self
         if before is not None and before is not self:
             before.following, self.preceding = self, before
@@ -277,109 +286,135 @@ class ParameterGroup:
             if group is not None and group.depth == 0:
                 group.start()
 
-    def leave(self, results: Sequence[Tensor], began: int) -> None:
-        """End a run of the module, which made ``results``: saved values are given up, parts registered."""
+    def leave(self, results: Sequence[Tensor], module: Module | None = None) -> None:
+        """End a run of ``module``, which made ``results``: saved values are given up, parts registered."""
         self.depth -= 1
         if self.depth:
             return
+        began, self.began = self.began, 0
         _thread.running.remove(self)
         self._register(self.parameters)
-        if not self.reshard_after_forward or is_recomputing():
+        if is_recomputing():
             return  # what runs again is needed at once
-        self._defer([x._node for x in results], began)
-        self._whole, self._sources = None, ()
+        self._to_run -= {k for k, one in enumerate(self.modules) if one is module}
+        if self.reshards:
+            self._defer([x._node for x in results], began)
+        if self.reshards and not self._to_run:
+            self._let_go()
+        for group in self.schedule.groups if self.schedule.root is self else ():
+            if group._to_run and group.depth == 0:  # the run of the whole has left modules of it out
+                group._to_run.clear()
+                if group.reshards:
+                    group._let_go()
+
+    def check_reshard(self, name: str, chosen: object) -> None:
+        """Refuse, for the call ``name``, what says nothing about the time after ``forward``."""
+        size = self.shards.size
+        if chosen is None or isinstance(chosen, bool):
+            return
+        if isinstance(chosen, int) and chosen > 0 and size % chosen == 0:
+            return
+        raise ArgumentError(
+            f"{name}: reshard_after_forward is True, False, None (True but for the outermost module) or a"
+            f" number of ranks that divides the {size} among which parameters lie, got {chosen!r}."
+        )
+
+    def set_reshard(self, chosen: bool | int | None) -> None:
+        """Choose what stays after ``forward``; where ranks nearby keep parts, all ranks call it."""
+        size = self.shards.size
+        if chosen is not None and not isinstance(chosen, bool):
+            if 1 < chosen < size and chosen not in self.nearby:
+                ranks = self.shards.ranks
+                rows = [[*ranks[k : k + chosen]] for k in range(0, size, chosen)]
+                self.nearby[chosen] = DeviceMesh(None, rows).groups[1]
+            elif chosen not in self.nearby:
+                chosen = chosen > 1  # one rank that keeps all, or all ranks that keep their parts
+        self.options.reshard_after_forward = chosen
+
+    @property
+    def reshards(self) -> bool:
+        """Whether whole parameters go after ``forward``."""
+        chosen = self.options.reshard_after_forward
+        return self.schedule.root is not self if chosen is None else bool(chosen)
+
+    def _let_go(self) -> None:
+        """Give up whole parameters, but for the parts of them that ranks nearby keep."""
+        chosen = self.options.reshard_after_forward
+        if self._whole is None or self._nearby_parts:
+            pass
+        elif chosen in self.nearby:
+            nearby, self._nearby_parts = self.nearby[chosen], []
+            with no_grad():
+                whole = {k: self.parts.front(k, part_of(x.detach())) for k, x in enumerate(self._whole)}
+                for places in by_kind(whole):
+                    flat_parts = self.parts.flat(places, nearby)
+                    self._nearby_parts.append(
+                        (places, flat_parts.part([whole[k] for k in places], nearby.rank))
+                    )
+        else:
+            self._sources = ()
+        self._whole = None
 
     def take(self, place: int, g: Tensor) -> bool:
         """Keep the gradient of a whole parameter; with the last one the whole ones go."""
         with no_grad():
-            known = self._gradients.get(place)
-            g = part_of(g.detach())
-            self._gradients[place] = g if known is None else known + g
-            self._arrived.add(place)
-            if all(k in self._arrived or not p.requires_grad for k, p in enumerate(self.parameters)):
-                if self.sync:
-                    self._reduce()
-                if self.reshard_after_forward and self.depth == 0:
-                    self._whole, self._sources, self.deferred = None, (), False
+            self.gradients.take(place, g)
+            if self.gradients.are_all_here:
+                if self.options.sync:
+                    self.gradients.reduce()
+                if self.reshards and self.options.reshard_after_backward and self.depth == 0:
+                    self._whole, self._nearby_parts, self._sources, self.deferred = None, None, (), False
         return True
 
     def finish(self) -> list[Tensor]:
         """Reduce what is left, wait for all, and add to the gradients of the parts; return those.
 
-        Hooks of a parameter see the gradient of the part, which is the average.
+        Where another ``backward`` is the last one, that waits.
         """
         changed: list[Tensor] = []
+        waits = self.schedule.is_last_backward or active_tracer() is not None
         try:
             with no_grad():
-                if self.sync:
-                    self._reduce()
-                for places, work in self._reductions:
-                    parameters = [self.parameters[k] for k in places]
-                    parts = [part_of(p.detach()) for p in parameters]
-                    for p, part, g in zip(parameters, parts, unflattened(finished(work), parts), strict=True):
-                        g = _after_hooks(p, g.to(part.device, part.dtype))
-                        g = g.clone() if p.grad is None else part_of(p.grad) + g
-                        p.grad = laid_as(g.detach(), p, gradient=True)
-                        changed.append(p)
+                if self.options.sync:
+                    self.gradients.reduce()
+                for group in self.schedule.groups if waits else ():
+                    changed += group.gradients.added()
         finally:
-            self._reductions.clear()
-            self._arrived.clear()
+            self.gradients.end(waits)
             for group in self.schedule.groups:
-                group.deferred = False
-                if group.depth == 0:
-                    group.reshard()
+                group._end_backward()
             self.schedule.last = None
         return changed
 
+    def drop(self) -> None:
+        """Forget the gradients of a ``backward`` that has failed."""
+        self.gradients.drop()
+        for group in self.schedule.groups:
+            group._end_backward()
+        self.schedule.last = None
+
+    def _end_backward(self) -> None:
+        self.deferred = False
+        if self.depth == 0 and self.options.reshard_after_backward:
+            self.reshard()
+        elif self.depth == 0:
+            self._register(self.parameters)
+
     def _computed(self, x: Tensor) -> Tensor:
-        return x.to(self.param_dtype) if self.param_dtype is not None and x.dtype.is_floating else x
-
-    def _queue(self, call: Callable[..., Tensor], x: Tensor, *args: Any, label: str) -> Work | Tensor:
-        """Communicate beside the program, or as a node of what is captured."""
-        if active_tracer() is not None:
-            return call(x, *args, group=self.shards, label=label)
-        return self.shards.queue(lambda: call(x, *args, group=self.shards, label=label), tensors=[x])
-
-    def _flat_parts(self, places: Sequence[int]) -> FlatParts:
-        """Return how the ranks' parts of parameters lie in what they exchange."""
-        key = tuple(places)
-        if key not in self._flat_parts_of:
-            self._flat_parts_of[key] = FlatParts([self._shapes[k] for k in places], self.shards.size)
-        return self._flat_parts_of[key]
-
-    def _laid(self, place: int, x: Tensor) -> Tensor:
-        """Return a whole parameter, of which this rank has ``x``."""
-        layout = self._layouts[place]
-        return x if layout is None else cell_of(x, layout.mesh, layout.placements, layout.shape)
-
-    def _reduce(self) -> None:
-        """Start the reduce-scatter of the gradients that are here; the module's derivatives are done."""
-        dtype = self.reduce_dtype
-        here = {k: g if dtype is None else g.to(dtype) for k, g in sorted(self._gradients.items())}
-        self._gradients.clear()
-        numbers = [*here]
-        for chosen in _by_kind([here[k] for k in numbers]):
-            places = [numbers[k] for k in chosen]
-            flat_parts = self._flat_parts(places)
-            whole = flat_parts.divided([here[k] for k in places])
-            label = f"gradients of {self.label}"
-            reduction = self._queue(self._averaged, whole, flat_parts.lengths, label=label)
-            self._reductions.append((places, reduction))
-
-    def _averaged(self, flat: Tensor, lengths: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
-        reduction = "average" if self.divide_factor is None else "sum"
-        part = functional.reduce_scatter(flat, reduction, 0, lengths, group, label=label)
-        if self.replicas is not None:
-            part = functional.all_reduce(part, reduction, self.replicas, label=label)
-        return part if self.divide_factor is None else part / self.divide_factor
+        dtype = self.options.param_dtype
+        return x.to(dtype) if dtype is not None and x.dtype.is_floating else x
 
     def _check_homes(self) -> None:
-        """Raise where a module has another parameter than the part, which nothing would gather."""
+        """Take over a parameter that a module was given, in parts that lie alike; raise for any other."""
         whole = self._whole or self.parameters
-        for homes, part, one in zip(self.homes, self.parameters, whole, strict=True):
+        for place, (homes, part, one) in enumerate(zip(self.homes, self.parameters, whole, strict=True)):
             for module, name in homes:
                 here = module._parameters.get(name)
-                if here is not part and here is not one:
+                if here is part or here is one:
+                    continue
+                if isinstance(here, DTensor) and isinstance(here, Parameter) and _lie_alike(here, part):
+                    self.parameters[place] = here
+                else:
                     got = "nothing" if here is None else f"a {type(here).__name__} of shape {here.shape}"
                     raise ArgumentError(
                         f"fully_shard: {name!r} of this {type(module).__name__} was replaced by {got} after"
@@ -425,17 +460,6 @@ class ParameterGroup:
         return None if place is None else FromShards(self, place, tuple(reversed(plans)))
 
 
-def _after_hooks(p: Tensor, g: Tensor) -> Tensor:
-    """Return this rank's part of the gradient of ``p`` as the hooks of ``p`` leave it."""
-    leaf: Any = p._node
-    if not getattr(leaf, "hooks", None):
-        return g
-    return part_of(leaf.lay_out(gradient_after_hooks(leaf, laid_as(g.detach(), p, gradient=True))))
-
-
-def _by_kind(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """Return the numbers of tensors of one dtype and device together."""
-    kinds: dict[object, list[int]] = {}
-    for place, x in enumerate(tensors):
-        kinds.setdefault(x._vtype.materialized, []).append(place)
-    return list(kinds.values())
+def _lie_alike(x: Tensor, other: Tensor) -> bool:
+    same: bool = x._value.layout is other._value.layout
+    return same
