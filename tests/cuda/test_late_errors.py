@@ -79,7 +79,7 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit._running = unit._unread = False
     unit._local = threading.local()
     unit._local.entered = True
-    unit.late, unit.looks, unit.interruptible = [], [], None
+    unit.late, unit.looks, unit.interruptible, unit.marks = [], [], None, {}
     unit.stream = lambda: SimpleNamespace(record=lambda: SimpleNamespace(ptr=5))
     unit.error_block()
     return unit
@@ -466,27 +466,34 @@ def test_who_looks_during_a_long_wait_may_end_it(
     ended.set()
 
 
-@pytest.mark.parametrize("ended_by", ["the work", "an error of the work", "an error of others", "time"])
+@pytest.mark.parametrize(
+    "ended_by", ["the work", "that of one stream", "an error of the work", "an error of others", "time"]
+)
 def test_the_end_of_work_is_looked_for_before_a_thread_waits(
     cupy_or_names: None, monkeypatch: pytest.MonkeyPatch, ended_by: str
 ) -> None:
-    """What is to be raised comes from the wait itself, in any case."""
-    unit, calls = _unit(_Words(), lambda: calls.append("wait")), list[Any]()
+    """No thread does where all is done that might not end; what is to be raised comes from the wait."""
+    unit, calls = _unit(_Words(), lambda: calls.append(threading.current_thread().name)), list[Any]()
     runtime, looked = _runtime_of(unit), _Looks()
     clock = iter(range(100))
+    here = threading.current_thread().name
 
     def query(ptr: int) -> int:
         calls.append(ptr)
         if len(calls) == 3 and ended_by == "an error of others":
             runtime.raise_later(DeviceError("a group failed"), 0)
             runtime.interrupt_waits(0)
-        return {"the work": 0, "an error of the work": 700}.get(ended_by, 600) if len(calls) > 2 else 600
+        if len(calls) < 3 or ended_by in ("time", "an error of others"):
+            return 600
+        return 700 if ended_by == "an error of the work" else 600 if ptr != 5 and "one" in ended_by else 0
 
     monkeypatch.setattr("tensorbus_cuda.unit.event_query", lambda: query)
     monkeypatch.setattr("tensorbus_cuda.unit._LOOKING_SECONDS", 6)
     monkeypatch.setattr("tensorbus_cuda.unit.perf_counter", lambda: next(clock))
+    runtime.record_event(SimpleNamespace(ptr=1, record=lambda: SimpleNamespace(ptr=8)), 0)
+    runtime.record_event(SimpleNamespace(ptr=1, record=lambda: SimpleNamespace(ptr=9)), 0)
     runtime.synchronize(0)
-    assert calls == ["wait"]  # nobody could end it, and so nobody need look
+    assert calls == [here]  # nobody could end it, and so nobody need look
     calls.clear()
     runtime.make_waits_interruptible(looked.look, 0)
     if ended_by == "an error of others":
@@ -495,4 +502,5 @@ def test_the_end_of_work_is_looked_for_before_a_thread_waits(
         assert calls == [5] * 3
         return
     runtime.synchronize(0)
-    assert calls == [5] * (6 if ended_by == "time" else 3) + ["wait"]
+    looks = [5] * (6 if ended_by == "time" else 3) + [9] * ended_by.startswith("th")
+    assert calls == [*looks, here if ended_by == "the work" else "tensorbus-cuda-wait"]

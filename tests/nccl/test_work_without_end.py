@@ -40,7 +40,7 @@ class _Card:
         unit.failures = SimpleNamespace(done=lambda: None)
         unit.pinned = SimpleNamespace(release=lambda: None)
         unit._running, unit._unread, unit._errors = False, False, None
-        unit.late, unit.looks, unit.interruptible = [], [], None
+        unit.late, unit.looks, unit.interruptible, unit.marks = [], [], None, {}
         unit.stream = lambda: SimpleNamespace(record=lambda: SimpleNamespace(ptr=index))
 
     def synchronize(self) -> None:

@@ -146,7 +146,7 @@ def test_programs_are_played_with_their_collectives(captured: list[_Graph]) -> N
         (connection,) = group.connections()
         counts = [[record.count for record in records] for _, records in rows]
         last = rows[-1][1][-1]
-        asked = [text for _, _, text in connection.fingerprints][-4:]
+        asked = [text for _, _, text in connection.latest(4)]
         dist.barrier()
         held = list(connection.captures)
         group.close()

@@ -288,7 +288,9 @@ class CudaRuntime:
         """Return a marker behind the work now in ``stream``."""
         unit = self.units[index]
         with unit.current():
-            return (stream or unit.stream()).record()
+            chosen = stream or unit.stream()
+            event = unit.marks[chosen.ptr] = chosen.record()
+            return event
 
     def wait_event(self, event: Any, stream: Any, index: int) -> None:
         """Make later work in ``stream`` wait for ``event``."""

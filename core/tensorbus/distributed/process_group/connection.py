@@ -45,6 +45,16 @@ def wait_for_aborts() -> None:
         connection.wait_for_abort()
 
 
+def _numbered(sequence: int, fingerprint: int, asked: Sequence[str]) -> list[tuple[int, int, str]]:
+    """Return the number of each collective of a call, the fingerprint after it, and what was asked."""
+    entries = []
+    for text in asked:
+        sequence += 1
+        fingerprint = crc32(text.encode(), fingerprint)
+        entries.append((sequence, fingerprint, text))
+    return entries
+
+
 class Connection:
     """The connection of a group's ranks on some device types, called ``name``; ``meeting`` says who meets.
 
@@ -64,8 +74,8 @@ class Connection:
         """Where the tensors of the first call lay."""
         self.sequence = self.messages = 0
         self.fingerprint = 0
-        self.fingerprints: deque[tuple[int, int, str]] = deque(maxlen=1024)
-        """Of the last collectives: the sequence, the fingerprint after it, and what was asked."""
+        self._asked: deque[tuple[int, int, Sequence[str]]] = deque(maxlen=1024)
+        """Of the last calls: the sequence and the fingerprint before it, and what was asked."""
         self.turn: Final = threading.RLock()
         """Held by the thread that makes a call: ranks have to come to collectives in one order."""
         self.running: dict[int, Record] = {}
@@ -103,23 +113,38 @@ class Connection:
             self.running[id(record)] = record
 
     def _count(self, record: Record, asked: Sequence[str]) -> None:
-        sequence, fingerprint = self.sequence, self.fingerprint
-        for text in asked:
-            sequence += 1
-            fingerprint = crc32(text.encode(), fingerprint)
-            self.fingerprints.append((sequence, fingerprint, text))
-        self.sequence, self.fingerprint = sequence, fingerprint
-        record.sequence, record.fingerprint, record.asked = sequence, fingerprint, asked[-1]
+        self._asked.append((self.sequence, self.fingerprint, asked))
+        self.sequence += len(asked)
+        self.fingerprint = crc32("".join(asked).encode(), self.fingerprint)  # as of one after the other
+        record.sequence, record.fingerprint, record.asked = self.sequence, self.fingerprint, asked[-1]
+
+    def latest(self, count: int) -> list[tuple[int, int, str]]:
+        """Return of the last collectives the sequence, the fingerprint after it, and what was asked."""
+        with self._lock:
+            calls = list(self._asked)
+        entries: list[tuple[int, int, str]] = []
+        while calls and len(entries) < count:
+            entries[:0] = _numbered(*calls.pop())
+        return entries[-count:]
+
+    def _of(self, sequence: int) -> tuple[int, int, str] | None:
+        """Return the entry of ``latest`` of one collective; None where it is still to come, or long ago."""
+        with self._lock:
+            calls = list(self._asked)
+        for before, fingerprint, asked in calls:
+            if before < sequence <= before + len(asked):
+                return _numbered(before, fingerprint, asked)[sequence - before - 1]
+        return None
 
     def asked(self, sequence: int) -> str:
         """Return what this rank asked for by a collective; "" where it has not yet, or it is long ago."""
-        with self._lock:
-            return next((text for n, _, text in self.fingerprints if n == sequence), "")
+        entry = self._of(sequence)
+        return "" if entry is None else entry[2]
 
     def is_as(self, sequence: int, fingerprint: int) -> bool:
         """Return whether this rank has asked for the same up to a collective, as far as it knows."""
-        with self._lock:
-            return next((x == fingerprint for n, x, _ in self.fingerprints if n == sequence), True)
+        entry = self._of(sequence)
+        return entry is None or entry[1] == fingerprint
 
     def oldest(self) -> Record | None:
         """Return the call that has been under way the longest; None where there is none."""
@@ -142,8 +167,7 @@ class Connection:
         """
         meeting = self.meeting
         key = f"{meeting.name}/calls/{self.sequence}"
-        with self._lock:
-            mine = [[*entry] for entry in list(self.fingerprints)[-_COMPARED:]]
+        mine = [[*entry] for entry in self.latest(_COMPARED)]
         here = meeting.ranks[meeting.rank]
         data = meeting.store.compare_set(key, b"", json.dumps([here, mine]).encode())
         rank, theirs = json.loads(data)
