@@ -28,7 +28,9 @@ from benchmarks.card_timeline import SHOWN, spans, summary
 from benchmarks.compiled.models import Library
 
 Step = Callable[[], object]
-TARGETS: Final = {"replicate": 1.15, "fully_shard": 1.15, "tensor parallel": 0.75}
+TARGETS: Final = {
+    "replicate": 1.15, "fully_shard": 1.15, "tensor parallel": 0.75, "tensor and sequence parallel": 0.75
+}  # fmt: skip
 """Multiples of the time of one card that are aimed at."""
 WARM: Final = 5
 """Steps of a round before what counts, as many rounds as it takes until two take about as long."""
@@ -100,6 +102,26 @@ def plan_of(parallel: Any, replicated: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def split_in_parts(model: Any, mesh: Any) -> None:
+    """Split our layers as ``plan_of`` says, and norms and residuals by the batch.
+
+    Each token is treated by itself there, and a part of the batch lies packed in memory.
+    """
+    columns, rows, part = dist.ColwiseParallel, dist.RowwiseParallel, dist.Shard(0)
+    norms = ("blocks.*.first", "blocks.*.second")
+    summed = partial(rows, output_layouts=part, use_local_output=False)
+    plan: dict[str, Any] = {name: dist.SequenceParallel(sequence_dim=0) for name in (*norms, "last")}
+    plan |= {f"blocks.*.{name}": columns() for name in ("query", "key", "value", "up")}
+    plan |= {f"blocks.*.{name}": summed() for name in ("out", "down")}
+    plan |= {"words": summed(input_layouts=dist.Replicate()), "head": columns(use_local_output=False)}
+    dist.parallelize_module(model, mesh, plan)
+    whole = dist.PrepareModuleOutput(  # what several layers read is gathered once
+        output_layouts=part, desired_output_layouts=dist.Replicate(), use_local_output=False
+    )
+    dist.parallelize_module(model, mesh, dict.fromkeys(norms, whole))
+    dist.distribute_module(model.places, mesh)
+
+
 def ours(chosen: argparse.Namespace, spread: Callable[[Any], object], split: bool = False) -> Step:
     """Return our step of a model that ``spread`` lays out on the ranks; ``split``: its classes are."""
     device = tb.device(chosen.device.format(rank=dist.get_local_rank()))
@@ -144,10 +166,15 @@ def our_ways() -> Iterator[Way]:
         mesh = dist.init_device_mesh(None, (dist.get_world_size(),))
         dist.parallelize_module(model, mesh, plan_of(dist, dist.Replicate()))
 
+    def parts(model: Any) -> None:
+        mesh = dist.init_device_mesh(None, (dist.get_world_size(),))
+        split_in_parts(model, mesh)
+
     yield Way("one card", lambda chosen: ours(chosen, lambda model: None))
     yield Way("replicate", lambda chosen: ours(chosen, dist.replicate))
     yield Way("fully_shard", lambda chosen: ours(chosen, sharded))
     yield Way("tensor parallel", lambda chosen: ours(chosen, split, split=True))
+    yield Way("tensor and sequence parallel", lambda chosen: ours(chosen, parts, split=True))
 
 
 def theirs(
