@@ -5,6 +5,7 @@ MPI is started by the first import of ``mpi4py.MPI``, which happens here and now
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -45,7 +46,19 @@ def mpi() -> Any:
         if not _is_watched:
             _is_watched.append(True)
             _end_with_the_first_error(MPI)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=lambda: atexit.register(_say_how_a_child_ends))
     return MPI
+
+
+def _say_how_a_child_ends() -> None:
+    """Say what comes next, in a forked child that ends as a program does: a second end of the rank's MPI."""
+    print(
+        f"process {os.getpid()} was forked from a rank of an MPI program, and ends as the rank itself would:"
+        f" MPI may fail or hang by that. Leave by os._exit(), as multiprocessing's children do, or start the"
+        f" process by subprocess or multiprocessing's 'spawn'.",
+        file=sys.stderr, flush=True,
+    )  # fmt: skip
 
 
 def _end_with_the_first_error(module: Any) -> None:

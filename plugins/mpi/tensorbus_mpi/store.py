@@ -37,6 +37,7 @@ class Factory:
         world = module.COMM_WORLD
         _check_size(world.Get_size(), os.environ)
         where, served, host = bytearray(_LENGTH), None, _host(module)
+        host = f"[{host}]" if ":" in host else host
         if world.Get_rank() == 0:
             os.environ.setdefault(_SECRET, secrets.token_hex(16))
             served = tb.distributed.open_store(f"tcp://{host}:0", serve=True, timeout=timeout)

@@ -78,7 +78,7 @@ class TcpStore:
         self._local = threading.local()
         self._is_known = False
         """Whether the server has answered once: then it is not waited for as one that still has to start."""
-        self.url = f"tcp://{host}:{port}"
+        self.url = f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
         self.check([])  # the server is there, and takes the secret
         self._is_known = True
 
@@ -144,6 +144,14 @@ class TcpStore:
             )
         return bytes(value)
 
+    def set_on_loss(self, key: str, value: bytes) -> None:
+        """Have the server put ``value`` under ``key`` once the connection of this thread has ended.
+
+        So others hear of a process that ends without a word.
+        """
+        self._ask("set_on_loss", store_key(key), store_value(value))
+        self._local.on_loss = {**getattr(self._local, "on_loss", {}), key: value}
+
     def close(self, reason: str = "") -> None:
         """Leave; the rank that serves ends the server."""
         self._hang_up()
@@ -184,6 +192,8 @@ class TcpStore:
     def _connection(self) -> socket.socket:
         if getattr(self._local, "process", None) != os.getpid():
             self._local.held, self._local.process = _Held(self._connect()), os.getpid()
+            for key, value in getattr(self._local, "on_loss", {}).items():
+                self._ask("set_on_loss", key, value)
         connection: socket.socket = self._local.held.connection
         return connection
 

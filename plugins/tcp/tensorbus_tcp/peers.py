@@ -140,7 +140,8 @@ def connect(rendezvous: Rendezvous, mailbox: Mailbox) -> dict[int, Peer]:
     end = time.monotonic() + rendezvous.timeout
     address = _address()
     interface = _LOOPBACK if address == _LOOPBACK else ""  # all ranks are here: nobody else comes
-    with socket.create_server((interface, 0), backlog=size) as listener:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((interface, 0), family=family, backlog=size) as listener:
         port = listener.getsockname()[1]
         store.set(f"{rendezvous.name}/peer/{here}", f"{address} {port}".encode())
         connections: dict[int, socket.socket] = {}

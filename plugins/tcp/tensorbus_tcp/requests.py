@@ -53,7 +53,10 @@ _WAITING: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
     "wait": (_are_texts, _is_number),
     "queue_pop": (_is_text, _is_number),
 }
-_ALL: Final = {**AT_ONCE, **_WAITING}
+_OF_CONNECTIONS: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
+    "set_on_loss": (_is_text, _is_bytes),
+}  # fmt: skip
+_ALL: Final = {**AT_ONCE, **_WAITING, **_OF_CONNECTIONS}
 
 
 def request_of(message: Any) -> tuple[str, list[Any]]:

@@ -99,7 +99,9 @@ class _Client(asyncio.Protocol):
     Callbacks of the loop, not coroutines: a task and a stream for each of ten thousand cost far more.
     """
 
-    __slots__ = ("_begun", "_buffer", "_challenge", "_full", "_paused", "_server", "_transport", "_waiter")
+    __slots__ = (
+        "_begun", "_buffer", "_challenge", "_full", "_on_loss", "_paused", "_server", "_transport", "_waiter",
+    )  # fmt: skip
 
     _transport: asyncio.Transport
 
@@ -111,6 +113,8 @@ class _Client(asyncio.Protocol):
         self._challenge: bytes | None = os.urandom(CHALLENGE)
         """What the client has to prove the secret for; None: it has."""
         self._waiter: Waiter | None = None
+        self._on_loss: dict[str, bytes] | None = None
+        """What to set once the connection is lost."""
         self._full = self._paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -124,6 +128,8 @@ class _Client(asyncio.Protocol):
         """Let nobody wait who is gone: a queue's next value is another's."""
         self._server.clients.discard(self)
         self._stop_waiting()
+        for key, value in (self._on_loss or {}).items():
+            self._server.table.set(key, value)
 
     def pause_writing(self) -> None:
         """Answer nothing more until the client has read what was answered."""
@@ -199,6 +205,10 @@ class _Client(asyncio.Protocol):
             operation, arguments = request_of(unpacked(body))
             if operation in AT_ONCE:
                 self._write([True, getattr(table, operation)(*arguments)])
+            elif operation == "set_on_loss":
+                key, value = arguments
+                self._on_loss = {**(self._on_loss or {}), key: value}
+                self._write([True, None])
             elif operation == "get":
                 key, timeout = arguments
                 self._wait([key], lambda: table.look(key), timeout)

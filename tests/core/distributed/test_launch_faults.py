@@ -204,3 +204,22 @@ def test_an_error_whose_text_cannot_be_made_is_told_all_the_same() -> None:
 
     assert _raised(SilentError()) == "it raised SilentError: (its text cannot be made)"
     assert len(_raised(ValueError("x" * 10_000))) < 1100
+
+
+def test_ranks_that_a_rank_starts_are_of_no_program_but_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do they take their store for one that is served."""
+    names = [
+        "PMI_RANK",
+        "PMI_FD",
+        "PMIX_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "MPI_LOCALRANKID",
+        "TENSORBUS_STORE_SERVED",
+    ]
+    for name in [*names, "OMPI_MCA_btl", "KEPT"]:
+        monkeypatch.setenv(name, "1")
+    script = f"import os\nprint([n for n in {[*names, 'OMPI_MCA_btl', 'KEPT']} if n in os.environ])"
+    code, out, _ = run(script, 1, tmp_path, store=f"file://{tmp_path}/store")
+    assert (code, out) == (0, "['OMPI_MCA_btl', 'KEPT']\n")

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.distributed.process_group.roll_call import SILENT
+from tensorbus.distributed.process_group.roll_call import LOST, SILENT
 from tensorbus.distributed.process_group.world import World
+
+from store_kinds import free_port
 
 SCRIPT = """
 import sys, time
@@ -30,6 +32,9 @@ if dist.get_rank() == 0:
 ENDS = {
     "the end of its program": ("", "rank 1 will not come: its program has ended"),
     "an exception": ("raise ValueError('mine')", "rank 1 will not come: it raised ValueError: mine"),
+    "an end without a word": (
+        "import os; time.sleep(2); os._exit(0)", "rank 1 has left the store without a word: it was ended",
+    ),
     "shutdown": (
         "dist.shutdown(); time.sleep(3600)",
         "rank 1 will not come: it called tensorbus.distributed.shutdown()",
@@ -44,6 +49,8 @@ def test_a_process_that_leaves(name: str, tmp_path: Path) -> None:
     end, text = ENDS[name]
     (tmp_path / "script.py").write_text(SCRIPT.format(end=end))
     environment = {**os.environ, "WORLD_SIZE": "2", "TENSORBUS_STORE": f"file://{tmp_path}/store"}
+    if "without a word" in name:
+        environment["TENSORBUS_STORE"] = f"tcp://127.0.0.1:{free_port()}"
     ranks = [
         subprocess.Popen(
             [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -66,11 +73,14 @@ def test_a_process_that_gives_no_sign_of_life() -> None:
     here, other = World(0, 2, store), World(1, 2, store)
     now = 1000.0
     other.roll_call.look([], now)
-    for seconds, silent in ((0.0, False), (SILENT - 1, False), (SILENT + 1, True)):
-        assert here.roll_call._is_silent(1, now + seconds) is silent
+    for seconds, silence in ((0.0, ""), (SILENT - 1, ""), (SILENT + 1, "has shown no sign of life")):
+        assert here.roll_call._silence(1, now + seconds)[:25] == silence
     other.roll_call.look([], now + SILENT + 2)
-    assert not here.roll_call._is_silent(1, now + SILENT + 3)
-    assert not World(0, 3, store).roll_call._is_silent(2, now)  # it has not come to init yet
+    assert not here.roll_call._silence(1, now + SILENT + 3)
+    assert not World(0, 3, store).roll_call._silence(2, now)  # it has not come to init yet
+    store.set("lost/1", b"1")  # its connection has ended; it has another one, or not
+    for seconds, silence in ((LOST, ""), (LOST + 1, "has left the store withou")):
+        assert here.roll_call._silence(1, now + SILENT + 3 + seconds)[:25] == silence
 
 
 def test_what_is_wrong_is_told_before_ranks_meet() -> None:

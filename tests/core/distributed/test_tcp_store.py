@@ -214,6 +214,36 @@ def test_a_port_that_only_the_server_knows_is_refused() -> None:
         dist.open_store("tcp://127.0.0.1:0")
 
 
+def test_an_address_of_the_newer_protocol_has_brackets() -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this system has no IPv6")
+    served: Any = dist.open_store("tcp://[::1]:0", serve=True, timeout=5)
+    try:
+        assert served.url.startswith("tcp://[::1]:")
+        client = dist.open_store(served.url, timeout=5)
+        client.set("key", b"value")
+        assert served.get("key", 5) == b"value"
+    finally:
+        served.close()
+
+
+def test_who_leaves_without_a_word_leaves_what_it_said_before(store: Any) -> None:
+    """So does one that leaves behind another connection, by which it had said so again."""
+    client = dist.open_store(store.url, timeout=5)
+    client.set_on_loss("lost", b"1")
+    part = dist.PrefixStore("part/", client)
+    part.set_on_loss("lost", b"2")
+    client._hang_up()
+    store.wait(["lost", "part/lost"], 5)
+    assert store.multi_get(["lost", "part/lost"]) == [b"1", b"2"]
+    for key in ("lost", "part/lost"):
+        store.delete_key(key)
+    client.check([])
+    client._hang_up()
+    store.wait(["lost", "part/lost"], 5)
+    assert not hasattr(dist.PrefixStore("part/", dist.MemoryStore()), "set_on_loss")
+
+
 def test_an_address_of_another_machine_is_not_served() -> None:
     with pytest.raises(dist.DistributedError, match=r"cannot be served: .* Name an address of this machine"):
         dist.open_store("tcp://192.0.2.1:0", serve=True)  # one that documents use, and no machine has

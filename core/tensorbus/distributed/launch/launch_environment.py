@@ -89,7 +89,8 @@ def _store_url(environment: Mapping[str, str]) -> str:
     port = int(text)
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # torchrun serves a store there itself
         port = port % _LAST_PORT + 1
-    return f"tcp://{environment['MASTER_ADDR']}:{port}"
+    host = environment["MASTER_ADDR"]
+    return f"tcp://[{host}]:{port}" if host.count(":") > 1 and host[0] != "[" else f"tcp://{host}:{port}"
 
 
 def _slurm_store_url(environment: Mapping[str, str], rank: int) -> str:

@@ -29,6 +29,10 @@ _INTERRUPT_GRACE: Final = 15.0
 _POLL: Final = 0.02
 _GROUPED: Final = hasattr(os, "killpg") and hasattr(os, "waitid")
 """Whether a signal reaches what a process has started, and its end can be seen before its number is free."""
+_OWN: Final = (
+    "PMI_", "PMIX_", "HYDI_", "MPI_LOCAL", "OMPI_COMM_WORLD_", "OMPI_UNIVERSE_", "TENSORBUS_STORE_SERVED",
+)  # fmt: skip
+"""How variables begin that say which rank of another program this is, and whether its store is served."""
 _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 
 
@@ -126,9 +130,9 @@ class LocalRanks:
             store = {"TENSORBUS_STORE": url, "TENSORBUS_STORE_SERVED": "1"}
         for number in range(request.size):
             environment = {
-                **os.environ, "RANK": str(number), "WORLD_SIZE": str(request.size), "LOCAL_RANK": str(number),
-                "LOCAL_WORLD_SIZE": str(request.size), "TENSORBUS_STORE_SECRET": secret,
-                "PYTHONUNBUFFERED": "1", **store, **request.environment,
+                **_inherited(), "RANK": str(number), "LOCAL_RANK": str(number),
+                "WORLD_SIZE": str(request.size), "LOCAL_WORLD_SIZE": str(request.size),
+                "TENSORBUS_STORE_SECRET": secret, "PYTHONUNBUFFERED": "1", **store, **request.environment,
             }  # fmt: skip
             try:
                 process = subprocess.Popen(
@@ -186,6 +190,14 @@ class LocalRanks:
         finally:
             for rank in self._ranks:
                 rank.signal(_KILL)
+
+
+def _inherited() -> dict[str, str]:
+    """Return the variables of this process without those by which it is a rank itself.
+
+    A rank may start ranks: MPI would take each of them for the one that it has started.
+    """
+    return {name: text for name, text in os.environ.items() if not name.startswith(_OWN)}
 
 
 def _others_run(leader: int) -> bool:

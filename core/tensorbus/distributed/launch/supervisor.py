@@ -63,7 +63,7 @@ def supervise(
         raise ArgumentError(f"run: max-restarts must be >= 0, got {max_restarts}.")
     out, err = out or sys.stdout, err or sys.stderr
     failed = None
-    with _interrupted_by("SIGTERM", "SIGHUP"), contextlib.closing(launcher):
+    with _interrupted_by("SIGTERM", "SIGHUP", "SIGQUIT"), contextlib.closing(launcher):
         for attempt in range(max_restarts + 1):
             variables = {**request.environment, "TENSORBUS_RESTART": str(attempt)}
             output = RankOutput(request.size, out, err)

@@ -29,6 +29,8 @@ _BEAT: Final = 2.0
 SILENT: Final = 60.0
 """Seconds without one after which a rank that others wait for counts as dead: a call of C may hold Python's
 lock for long."""
+LOST: Final = 3 * _BEAT
+"""The same for one whose connection to the store has ended; it might have another one by then."""
 
 
 @dataclass(slots=True)
@@ -206,12 +208,8 @@ class RollCall:
                     f" rank {here} has asked for something else. tensorbus.distributed.records() on each"
                     f" rank shows what they did last."
                 )
-        if not state.waiting and self._is_silent(rank, now):
-            return (
-                f"{record}: rank {rank} has shown no sign of life for {SILENT:g} seconds: it was ended,"
-                f" or its machine cannot be reached."
-            )
-        return ""
+        silence = "" if state.waiting else self._silence(rank, now)
+        return silence and f"{record}: rank {rank} {silence}."
 
     def _look_for_deadlock(
         self, state: State, others: dict[int, tuple[State, bytes]],
@@ -246,17 +244,24 @@ class RollCall:
             f" order."
         ))  # fmt: skip
 
-    def _is_silent(self, rank: int, now: float) -> bool:
+    def _silence(self, rank: int, now: float) -> str:
+        """Return why a rank counts as dead, "" where it does not."""
         if self._world.threads:
-            return False
+            return ""
         sign = _peek(self._world.store, f"beat/{rank}")
         known = self._heard.get(rank)
         if not sign:
-            return False  # it has not come to init yet
+            return ""  # it has not come to init yet
         if known is None or known[0] != sign:
             self._heard[rank] = sign, now
-            return False
-        return now - known[1] > max(SILENT, 4 * self._period())
+            return ""
+        silent, period = now - known[1], self._period()
+        if silent > max(LOST, 3 * period) and _peek(self._world.store, f"lost/{rank}"):
+            return "has left the store without a word: it was ended, or its machine cannot be reached"
+        if silent > max(SILENT, 4 * period):
+            text = f"has shown no sign of life for {SILENT:g} seconds"
+            return f"{text}: it was ended, or its machine cannot be reached"
+        return ""
 
     def _period(self) -> float:
         return max(_BEAT, self._world.size / 200)
@@ -265,6 +270,8 @@ class RollCall:
         """Give a sign of life if it is time to, and return whether it was."""
         if self._world.threads or now - self._beaten < self._period():
             return False
+        if not self._beats and (set_on_loss := getattr(self._world.store, "set_on_loss", None)) is not None:
+            set_on_loss(f"lost/{self._world.rank}", b"1")
         self._beaten, self._beats = now, self._beats + 1
         self._world.store.set(f"beat/{self._world.rank}", str(self._beats).encode())
         return True

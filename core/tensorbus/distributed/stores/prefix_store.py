@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...backend_interface.communication import Store
@@ -77,6 +77,13 @@ class PrefixStore:
     def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
         return bytes(self._beyond("queue_pop")(self._one(key), timeout))
+
+    @property
+    def set_on_loss(self) -> Callable[[str, bytes], None]:
+        """The method of a store that sees its connections end; others have no such attribute."""
+        store: Any = self._store
+        method = store.set_on_loss
+        return lambda key, value: method(self._one(key), value)
 
     def close(self, reason: str = "") -> None:
         """Leave the store."""
