@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import pickle
 import threading
 from collections import deque
 from functools import lru_cache
@@ -188,6 +189,14 @@ def test_a_function_of_tensorbus_that_was_replaced_is_called(monkeypatch, functi
     assert compiled(tb.ones(1)).item() == 5.0
     monkeypatch.undo()
     assert compiled(tb.ones(1)).item() == 1.0
+
+
+@pytest.mark.parametrize("module", [tb, tb.nn.functional])
+def test_what_names_a_module_of_tensorbus_is_still_pickled(module) -> None:
+    """What pickles functions by value, as cloudpickle does for Ray, comes to the modules that they name."""
+    compiled = tb.compile(lambda x: module.relu(x))
+    assert compiled(tb.ones(1)).item() == 1.0
+    assert pickle.loads(pickle.dumps(module)) is module
 
 
 @pytest.mark.parametrize("module", [tb, tb.nn.functional])

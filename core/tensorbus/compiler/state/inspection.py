@@ -11,6 +11,7 @@ import collections
 import enum
 import functools
 import gc
+import importlib
 import operator
 import re
 import sys
@@ -374,6 +375,9 @@ class _CountedModule(types.ModuleType):
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
         bump_mutation_counter()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # cloudpickle knows modules by their exact type
+        return importlib.import_module, (self.__name__,)
 
 
 def _library(x: types.ModuleType, names: frozenset[str]) -> ObjectView:
