@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.distributed.tensor.placements import chunk_lengths
+from tensorbus.distributed.tensor.placements import chunk_lengths, local_shape, mixes_reductions
 from tensorbus.distributed.tensor.redistribute import COLLECTIVE_COST, collectives_between, plan
+from tensorbus.distributed.tensor.sharding_plan import _placements, plan_op
+from tensorbus.ops.definition import Spec, table
+from tensorbus.ops.sharding_rules import Strategy
 
 S, R, P = dist.Shard, dist.Replicate, dist.Partial
 CASES = [
@@ -107,3 +110,58 @@ def test_what_is_explained_is_what_is_communicated(sizes: tuple[int, ...], shape
                 assert explained.remarks[0].endswith(remark)
 
     dist.run_ranks(rank, math.prod(sizes))
+
+
+CALLS: dict[str, Any] = {
+    "add": (((8, 6), (8, 6)), {}), "multiply": (((8, 6), (6,)), {}), "matmul": (((8, 6), (6, 10)), {}),
+    "concat": (((8, 6), (3, 6)), {"axis": 0}), "reshape": (((8, 6),), {"shape": (48,)}),
+    "sort": (((8, 6),), {"axis": 0, "descending": False, "stable": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_no_strategies_along_all_dimensions_together_cost_less(name: str, scale: int) -> None:
+    """Of small tensors, for which collectives count, and of large ones, for which bytes do."""
+    small, attrs = CALLS[name]
+    shapes = [tuple(n * scale for n in shape) for shape in small]
+    attrs = {key: tuple(n * scale**2 for n in v) if key == "shape" else v for key, v in attrs.items()}
+    op = table[name]
+
+    def rank() -> None:
+        mesh = dist.init_device_mesh("cpu", (2, 2))
+        if dist.get_rank():
+            return
+        ways = [
+            [[*pair] for pair in itertools.product([R(), P(), *map(S, range(len(shape)))], repeat=2)]
+            for shape in shapes
+        ]
+        for laid in itertools.product(*ways):
+            values = [
+                dist.DTensor.from_local(
+                    tb.empty(local_shape(shape, tuple(places), (2, 2), (0, 0)), device="meta"),
+                    mesh,
+                    places,
+                    shape=shape,
+                )._value
+                for shape, places in zip(shapes, laid, strict=True)
+            ]
+            plan = plan_op(op, values, [tb.float32] * len(values), attrs)
+            cost = sum(_cost(v, move.placements) for v, move in zip(values, plan.moves, strict=True) if move)
+            specs = [Spec(v.shape, tb.float32) for v in values]
+            outs = op.specs(tuple(specs), attrs)
+            whole = Strategy((None,) * len(specs), (None,) * len(outs))
+            strategies = [whole, *op.shard(specs, outs, **attrs)]
+            for both in itertools.product(strategies, repeat=2):
+                if all(s.divides == 0 for s in both):
+                    marks = zip(*[s.operands for s in both], strict=True)
+                    targets = [_placements(each, (False,) * 2) for each in marks]
+                    if not any(map(mixes_reductions, targets)):
+                        assert cost <= sum(map(_cost, values, targets)), (laid, both)
+
+    dist.run_ranks(rank, 4, timeout=60)
+
+
+def _cost(value: Any, target: Any) -> int:
+    steps = plan(value.shape, (2, 2), value.layout.placements, target)
+    return sum(step.elements + (COLLECTIVE_COST if step.collective else 0) for step in steps)

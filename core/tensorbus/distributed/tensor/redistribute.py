@@ -144,6 +144,48 @@ def plan(
             heapq.heappush(heap, (cost + more, length + 1, count, following, (*steps, step)))
 
 
+def cost_between(
+    shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements, target: Placements
+) -> tuple[int, int]:
+    """Return how many elements a rank sends by ``plan``'s steps, and by how many collectives.
+
+    The ways from a source to all targets are searched once, on a mesh of up to _MAX_SEARCHED_DIMS.
+    """
+    # What each rank has is made terms of a sum without communication, so that this is where the way ends.
+    end = tuple(
+        Replicate() if isinstance(after, Partial) and after != before else after
+        for before, after in zip(source, target, strict=True)
+    )
+    if len(sizes) > _MAX_SEARCHED_DIMS or any(isinstance(p, StridedShard) for p in (*source, *end)):
+        names, elements = collectives_between(shape, sizes, source, end)
+        return elements, len(names)
+    return _costs(shape, sizes, source)[end]
+
+
+@lru_cache(maxsize=1024)
+def _costs(
+    shape: tuple[int, ...], sizes: tuple[int, ...], source: Placements
+) -> dict[Placements, tuple[int, int]]:
+    """Return the cost of bringing a tensor from ``source`` to all other placements without new terms."""
+    heap: list[tuple[int, int, int, int, Placements]] = [(0, 0, 0, 0, source)]
+    costs: dict[Placements, tuple[int, int]] = {}
+    count = 0
+    while heap:
+        cost, _, elements, collectives, state = heapq.heappop(heap)
+        if state in costs:
+            continue
+        costs[state] = elements, collectives
+        for step in _steps(shape, sizes, state, source):
+            following = (*state[: step.mesh_dim], step.after, *state[step.mesh_dim + 1 :])
+            if following not in costs and not mixes_reductions(following):
+                count += 1
+                begun = 1 if step.collective else 0
+                more = step.elements + begun * COLLECTIVE_COST
+                entry = (cost + more, count, elements + step.elements, collectives + begun, following)
+                heapq.heappush(heap, entry)
+    return costs
+
+
 def _steps(
     shape: tuple[int, ...], sizes: tuple[int, ...], state: Placements, target: Placements
 ) -> Iterator[Step]:

@@ -1,12 +1,14 @@
 """Sharding plan: how an op runs on distributed tensors of given layouts, made once and cached.
 
-The op's rule says how it can be split along a dimension of the mesh. For each dimension the plan takes the
-strategy for which the fewest bytes of operands are sent; operands are redistributed to it, and the op runs on
-the parts.
+The op's rule says how it can be split along a dimension of the mesh. The plan takes the strategies, one for
+each dimension, for which operands are redistributed at the least cost: by the bytes that a rank sends, and
+for each collective as many more as are sent while one begins. Where taking the best of each dimension by
+itself communicates, all combinations are compared.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +25,25 @@ from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from . import explicit_mode
 from .layout import Distributed, MeshLayout, layout_of
-from .placements import Partial, Placement, Placements, Replicate, Shard, StridedShard, local_shape, plain
+from .placements import (
+    Partial,
+    Placement,
+    Placements,
+    Replicate,
+    Shard,
+    StridedShard,
+    local_shape,
+    mixes_reductions,
+    plain,
+)
+from .redistribute import COLLECTIVE_COST, cost_between
 from .redistribute import move as move_part
 from .redistribute import plan as steps_between
+
+COLLECTIVE_BYTES: Final = 4 * COLLECTIVE_COST
+"""Bytes that are sent in the time that a collective takes to begin."""
+MAX_COMBINATIONS: Final = 4096
+"""Of strategies along all dimensions of a mesh; where there are more, each dimension has its own best."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,6 +161,8 @@ def plan_op(
     chosen: list[Strategy] = []
     for dim, size in enumerate(mesh.shape):
         chosen.append(_best(strategies, chosen, layouts, rule_specs, dim, size))
+    if mesh.ndim > 1 and len(strategies) ** mesh.ndim <= MAX_COMBINATIONS:
+        chosen = _best_together(strategies, chosen, layouts, rule_specs, strided)
     targets = [
         None if layout is None else _placements([s.operands[place] for s in chosen], strided)
         for place, layout in enumerate(layouts)
@@ -190,13 +210,62 @@ def _best(
             source, target = layout.placements[dim], _placement(mark)
             if source != target and not (isinstance(source, StridedShard) and source.dim == mark):
                 changes += 1
-                total += _share(source, target, size) * spec.dtype.itemsize * _part_size(layout)
+                if share := _share(source, target, size):
+                    total += share * _part_size(layout) * spec.dtype.itemsize + COLLECTIVE_BYTES
         return total, changes
 
     fitting = [
         s for s in strategies if not s.divides or s.divides % (size * _split_by(s, before, layouts)) == 0
     ]
     return min(fitting, key=cost)
+
+
+def _best_together(
+    strategies: Sequence[Strategy], alone: list[Strategy], layouts: Sequence[MeshLayout | None],
+    specs: Sequence[Spec | None], strided: Sequence[bool],
+) -> list[Strategy]:  # fmt: skip
+    """Return the strategies along all dimensions of the mesh that cost least, then change least.
+
+    ``alone`` are those that are best along each by itself: where they cost nothing, none are better.
+    """
+    known: list[dict[tuple[Mark, ...], tuple[int, int]]] = [{} for _ in layouts]
+
+    def cost(combination: Sequence[Strategy]) -> tuple[int, int]:
+        total, changes = 0, 0
+        for place, (layout, spec) in enumerate(zip(layouts, specs, strict=True)):
+            if layout is None or spec is None:
+                continue
+            marks = tuple([s.operands[place] for s in combination])
+            if marks not in known[place]:
+                target = _placements(marks, strided)
+                changed = sum(p != q for p, q in zip(layout.placements, target, strict=True))
+                elements, collectives = cost_between(
+                    layout.shape, layout.mesh.shape, layout.placements, target
+                )
+                sent = elements * spec.dtype.itemsize + collectives * COLLECTIVE_BYTES
+                known[place][marks] = sent, changed
+            sent, changed = known[place][marks]
+            total += sent
+            changes += changed
+        return total, changes
+
+    best, least = alone, cost(alone)
+    if not least[0]:
+        return alone
+    for combination in itertools.product(strategies, repeat=len(alone)):
+        if (now := cost(combination)) < least and _fits(combination, layouts):
+            best, least = [*combination], now
+    return best
+
+
+def _fits(combination: Sequence[Strategy], layouts: Sequence[MeshLayout | None]) -> bool:
+    """Return whether strategies go together: lengths divide, and terms are the same in any order."""
+    sizes = next(layout.mesh.shape for layout in layouts if layout is not None)
+    for dim, (strategy, size) in enumerate(zip(combination, sizes, strict=True)):
+        if strategy.divides and strategy.divides % (size * _split_by(strategy, combination[:dim], layouts)):
+            return False
+    several = zip(*[(*s.operands, *s.results) for s in combination], strict=True)
+    return not any(mixes_reductions(map(_placement, marks)) for marks in several)
 
 
 def _split_by(strategy: Strategy, before: Sequence[Strategy], layouts: Sequence[MeshLayout | None]) -> int:
