@@ -114,6 +114,28 @@ def test_what_some_ranks_do_not_use_counts_as_zero() -> None:
         on_ranks(body)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_layers_that_are_thawed_and_parameters_that_are_ignored(compiled: bool) -> None:
+    def rank() -> Any:
+        model = nn.Sequential(*[nn.Linear(2, 2, device="cpu") for _ in range(3)])
+        model[0].requires_grad_(False)
+        dist.replicate(model, ignored_params=model[2].parameters())
+        x = tb.ones((1, 2), device="cpu") * (dist.get_rank() + 1)
+        run = tb.compile(lambda x: model(x).square().sum()) if compiled else lambda x: model(x).square().sum()
+        run(x).backward()
+        model[0].requires_grad_(True)
+        for _ in range(2):
+            model.zero_grad()
+            run(x).backward()
+        return [[p.grad.numpy() for p in layer.parameters()] for layer in model]
+
+    mine, other = dist.run_ranks(rank, 2)
+    alike = [
+        all((a == b).all() for a, b in zip(*pair, strict=True)) for pair in zip(mine, other, strict=True)
+    ]
+    assert alike == [True, True, False]
+
+
 def test_buffers_are_those_of_the_first_rank() -> None:
     def body(model: Any, x: tb.Tensor) -> Any:
         seen = []

@@ -83,18 +83,33 @@ class GradientReducer:
     ) -> None:  # fmt: skip
         self.sync, self.label = True, label
         self.group, self._bucket_bytes = group, bucket_bytes
-        self._names, self._parameters = list(names), list(parameters)
+        self._names: list[str] = []
+        self._parameters: list[Tensor] = []
         self._find_unused, self._views = find_unused, views
-        self._buckets = buckets_of([part_of(p.detach()) for p in self._parameters], bucket_bytes)
         self._arrived: dict[int, Tensor] = {}
         self._started: list[Work | Tensor] = []
-        for place, parameter in enumerate(self._parameters):
-            add_receiver(parameter, self, place)
+        self._resting = [*zip(names, parameters, strict=True)]
+        """Parameters that have required no gradient yet, with their names."""
+        self.note_new()
+
+    def note_new(self) -> None:
+        """Average the gradients of parameters that require one since they were looked at last, too."""
+        awake = [(name, p) for name, p in self._resting if p.requires_grad]
+        if not awake:
+            return
+        self._resting = [(name, p) for name, p in self._resting if not p.requires_grad]
+        for name, p in awake:
+            add_receiver(p, self, len(self._parameters))
+            self._names.append(name)
+            self._parameters.append(p)
+        self._buckets = buckets_of([part_of(p.detach()) for p in self._parameters], self._bucket_bytes)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GradientReducer:
         """Return a reducer of the copied parameters' gradients."""
+        resting = [name for name, _ in self._resting], [p for _, p in self._resting]
+        parameters = deepcopy([*self._parameters, *resting[1]], memo)
         copied = GradientReducer(
-            self._names, deepcopy(self._parameters, memo), self.group, bucket_bytes=self._bucket_bytes,
+            [*self._names, *resting[0]], parameters, self.group, bucket_bytes=self._bucket_bytes,
             find_unused=self._find_unused, views=self._views,
             label=numbered(self.group, f"copy of {self.label}"),
         )  # fmt: skip

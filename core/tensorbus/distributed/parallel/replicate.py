@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from ...autograd.engine import no_grad
@@ -49,7 +49,7 @@ class ReplicatedModule(Module):
 def replicate(
     module: M, mesh: DeviceMesh | None = None, *, process_group: ProcessGroup | None = None,
     bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True, find_unused_parameters: bool = False,
-    gradient_as_bucket_view: bool = True,
+    gradient_as_bucket_view: bool = True, ignored_params: Iterable[Tensor] | None = None,
 ) -> M:  # fmt: skip
     """Let ranks train ``module`` together, each on data of its own; return the module itself.
 
@@ -62,8 +62,10 @@ def replicate(
 
     Every rank uses every parameter, or ``find_unused_parameters`` lets those that a rank did not use count as
     zeros there. With ``gradient_as_bucket_view`` gradients are parts of one tensor a bucket, else copies of
-    its parts. A module that ``parallelize_module`` has split over another dimension of the mesh is averaged
-    part by part. A step with ``tensorbus.compile`` around it is one program a rank, collectives included.
+    its parts. ``ignored_params`` stay each rank's own. What requires a gradient only later, as thawed layers
+    do, is averaged from then on. A module that ``parallelize_module`` has split over another dimension
+    of the mesh is averaged part by part. A step with ``tensorbus.compile`` around it is one program a rank,
+    collectives included.
 
     Raises ``ArgumentError`` for a module that is replicated already or has nothing to train, and
     ``DistributedError`` at the end of a ``backward`` that missed parameters.
@@ -87,24 +89,26 @@ def replicate(
         raise ArgumentError("replicate: say mesh or process_group, not both.")
     group = group_or_all(process_group if mesh is None else mesh.get_group())
     others = {*group.ranks} - {get_rank()}
-    for name, p in module.named_parameters():
+    ignored = {id(p) for p in ignored_params or ()}
+    named = [(name, p) for name, p in module.named_parameters() if id(p) not in ignored]
+    for name, p in named:
         if isinstance(p, DTensor) and any(others & {*g.ranks} for g in p.device_mesh.groups):
             raise ArgumentError(
                 f"replicate: {name!r} lies as {[*p.placements]} on {p.device_mesh!r}, whose ranks were to"
                 f" have copies of each other: {[*group.ranks]}. Pass another dimension of that mesh."
             )
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
-    if not named:
+    if not any(p.requires_grad for _, p in named):
         raise ArgumentError(f"replicate: {type(module).__name__} has no parameter that requires a gradient.")
     label = label_of(group, module, [name for name, _ in named])
-    share([*module.parameters(), *module.buffers()], group, label)
     names, parameters = [name for name, _ in named], [p for _, p in named]
+    share([*parameters, *module.buffers()], group, label)
     reducer = GradientReducer(
         names, parameters, group, bucket_bytes=int(bucket_cap_mb * (1 << 20)),
         find_unused=find_unused_parameters, views=gradient_as_bucket_view, label=label,
     )  # fmt: skip
     with_methods(module, ReplicatedModule)
     module._reducer = reducer
+    module.register_forward_pre_hook(_note_new)
     if broadcast_buffers and any(True for _ in module.buffers()):
         module.register_forward_pre_hook(_share_buffers)
     return module
@@ -125,6 +129,11 @@ def share(cells: list[Tensor], group: ProcessGroup, label: str) -> None:
             flat = functional.broadcast(flattened(parts), 0, group, label=label)
             for (cell, _), value in zip(same, unflattened(flat, parts), strict=True):
                 hold(cell, laid_as(value.detach(), cell))
+
+
+def _note_new(module: Module, args: tuple[Any, ...]) -> None:
+    assert isinstance(module, ReplicatedModule)
+    module._reducer.note_new()
 
 
 def _share_buffers(module: Module, args: tuple[Any, ...]) -> None:
