@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sysconfig
 import time
@@ -297,6 +298,10 @@ def main() -> None:
             parser.error(f"--{name} must be at least 1, got {getattr(chosen, name)}")
     if chosen.threads < 0:
         parser.error(f"--threads must be at least 0, got {chosen.threads}")
+    if not 0 <= chosen.lr < math.inf:
+        parser.error(f"--lr must be a number >= 0, got {chosen.lr}")
+    if chosen.report and not chosen.report.parent.is_dir():
+        parser.error(f"--report: there is no folder {chosen.report.parent}")
     if chosen.characters <= chosen.length:
         parser.error(f"--characters must be more than --length, {chosen.length}, got {chosen.characters}")
     try:

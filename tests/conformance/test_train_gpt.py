@@ -99,6 +99,8 @@ def test_losses_are_those_of_one_rank(way: str, ranks: str, devices: str, eager:
 
 MISTAKES = {
     "needs dp * tp = 4 ranks, and there are 1": "--mesh dp=2,tp=2",
+    "--lr must be a number >= 0, got nan": "--lr nan",
+    "there is no folder /nowhere": "--report /nowhere/losses.json",
     "--heads must be a multiple of tp": "--threads 3 --mesh tp=3",
     "--batch must be a multiple of dp": "--threads 3 --mesh dp=3",
     "a mesh is written as dp=2,tp=2": "--mesh 2x2",

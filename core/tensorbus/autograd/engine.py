@@ -398,7 +398,10 @@ def vjp_of(node: Node, g: Any, create: bool) -> list[Any]:
         reason = "the history was let go by an earlier backward(); pass retain_graph=True to that one."
         raise AutogradError(f"{op.name}: {reason}")
     if op.vjp is None and op.decompose is None:
-        raise AutogradError(f"{op.name}: this op has no derivative; cut its operands off with .detach().")
+        own = " register_autograd gives it one, or" if "::" in op.name else ""
+        raise AutogradError(
+            f"{op.name}: this op has no derivative;{own} cut its operands off with .detach()."
+        )
     used: tuple[bool, ...] = (True,)
     if op.results and op.vjp is not None:
         kinds, used = zip(g, plan.outs, plan.shapes, strict=True), tuple([back is not None for back in g])

@@ -145,9 +145,10 @@ def transposed(
     Raises ``AutogradError`` where there is no vjp.
     """
     if op.vjp is None:
+        own = " register_autograd gives it one, or" if "::" in op.name else ""
         raise AutogradError(
-            f"{op.name}: this op has no derivative, so a tangent cannot pass it; cut its operands off with"
-            f" .detach()."
+            f"{op.name}: this op has no derivative, so a tangent cannot pass it;{own} cut its operands off"
+            f" with .detach()."
         )
     wanted = tuple([t is not None for t in tangents])
 

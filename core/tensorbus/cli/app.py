@@ -269,7 +269,9 @@ def run(
     from ..errors import TensorbusError
 
     if not module and not Path(script).exists():
-        typer.echo(f"tensorbus run: there is no script {script!r}; a module is run by -m.", err=True)
+        is_python = Path(script).stem.startswith("python")  # as behind mpiexec
+        advice = "name the program alone" if is_python else "a module is run by -m"
+        typer.echo(f"tensorbus run: there is no script {script!r}; {advice}.", err=True)
         raise typer.Exit(2)
     command = [sys.executable, *(["-m"] if module else []), script, *(arguments or ())]
     pairs = [text.partition("=") for text in option or ()]

@@ -199,6 +199,11 @@ class Extension:
                 f" {self.name!r}; it must return an object with methods verdict(device_type, rendezvous) and"
                 f" connect(rendezvous)."
             )
+        priority: object = getattr(factory, "priority", 0)
+        if not isinstance(priority, int | float):
+            raise PluginError(
+                f"communicator {self.name!r} of {self.owner}: its priority is a number, got {priority!r}."
+            )
         return factory
 
     def store(self) -> StoreFactory:

@@ -287,7 +287,12 @@ def test_what_ranks_have_started_ends_with_them(tmp_path: Path, how: str) -> Non
 
 def test_a_script_that_is_not_there_is_named() -> None:
     answer = CliRunner().invoke(app, ["run", "-n", "2", "nowhere/train.py"])
-    assert (answer.exit_code, "no script 'nowhere/train.py'" in answer.output) == (2, True)
+    assert (answer.exit_code, "no script 'nowhere/train.py'; a module is run by -m" in answer.output) == (
+        2,
+        True,
+    )
+    answer = CliRunner().invoke(app, ["run", "-n", "2", "python", "train.py"])
+    assert (answer.exit_code, "no script 'python'; name the program alone" in answer.output) == (2, True)
 
 
 ENDS = {
@@ -359,7 +364,7 @@ WRONG = {
         {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "x"},
     "MASTER_PORT must be a port, 1 to 65535, in the environment, got '99999'":
         {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "99999"},
-    "rank 2 of 2 ranks; it must be 0 to 2 - 1": {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "nowhere"},
+    "rank 2 of 2 ranks; it must be 0 to 1": {"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "nowhere"},
     "rank 0 of 0 ranks": {"RANK": "0", "WORLD_SIZE": "0"},
     "rank 0 of 2 does not know where the ranks meet": {"SLURM_PROCID": "0", "SLURM_NTASKS": "2"},
 }  # fmt: skip

@@ -169,7 +169,8 @@ def _lengths(name: str, lengths: Lengths, size: int, total: int) -> tuple[int, .
     if lengths is None:
         if total % size:
             raise ShapeError(
-                f"{name}: a length of {total} is not divisible by {size} ranks; say each rank's in lengths."
+                f"{name}: a length of {total} is not divisible by {size} ranks; say the length"
+                f" of each rank's part."
             )
         return (total // size,) * size
     if len(lengths) != size or min(lengths) < 0:

@@ -188,7 +188,7 @@ def init(
         launched_as.size if world_size is None else world_size,
     )
     if size < 1 or not 0 <= number < size:
-        raise ArgumentError(f"distributed: rank {number} of {size} ranks; it must be 0 to {size} - 1.")
+        raise ArgumentError(f"distributed: rank {number} of {size} ranks; it must be 0 to {size - 1}.")
     where = launched_as.store if store is None else store
     if not where and size > 1:
         where = default_store_url(os.environ) or _slurm_store_url(os.environ, number)

@@ -19,6 +19,7 @@ from ...devices.device import Device
 from ...dispatch.host_fallback import fallback_mode
 from ...errors import DistributedError, DistributedTimeoutError
 from ...plugins import host_type
+from .communicator_contract import connected, verdict_of
 from .connection import Connection
 from .host_staging import HostStaging
 from .questions import ask
@@ -216,7 +217,7 @@ class Agreements:
         meeting = self.meeting(name)
         chosen, factory = best(types, meeting, self._world.prefer, next(iter(bound), ""))
         if chosen not in self.connections:
-            communicator = factory.connect(meeting)
+            communicator = connected(chosen, factory, meeting)
             prepare = getattr(communicator, "prepare", None)
             if prepare is not None and device is not None:
                 prepare(device)
@@ -224,7 +225,7 @@ class Agreements:
         connection = self.connections[chosen]
         connection.device = connection.device or device
         for kind, staged in types.items():
-            if factory.verdict(kind, meeting) is not True:
+            if verdict_of(chosen, factory, kind, meeting) is not True:
                 host = Device(host_type() or staged, 0)
                 self.staged[kind] = HostStaging(connection.communicator, chosen, host)
             self.chosen[kind] = connection
@@ -255,7 +256,7 @@ class Agreements:
             left = end - time.monotonic()
             try:
                 return _word(self._world.store.get(key, max(min(left, _GLANCE), 0.001)))
-            except DistributedTimeoutError as error:
+            except DistributedTimeoutError:
                 if self.ended:
                     raise DistributedError(f"group {self._label!r} has ended: {self.ended}.") from None
                 first.check()
@@ -264,7 +265,7 @@ class Agreements:
                         f"rank {rank} did not come to the first collective of group {self._label!r} within"
                         f" {self._timeout:g} seconds. It works still, waits elsewhere, or is gone;"
                         f" tensorbus.distributed.records() on each rank shows what it did last."
-                    ) from error
+                    ) from None
 
 
 def _word(data: bytes) -> _Word:

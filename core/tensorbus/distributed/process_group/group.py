@@ -29,6 +29,7 @@ from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
 from .agreements import Agreements
 from .captured_collectives import CapturedCollectives
+from .communicator_contract import verdict_of
 from .connection import Connection, wait_for_aborts
 from .lanes import Lanes, Peer, peers_of
 from .records import MESSAGES, Record
@@ -246,7 +247,10 @@ class ProcessGroup(KnownByIdentity):
     def takes(self, device_type: str) -> bool:
         """Return whether something connects the ranks on tensors of ``device_type``; asks no other rank."""
         meeting = self.agreements.meeting()
-        return any(each.verdict(device_type, meeting) is True for each in plugins.communicators().values())
+        return any(
+            verdict_of(name, each, device_type, meeting) is True
+            for name, each in plugins.communicators().items()
+        )
 
     def drain(self) -> None:
         """Wait for all calls that were queued, as long as a call may take."""

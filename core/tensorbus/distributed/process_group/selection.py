@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ... import plugins
 from ...backend_interface.communication import CommunicatorFactory, Rendezvous
 from ...errors import ArgumentError, DistributedError
+from .communicator_contract import verdict_of
 from .host_staging import ALLOW
 
 
@@ -23,14 +24,16 @@ def best(
     reasons = []
     order = [only] if only else _order(prefer)
     for name in order:
-        refused = _refused(offered[name], types, meeting)
+        refused = _refused(name, offered[name], types, meeting)
         if not refused:
             return name, offered[name]
         reasons.append(f"{name} does not ({'; '.join(refused)})")
     for name in order:
-        verdict = offered[name].verdict
-        through = [kind if verdict(kind, meeting) is True else types[kind] for kind in types]
-        if all(through) and not _refused(offered[name], through, meeting):
+        factory = offered[name]
+        through = [
+            kind if verdict_of(name, factory, kind, meeting) is True else types[kind] for kind in types
+        ]
+        if all(through) and not _refused(name, factory, through, meeting):
             return name, offered[name]
     where = "threads of one process" if meeting.threads else "processes"
     raise DistributedError(
@@ -57,10 +60,10 @@ def _order(prefer: str | None) -> list[str]:
 def by_preference(prefer: str | None, device_type: str, meeting: Rendezvous) -> Iterator[str]:
     """Yield the names of those that take tensors of a device type as they are, the best first."""
     offered = plugins.communicators()
-    return (name for name in _order(prefer) if offered[name].verdict(device_type, meeting) is True)
+    return (name for name in _order(prefer) if verdict_of(name, offered[name], device_type, meeting) is True)
 
 
-def _refused(factory: CommunicatorFactory, types: Iterable[str], meeting: Rendezvous) -> list[str]:
+def _refused(name: str, factory: CommunicatorFactory, types: Iterable[str], meeting: Rendezvous) -> list[str]:
     """Return what a communicator says of the device types that it does not take."""
-    verdicts = {kind: factory.verdict(kind, meeting) for kind in sorted(set(types))}
+    verdicts = {kind: verdict_of(name, factory, kind, meeting) for kind in sorted(set(types))}
     return [f"{kind}: {verdict}" for kind, verdict in verdicts.items() if verdict is not True]

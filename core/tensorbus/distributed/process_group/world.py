@@ -51,7 +51,7 @@ class World:
     ) -> None:  # fmt: skip
         if not isinstance(size, int) or size < 1 or not isinstance(rank, int) or not 0 <= rank < size:
             raise ArgumentError(
-                f"distributed: rank {rank!r} of {size!r} ranks; it must be 0 to {size!r} - 1."
+                f"distributed: rank {rank!r} of {size!r} ranks; it must be 0 or more, and below their number."
             )
         self.rank, self.size, self.store = rank, size, store
         self.local_rank = rank if local_rank is None else local_rank
