@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -330,7 +331,11 @@ def test_a_time_limit_of_a_group(device: str, connected: bool) -> None:
     def rank() -> None:
         patient, group = dist.new_group(), dist.new_group(timeout=0.3)
         assert (patient.timeout, group.timeout) == (60.0, 0.3)
+        assert dist.new_group(timeout=timedelta(minutes=2)).timeout == 120
         x = tb.ones(2, device=device)
+        work = dist.all_reduce(x, group=patient, async_op=True)
+        work.wait(timedelta(minutes=1))
+        assert (work.is_success(), work.exception(), work.is_completed()) == (True, None, True)
         if connected:
             dist.all_reduce(x, group=group)
         if dist.get_rank() == 0:

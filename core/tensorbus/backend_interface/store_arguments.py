@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any, Final
 
 from ..errors import ArgumentError, DistributedError
@@ -75,9 +76,15 @@ def store_pairs(keys: Iterable[Any], values: Iterable[Any]) -> tuple[list[str], 
 
 
 def store_seconds(seconds: Any, default: float) -> float:
-    """Return a limit: at most ``LONGEST``, where infinity was asked for; None is the default."""
+    """Return a limit: at most ``LONGEST``, where infinity was asked for; None is the default.
+
+    >>> store_seconds(timedelta(minutes=1), 0)
+    60.0
+    """
     if seconds is None:
         return default
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds):
         raise ArgumentError(f"store: a limit is a number of seconds, got {seconds!r}.")
     return float(max(min(seconds, LONGEST), -LONGEST))

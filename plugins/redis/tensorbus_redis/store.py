@@ -142,6 +142,20 @@ class RedisStore:
         names = self._do(lambda: {*self._client.scan_iter(pattern, count=1000)})
         return sorted(name.decode().removeprefix(self._keys) for name in names)
 
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return len(self.list_keys())
+
+    def append(self, key: str, value: bytes) -> None:
+        """Put ``value`` behind what is under ``key``."""
+        name, data = self._keys + store_key(key), store_value(value)
+        self._do(lambda: self._client.append(name, data))
+
+    def queue_len(self, key: str) -> int:
+        """Return how many values the queue ``key`` holds."""
+        name = self._queues + store_key(key)
+        return int(self._do(lambda: self._client.llen(name)))
+
     def queue_push(self, key: str, value: bytes) -> int:
         """Put a value at the end of the queue ``key``; return how many it holds."""
         name, data = self._queues + store_key(key), store_value(value)

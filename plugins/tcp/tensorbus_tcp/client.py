@@ -130,6 +130,14 @@ class TcpStore:
         """Return the keys that begin with ``prefix``, in order."""
         return list(self._ask("list_keys", store_key(prefix)))
 
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return int(self._ask("num_keys"))
+
+    def append(self, key: str, value: bytes) -> None:
+        """Put ``value`` behind what is under ``key``."""
+        self._ask("append", store_key(key), store_value(value))
+
     def queue_push(self, key: str, value: bytes) -> int:
         """Put a value at the end of the queue ``key``; return how many it holds."""
         return int(self._ask("queue_push", store_key(key), store_value(value)))
@@ -143,6 +151,10 @@ class TcpStore:
                 f"store {self.url}: queue {key!r} stayed empty for {limit:g} seconds."
             )
         return bytes(value)
+
+    def queue_len(self, key: str) -> int:
+        """Return how many values the queue ``key`` holds."""
+        return int(self._ask("queue_len", store_key(key)))
 
     def set_on_loss(self, key: str, value: bytes) -> None:
         """Have the server put ``value`` under ``key`` once the connection of this thread has ended.

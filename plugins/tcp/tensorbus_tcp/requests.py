@@ -45,7 +45,10 @@ AT_ONCE: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {
     "multi_get": (_are_texts,),
     "multi_set": (_are_texts, _are_bytes),
     "list_keys": (_is_text,),
+    "num_keys": (),
+    "append": (_is_text, _is_bytes),
     "queue_push": (_is_text, _is_bytes),
+    "queue_len": (_is_text,),
 }
 """Those that are answered at once, by the method of the table that is called the same."""
 _WAITING: Final[dict[str, tuple[Callable[[Any], bool], ...]]] = {

@@ -77,6 +77,20 @@ class Table:
             key for key in list(self._values) if key.startswith(prefix) and self.look(key) is not None
         )
 
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        self.forget_expired()
+        return len(self._values)
+
+    def append(self, key: str, value: bytes) -> None:
+        """Put a value behind that of a key."""
+        self._values[key] = (self.look(key) or b"") + value
+        self._wake(key)
+
+    def queue_len(self, key: str) -> int:
+        """Return how many values a queue holds."""
+        return len(self._queues.get(key, ()))
+
     def queue_push(self, key: str, value: bytes) -> int:
         """Put a value at the end of a queue; return how many it holds."""
         queue = self._queues.setdefault(key, deque())

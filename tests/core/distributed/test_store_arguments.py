@@ -100,7 +100,7 @@ def test_without_end_is_a_limit(store: Any) -> None:
 
 
 def test_a_sum_lasts_as_long_as_its_key_was_to_last(tmp_path: Path) -> None:
-    for kind in ("tcp", "redis"):
+    for kind in ("tcp", "redis", "memory"):
         with opened(kind, tmp_path) as (store, _):
             store.set("n", b"4", ttl=0.2)
             assert store.add("n", 1) == 5
@@ -114,13 +114,13 @@ def test_a_sum_lasts_as_long_as_its_key_was_to_last(tmp_path: Path) -> None:
                     store.set("k", b"", ttl=wrong)
 
 
-def test_what_a_store_does_not_have_is_named() -> None:
-    part = dist.PrefixStore("a/", dist.MemoryStore())
+def test_what_a_store_does_not_have_is_named(tmp_path: Path) -> None:
+    part = dist.PrefixStore("a/", dist.FileStore(str(tmp_path / "store")))
     for call in (
         lambda: part.set("k", b"", ttl=1), lambda: part.queue_pop("q"), part.list_keys,
         lambda: part.multi_get(["k"]),
     ):  # fmt: skip
-        with pytest.raises(ArgumentError, match=r"MemoryStore has no \w+; stores of tcp:// and redis"):
+        with pytest.raises(ArgumentError, match=r"FileStore has no \w+; those of tcp://, redis:// and mem"):
             call()
     part.close()
 

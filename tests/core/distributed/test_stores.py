@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         yield store
 
 
-@pytest.fixture(params=["tcp", "redis", "prefix"])
+@pytest.fixture(params=["tcp", "redis", "prefix", "memory"])
 def server_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     part = request.param == "prefix"
     with opened("tcp" if part else request.param, tmp_path) as (store, _):
@@ -102,6 +103,8 @@ def test_queues_are_first_in_first_out_for_all_clients(server_store: Any) -> Non
     for thread in threads:
         thread.join()
     assert sorted(taken) == [b"1", b"2", b"3"]
+    store.queue_push("full", b"")
+    assert [store.queue_len(key) for key in ("full", "q")] == [1, 0]
     with pytest.raises(
         dist.DistributedTimeoutError, match=r"queue '(run7/)?q' stayed empty for 0\.01 seconds"
     ):
@@ -113,6 +116,13 @@ def test_several_keys_take_one_request(server_store: Any) -> None:
     store.multi_set(["a/1", "a/2", "b"], [b"1", b"2", b"3"])
     assert store.multi_get(["b", "none", "a/1"]) == [b"3", None, b"1"]
     assert store.list_keys("a/") == ["a/1", "a/2"]
+    for value in (b"one", b" more"):
+        store.append("text", value)
+    assert (store.get("text"), store.num_keys()) == (b"one more", 4)
+    waiting = threading.Thread(target=store.wait, args=(["appended"], timedelta(seconds=30)))
+    waiting.start()
+    store.append("appended", b"")
+    waiting.join()
     with pytest.raises(dist.DistributedError.__mro__[1], match="2 keys and 1 values"):
         store.multi_set(["a", "b"], [b""])
 
@@ -123,7 +133,7 @@ def test_a_value_for_a_time_is_gone_after_it(server_store: Any) -> None:
     store.set("short", b"x", ttl=0)
     assert store.check(["long"])
     assert not store.check(["short"])
-    assert store.list_keys() == ["long"]
+    assert (store.list_keys(), store.num_keys()) == (["long"], 1)
 
 
 def test_what_is_no_number_is_not_added_to(server_store: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 from ... import plugins
@@ -158,7 +159,7 @@ def _check_size(store: Store, rank: int, size: int) -> None:
 @with_signature
 def init(
     *, rank: int | None = None, world_size: int | None = None, store: Store | str | None = None,
-    timeout: float = DEFAULT_TIMEOUT, prefer: str | None = None,
+    timeout: float | timedelta = DEFAULT_TIMEOUT, prefer: str | None = None,
 ) -> None:  # fmt: skip
     """Make this process a rank of the program that it was started in.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from ...errors import ArgumentError, DistributedError
@@ -18,7 +19,7 @@ def run_ranks(
     function: Callable[..., R],
     size: int,
     *args: Any,
-    timeout: float = DEFAULT_TIMEOUT,
+    timeout: float | timedelta = DEFAULT_TIMEOUT,
     prefer: str | None = None,
 ) -> list[R]:
     """Call ``function(*args)`` on ``size`` ranks, each a thread of this process; return what each returned.

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from operator import index
 from typing import Any, Final, TypeVar
@@ -410,7 +411,9 @@ def get_group(name: str = WORLD) -> ProcessGroup:
     )
 
 
-def new_group(ranks: Sequence[int] | None = None, timeout: float | None = None) -> ProcessGroup | None:
+def new_group(
+    ranks: Sequence[int] | None = None, timeout: float | timedelta | None = None
+) -> ProcessGroup | None:
     """Make a group of some ranks of the program; None: of all. Returns None on a rank that is not in it.
 
     All ranks call it, in the same order. Ranks keep the order in which they are given. ``timeout`` is the

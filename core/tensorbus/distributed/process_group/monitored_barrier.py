@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Final
 
 from ...errors import DistributedTimeoutError
@@ -14,7 +15,7 @@ _SLACK: Final = 5.0
 
 
 def monitored_barrier(
-    group: ProcessGroup | None = None, timeout: float | None = None, wait_all_ranks: bool = False
+    group: ProcessGroup | None = None, timeout: float | timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
     """Wait until all ranks of the group are here; where some are not within ``timeout`` seconds, name them.
 

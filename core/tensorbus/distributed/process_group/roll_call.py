@@ -208,7 +208,7 @@ class RollCall:
                     f" rank {here} has asked for something else. tensorbus.distributed.records() on each"
                     f" rank shows what they did last."
                 )
-        silence = "" if state.waiting else self._silence(rank, now)
+        silence = self._silence(rank, now)
         return silence and f"{record}: rank {rank} {silence}."
 
     def _look_for_deadlock(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final
 
 from ...devices.device import Device
@@ -63,13 +64,23 @@ class Work:
         reached = self.place.reached
         return self.is_submitted() and (reached is None or reached.is_done())
 
-    def wait(self, timeout: float | None = None) -> Any:
+    def is_success(self) -> bool:
+        """Return whether the communication is over, and has not failed."""
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        """Return what the call raised, and ``wait`` will; None where it has not."""
+        return self._error
+
+    def wait(self, timeout: float | timedelta | None = None) -> Any:
         """Wait, put the result where it belongs, and return it.
 
         Where the device has queues and the communicator uses them, later work of this thread on the device
         waits, and the host does not; with a ``timeout`` it does. Raises what the collective raised, or
         ``DistributedTimeoutError`` after ``timeout`` seconds, when it still runs.
         """
+        if isinstance(timeout, timedelta):
+            timeout = timeout.total_seconds()
         end = None if timeout is None else time.monotonic() + timeout
         if not self.place.submitted.wait(timeout):
             raise DistributedTimeoutError(f"the collective still runs after {timeout:g} seconds of waiting.")

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,8 +32,14 @@ _LONGEST: Final = 2e6
 """Seconds that poll and its like can count, in milliseconds of 32 bits."""
 
 
-def seconds(timeout: float, what: str = "distributed") -> float:
-    """Return a timeout that clocks can count, months at most. Raises ``ArgumentError`` for no number > 0."""
+def seconds(timeout: float | timedelta, what: str = "distributed") -> float:
+    """Return a timeout that clocks can count, months at most. Raises ``ArgumentError`` for no number > 0.
+
+    >>> seconds(timedelta(minutes=1))
+    60.0
+    """
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if not is_number or not timeout > 0:
         raise ArgumentError(
@@ -46,7 +53,7 @@ class World:
     """A rank's view of the program: its number, how many there are, where they meet, its groups."""
 
     def __init__(
-        self, rank: int, size: int, store: Store, *, timeout: float = DEFAULT_TIMEOUT,
+        self, rank: int, size: int, store: Store, *, timeout: float | timedelta = DEFAULT_TIMEOUT,
         local_rank: int | None = None, prefer: str | None = None, threads: bool = False,
     ) -> None:  # fmt: skip
         if not isinstance(size, int) or size < 1 or not isinstance(rank, int) or not 0 <= rank < size:
@@ -165,8 +172,9 @@ def current() -> World:
             f" process {_parents[0]}."
         )
     raise DistributedError(
-        "this program is no rank yet: call tensorbus.distributed.init() first, or run a function on ranks"
-        " that are threads by tensorbus.distributed.run_ranks(function, 4)."
+        "this program is no rank yet, or none any more: call tensorbus.distributed.init() first, or run a"
+        " function on ranks that are threads by tensorbus.distributed.run_ranks(function, 4). A thread that"
+        " such a rank starts is none."
     )
 
 

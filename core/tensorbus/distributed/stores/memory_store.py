@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
-from ...backend_interface import store_arguments
+from ...backend_interface.store_arguments import (
+    store_amount,
+    store_key,
+    store_keys,
+    store_pairs,
+    store_seconds,
+    store_sum,
+    store_value,
+)
 from ...errors import DistributedError, DistributedTimeoutError
 
 _DEFAULT_TIMEOUT = 300.0
 
 
 class MemoryStore:
-    """A ``Store`` in the memory of this process.
+    """A ``Store`` in the memory of this process, with queues, and values for a time.
 
     >>> store = MemoryStore()
     >>> store.add("ranks", 2)
@@ -24,6 +33,9 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
+        self._ends: dict[str, float] = {}
+        """When values for a time are over, in seconds of ``time.monotonic``."""
+        self._queues: dict[str, deque[bytes]] = {}
         self._changed = threading.Condition()
         self._ended = ""
 
@@ -33,77 +45,155 @@ class MemoryStore:
             self._ended = self._ended or reason
             self._changed.notify_all()
 
-    def set(self, key: str, value: bytes) -> None:
-        """Put ``value`` under ``key``."""
-        key, value = store_arguments.store_key(key), store_arguments.store_value(value)
+    def set(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Put ``value`` under ``key``; for ``ttl`` seconds where they are given."""
+        key, value = store_key(key), store_value(value)
+        seconds = None if ttl is None else store_seconds(ttl, 0)
         with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
+            self._put(key, value)
+            if seconds is not None:
+                self._ends[key] = time.monotonic() + seconds
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
-        key = store_arguments.store_key(key)
+        key = store_key(key)
+        contents: list[bytes] = []
+
+        def missing() -> str:
+            value = self._look(key)
+            contents.extend([] if value is None else [value])
+            return repr(key) if value is None else ""
+
         with self._changed:
-            self._wait(lambda: key in self._values, lambda: [key], timeout)
-            return self._values[key]
+            self._wait(missing, lambda: f"nobody set {key!r} within", timeout)
+            return contents[0]
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
-        key, amount = store_arguments.store_key(key), store_arguments.store_amount(amount)
+        key, amount = store_key(key), store_amount(amount)
         with self._changed:
-            total = store_arguments.store_sum(key, self._values.get(key), amount)
-            self._values[key] = str(total).encode()
+            total = store_sum(key, self._look(key), amount)
+            self._values[key] = str(total).encode()  # for the time that is left, if any
             self._changed.notify_all()
             return total
 
+    def append(self, key: str, value: bytes) -> None:
+        """Put ``value`` behind what is under ``key``."""
+        key, value = store_key(key), store_value(value)
+        with self._changed:
+            self._values[key] = (self._look(key) or b"") + value
+            self._changed.notify_all()
+
     def wait(self, keys: Sequence[str], timeout: float | None = None) -> None:
         """Wait for all keys. Raises ``DistributedTimeoutError``."""
-        names = store_arguments.store_keys(keys)
+        names = store_keys(keys)
 
-        def missing() -> list[str]:
-            return [key for key in names if key not in self._values]
+        def missing() -> str:
+            return ", ".join(repr(key) for key in names if self._look(key) is None)
 
         with self._changed:
-            self._wait(lambda: not missing(), missing, timeout)
+            self._wait(missing, lambda: f"nobody set {missing()} within", timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        names = store_arguments.store_keys(keys)
+        names = store_keys(keys)
         with self._changed:
-            return all(key in self._values for key in names)
+            return all(self._look(key) is not None for key in names)
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
-        key, expected, value = (
-            store_arguments.store_key(key),
-            store_arguments.store_value(expected),
-            store_arguments.store_value(value),
-        )
+        key, expected, value = store_key(key), store_value(expected), store_value(value)
         with self._changed:
-            if self._values.get(key, b"") == expected:
-                self._values[key] = value
-                self._changed.notify_all()
-            return self._values.get(key, b"")
+            current = self._look(key) or b""
+            if current != expected:
+                return current
+            self._put(key, value)
+            return value
 
     def delete_key(self, key: str) -> bool:
         """Take the key out; return whether it was there."""
-        key = store_arguments.store_key(key)
+        key = store_key(key)
         with self._changed:
-            return self._values.pop(key, None) is not None
+            there = self._look(key) is not None
+            self._values.pop(key, None)
+            self._ends.pop(key, None)
+            return there
 
-    def _wait(
-        self, ready: Callable[[], bool], missing: Callable[[], list[str]], timeout: float | None
-    ) -> None:
-        limit = store_arguments.store_seconds(timeout, _DEFAULT_TIMEOUT)
+    def multi_get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return several values as they are now, None where there is none: in one step."""
+        names = store_keys(keys)
+        with self._changed:
+            return [self._look(key) for key in names]
+
+    def multi_set(self, keys: Sequence[str], values: Sequence[bytes]) -> None:
+        """Put several values: in one step."""
+        names, contents = store_pairs(keys, values)
+        with self._changed:
+            for key, value in zip(names, contents, strict=True):
+                self._put(key, value)
+
+    def list_keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that begin with ``prefix``, in order."""
+        prefix = store_key(prefix)
+        with self._changed:
+            keys = [key for key in self._values if key.startswith(prefix)]
+            return sorted(key for key in keys if self._look(key) is not None)
+
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return len(self.list_keys())
+
+    def queue_push(self, key: str, value: bytes) -> int:
+        """Put a value at the end of the queue ``key``; return how many it holds."""
+        key, value = store_key(key), store_value(value)
+        with self._changed:
+            queue = self._queues.setdefault(key, deque())
+            queue.append(value)
+            self._changed.notify_all()
+            return len(queue)
+
+    def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
+        """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
+        key = store_key(key)
+
+        def missing() -> str:
+            return "" if self._queues.get(key) else f"a value of queue {key!r}"
+
+        with self._changed:
+            self._wait(missing, lambda: f"queue {key!r} stayed empty for", timeout)
+            queue = self._queues[key]
+            value = queue.popleft()
+            if not queue:
+                del self._queues[key]
+            return value
+
+    def queue_len(self, key: str) -> int:
+        """Return how many values the queue ``key`` holds."""
+        key = store_key(key)
+        with self._changed:
+            return len(self._queues.get(key, ()))
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+        self._ends.pop(key, None)
+        self._changed.notify_all()
+
+    def _look(self, key: str) -> bytes | None:
+        """Return a key's value as it is now."""
+        end = self._ends.get(key)
+        if end is not None and end <= time.monotonic():
+            del self._ends[key]
+            self._values.pop(key, None)
+        return self._values.get(key)
+
+    def _wait(self, missing: Callable[[], str], late: Callable[[], str], timeout: float | None) -> None:
+        """Wait until ``missing`` names nothing; ``late`` says what has not come at the limit."""
+        limit = store_seconds(timeout, _DEFAULT_TIMEOUT)
         end = time.monotonic() + limit
-        while not ready():
+        while names := missing():
             if self._ended:
-                raise DistributedError(
-                    f"store: {', '.join(map(repr, missing()))} will not come: {self._ended}."
-                )
+                raise DistributedError(f"store: {names} will not come: {self._ended}.")
             left = end - time.monotonic()
             if left <= 0:
-                raise DistributedTimeoutError(
-                    f"store: nobody set {', '.join(map(repr, missing()))} within {limit:g} seconds."
-                )
+                raise DistributedTimeoutError(f"store: {late()} {limit:g} seconds.")
             self._changed.wait(min(left, threading.TIMEOUT_MAX))

@@ -70,6 +70,14 @@ class PrefixStore:
         """Return the keys that begin with ``prefix``, in order."""
         return [key.removeprefix(self.prefix) for key in self._beyond("list_keys")(self._one(prefix))]
 
+    def num_keys(self) -> int:
+        """Return how many keys there are."""
+        return len(self.list_keys())
+
+    def append(self, key: str, value: bytes) -> None:
+        """Put ``value`` behind what is under ``key``."""
+        self._beyond("append")(self._one(key), value)
+
     def queue_push(self, key: str, value: bytes) -> int:
         """Put a value at the end of the queue ``key``; return how many it holds."""
         return int(self._beyond("queue_push")(self._one(key), value))
@@ -77,6 +85,10 @@ class PrefixStore:
     def queue_pop(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for the first value of the queue ``key`` and take it. Raises ``DistributedTimeoutError``."""
         return bytes(self._beyond("queue_pop")(self._one(key), timeout))
+
+    def queue_len(self, key: str) -> int:
+        """Return how many values the queue ``key`` holds."""
+        return int(self._beyond("queue_len")(self._one(key)))
 
     @property
     def set_on_loss(self) -> Callable[[str, bytes], None]:
@@ -102,6 +114,7 @@ class PrefixStore:
         method = getattr(self._store, name, None)
         if method is None:
             raise ArgumentError(
-                f"store: {type(self._store).__name__} has no {name}; stores of tcp:// and redis:// have."
+                f"store: {type(self._store).__name__} has no {name}; those of tcp://, redis:// and memory://"
+                f" have."
             )
         return method
