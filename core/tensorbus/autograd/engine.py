@@ -344,7 +344,8 @@ def _walk_back(
                 continue
             g = unprofiled(known.total) if type(known) is SliceGradients else known
             if isinstance(node, Leaf) and node.lay_out is not None:
-                g = node.lay_out(g)
+                early = create or getattr(node, "hooks", None)  # more of the others may come
+                g = node.lay_out(g) if early else node.lay_out(g, grads)
             own = getattr(node, "hooks", None)
             if own and hooks and id(node) not in ends:
                 g = gradient_after_hooks(node, g)

@@ -31,8 +31,11 @@ class Leaf:
 
     def __init__(self) -> None:
         self.grad: Tensor | None = None
-        self.lay_out: Callable[[Tensor], Tensor] | None = None
-        """Brings a gradient that comes to where the tensor lies; None: it is there."""
+        self.lay_out: Callable[..., Tensor] | None = None
+        """Brings a gradient that comes to where the tensor lies; None: it is there.
+
+        It may be told those that wait, by leaf, once all have come, and bring some of them along.
+        """
         self.written: tuple[int, str] | None = None
         """The last change of the tensor in place: see ``autograd/saved_values.py``."""
 

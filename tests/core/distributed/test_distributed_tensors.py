@@ -352,3 +352,55 @@ def test_reductions_that_give_another_value_in_another_order_are_refused() -> No
         return results
 
     assert dist.run_ranks(rank, 4) == [[[3, 3]] * 15] * 4
+
+
+def test_small_sums_of_gradients_take_one_collective() -> None:
+    """But for those of another dtype, large ones, those that a hook sees early, and those with a history."""
+    shapes = {"a": (3,), "b": (1, 3), "doubled": (3,), "hooked": (3,), "large": (70_000,), "split": (4, 1)}
+
+    def loss(x: Any, of: dict[str, Any]) -> Any:
+        y = x * of["a"] + of["b"] * of["hooked"] + of["split"]
+        doubled = (x.to(tb.float64) * of["doubled"]).sum().to(tb.float32)
+        return (y**2).sum() + doubled + (x.sum(1, keepdims=True) * of["large"]).mean()
+
+    def leaves(lay: Callable[[Any, str], Any]) -> dict[str, Any]:
+        types = {"doubled": "float64"}
+        tensors = {
+            name: lay(tb.ones(shape, device="cpu", dtype=types.get(name, "float32")) * (k + 1), name)
+            for k, (name, shape) in enumerate(shapes.items())
+        }
+        return {name: x.requires_grad_() for name, x in tensors.items()}
+
+    def gradients(of: dict[str, Any]) -> dict[str, list[float]]:
+        return {name: x.grad.numpy().ravel()[:9].tolist() for name, x in of.items()}
+
+    numbers = tb.arange(12, dtype="float32", device="cpu").reshape((4, 3))
+    alone = leaves(lambda x, name: x)
+    loss(numbers, alone).backward()
+    expected = gradients(alone)
+
+    def rank() -> Any:
+        mesh = dist.init_device_mesh("cpu", (2, 2))
+        places = {name: [S(0), R()] if name == "split" else [R(), R()] for name in shapes}
+        of = leaves(lambda x, name: dist.distribute_tensor(x, mesh, places[name]))
+        seen: list[Any] = []
+        of["hooked"].register_hook(lambda g: seen.append(g.placements))
+        x = dist.distribute_tensor(numbers, mesh, [S(0), R()])
+        counts = []
+        for create in (False, True):
+            total = loss(x, of)
+            before = len(dist.records())
+            total.backward(create_graph=create)
+            calls = [r.shapes for r in dist.records()[before:] if r.operation == "all_reduce"]
+            counts.append(len(calls))
+            assert (((6,),) in calls) is not create
+            gathered = gradients(of)
+            for name, leaf in of.items():
+                assert_alike(gathered[name], [g * (1 + create) for g in expected[name]], 64)
+                assert leaf.grad.placements == tuple(places[name])
+        of["a"].grad.detach().mul_(0)  # nobody else's memory
+        assert of["b"].grad.full_tensor().tolist()[0] == gathered["b"]
+        assert seen == [(R(), R())] * 2
+        return counts
+
+    assert dist.run_ranks(rank, 4) == [[4, 5]] * 4

@@ -30,6 +30,7 @@ from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.device_mesh import DeviceMesh
 from ..tensor.dtensor import DTensor, laid_as, part_of
+from ..tensor.gradient_layout import GradientLayout
 from ..tensor.layout import MeshLayout
 from .flat_parts import FlatParts, filling
 from .gradient_parts import GradientParts
@@ -132,7 +133,7 @@ class ParameterGroup:
         self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
         for place, leaf in enumerate(self._leaves):
             if (layout := layouts[place]) is not None:
-                leaf.lay_out = layout.as_gradient
+                leaf.lay_out = GradientLayout(layout)
             add_hook(leaf, next(order), ReceiverHook(self, place))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ParameterGroup:

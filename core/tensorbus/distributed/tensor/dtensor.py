@@ -21,6 +21,7 @@ from ...tensor.tensor import Tensor, wrap
 from ..collectives import functional
 from .device_mesh import META, DeviceMesh, mesh_for
 from .explicit_mode import check_move
+from .gradient_layout import GradientLayout
 from .layout import MESH, Distributed, MeshLayout, cell_of, layout_of
 from .mesh_mode import MeshMode
 from .part_agreement import check_agreement
@@ -270,7 +271,7 @@ class DTensor(Tensor):
         """Ask for a gradient, or stop asking; return the tensor itself. The gradient lies as the tensor."""
         super().requires_grad_(requires_grad)
         if isinstance(self._node, Leaf):
-            self._node.lay_out = self._value.layout.as_gradient
+            self._node.lay_out = GradientLayout(self._value.layout)
         return self
 
     def _set_value(self, other: Tensor) -> None:

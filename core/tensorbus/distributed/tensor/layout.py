@@ -19,7 +19,7 @@ from ...ops.sharding_rules import ShardPart
 from ...tensor.tensor import Tensor, wrap
 from ..process_group.world import current
 from .device_mesh import DeviceMesh
-from .placements import Partial, Placements, Replicate, local_part
+from .placements import Placements, local_part
 
 MESH: Final = "mesh"
 """The type of the pseudo devices of distributed tensors."""
@@ -53,11 +53,6 @@ class MeshLayout:
             lengths, starts = local_part(self.shape, self.placements, self.mesh.shape, coordinate)
             self._part = ShardPart(lengths, starts, self.shape)
         return self._part
-
-    def as_gradient(self, g: Any) -> Any:
-        """Return the gradient of a leaf that lies so, as it gathers there."""
-        placements = tuple(Replicate() if isinstance(p, Partial) else p for p in self.placements)
-        return g.redistribute(placements)
 
 
 class Distributed(CompositeValue):
