@@ -253,6 +253,9 @@ def run(
     store: Annotated[
         str | None, typer.Option(help="URL of the store where the ranks meet; one of their own by default.")
     ] = None,
+    log_dir: Annotated[
+        Path | None, typer.Option(help="Folder for what each rank says, which is shown all the same.")
+    ] = None,
     module: Annotated[bool, typer.Option("-m", help="Run a module, as python -m does.")] = False,
     launcher: Annotated[
         str, typer.Option(help="What starts the ranks: local, or a plugin's, such as ray.")
@@ -281,7 +284,7 @@ def run(
     try:
         code = launchers.run(
             command, ranks, max_restarts=max_restarts, store=store, launcher=launcher,
-            options={name: value for name, _, value in pairs},
+            options={name: value for name, _, value in pairs}, log_dir=log_dir,
         )  # fmt: skip
     except TensorbusError as error:
         typer.echo(f"tensorbus run: {str(error).removeprefix('run: ')}", err=True)

@@ -14,7 +14,7 @@ import pytest
 from tensorbus.distributed.launch import launcher
 from tensorbus.distributed.launch.launch_environment import _slurm_store_url
 from tensorbus.distributed.process_group.world import _raised
-from tensorbus.errors import DistributedError
+from tensorbus.errors import ArgumentError, DistributedError
 
 from rank_processes import RUN, start_ranks
 
@@ -223,3 +223,24 @@ def test_ranks_that_a_rank_starts_are_of_no_program_but_their_own(
     script = f"import os\nprint([n for n in {[*names, 'OMPI_MCA_btl', 'KEPT']} if n in os.environ])"
     code, out, _ = run(script, 1, tmp_path, store=f"file://{tmp_path}/store")
     assert (code, out) == (0, "['OMPI_MCA_btl', 'KEPT']\n")
+
+
+def test_what_ranks_say_is_kept_in_files(tmp_path: Path) -> None:
+    """As they said it, of each attempt; a folder that cannot be written to is named."""
+    script = (
+        "import os, sys\nn, again = os.environ['RANK'], os.environ['TENSORBUS_RESTART'] == '1'\n"
+        "print(n, end='')\nsys.stderr.buffer.write(b'1\\r2\\n\\xff')\nsys.exit(0 if again else 3)"
+    )
+    logs = tmp_path / "all" / "logs"
+    code, _, err = run(script, 2, tmp_path, log_dir=logs, max_restarts=1)
+    assert code == 0
+    assert f"What each rank said is in {logs / 'attempt-0'}." in err
+    files = {path.name: path.read_bytes() for path in (logs / "attempt-1").iterdir()}
+    end = "\ufffd".encode()
+    assert files == {
+        f"rank-{n}.{kind}": text
+        for n in "01"
+        for kind, text in (("out", n.encode()), ("err", b"1\r2\n" + end))
+    }
+    with pytest.raises(ArgumentError, match="log-dir must be a folder that can be written to"):
+        run(script, 2, tmp_path, log_dir=tmp_path / "script.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, TextIO
 
 from ... import plugins
@@ -18,14 +19,14 @@ LOCAL: Final = "local"
 def run(
     command: Sequence[str], size: int, *, max_restarts: int = 0, store: str | None = None,
     launcher: str = LOCAL, options: Mapping[str, str] | None = None,
-    out: TextIO | None = None, err: TextIO | None = None,
+    out: TextIO | None = None, err: TextIO | None = None, log_dir: Path | None = None,
 ) -> int:  # fmt: skip
     """Start ``command`` as ``size`` ranks, and return 0, or the exit code of the rank that failed first.
 
     Each line is shown with its rank. When a rank fails the others are ended, and its last lines are shown
     once more; up to ``max_restarts`` times all are started again. ``launcher`` is ``"local"``, for processes
     of this machine, or the name of a plugin's, which ``options`` are for. The ranks meet at ``store``, or at
-    one that the launcher serves.
+    one that the launcher serves. ``log_dir`` is a folder for what each of them says.
 
     Raises ``ArgumentError`` for numbers, a store, launcher or options that make no sense,
     ``DistributedError`` where the launcher cannot start the ranks.
@@ -34,7 +35,7 @@ def run(
         check_scheme(store)
     opened = open_launcher(launcher, options or {})
     request = LaunchRequest(command=tuple(command), size=size, store=store)
-    failed = supervise(opened, request, max_restarts=max_restarts, out=out, err=err)
+    failed = supervise(opened, request, max_restarts=max_restarts, out=out, err=err, log_dir=log_dir)
     return 0 if failed is None else failed.exit_code
 
 

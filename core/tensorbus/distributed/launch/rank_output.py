@@ -1,4 +1,4 @@
-"""Lines of ranks: shown with their numbers, and the last ones of each error stream, for the end."""
+"""Lines of ranks: shown with their numbers, kept in files, and the last ones of each error stream."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, TextIO
 
 from ...errors import DistributedError
@@ -17,19 +18,24 @@ _TAIL: Final = 40
 class RankOutput:
     """Takes lines of ``size`` ranks from any thread, and writes each whole. A stream that is None has none.
 
+    In ``folder``, where there is one, ``rank-0.out`` and ``rank-0.err`` have what rank 0 said, as it said it.
+
     What cannot be written is the launcher's problem, not the rank's: ``check`` raises it.
     """
 
-    def __init__(self, size: int, out: TextIO | None, err: TextIO | None) -> None:
+    def __init__(self, size: int, out: TextIO | None, err: TextIO | None, folder: Path | None = None) -> None:
         self._size, self._width = size, len(str(size - 1))
         self._out, self._err = out, err
         self._lock = threading.Lock()
         self._problem: OSError | ValueError | None = None
         self._is_over = False
+        self._folder, self._files = folder, dict[tuple[int, bool], TextIO]()
         self.last_lines: list[deque[str]] = [deque(maxlen=_TAIL) for _ in range(size)]
 
     def show(self, number: int, line: str, wrong: bool) -> None:
         """Write a line of a rank; ``wrong`` says that it is of its error stream."""
+        if self._folder is not None:
+            self._write(self._file(self._folder, number, wrong), line)
         if self._size > 1:
             if line == "\r":  # what a progress bar begins with
                 return
@@ -56,6 +62,26 @@ class RankOutput:
                 f"what the ranks say cannot be written: {self._problem}. The ranks were ended; let what reads"
                 f" the output read all of it, or send it to a file with room."
             ) from self._problem
+
+    def close(self) -> None:
+        """Close the files."""
+        with self._lock:
+            for file in self._files.values():
+                with suppress(OSError):  # which a line has told of
+                    file.close()
+
+    def _file(self, folder: Path, number: int, wrong: bool) -> TextIO | None:
+        with self._lock:
+            file = self._files.get((number, wrong))
+            if file is None:
+                try:
+                    path = folder / f"rank-{number}.{'err' if wrong else 'out'}"
+                    file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+                except OSError as error:
+                    self._problem = error
+                    return None
+                self._files[number, wrong] = file
+            return file
 
     def _write(self, stream: TextIO | None, text: str) -> None:
         if stream is None or self._problem is not None:

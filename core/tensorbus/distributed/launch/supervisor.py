@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, TextIO
 
 from ...backend_interface.launching import Launcher, LaunchRequest, Ranks
@@ -45,12 +46,13 @@ class Failed:
 
 def supervise(
     launcher: Launcher, request: LaunchRequest, *, max_restarts: int = 0, report: bool = True,
-    out: TextIO | None = None, err: TextIO | None = None,
+    out: TextIO | None = None, err: TextIO | None = None, log_dir: Path | None = None,
 ) -> Failed | None:  # fmt: skip
     """Run the ranks to their end; return the one that failed first in the last attempt, None where none did.
 
     Each line is shown with its rank. When a rank fails the others are ended, and, where ``report`` is True,
-    its last lines are shown once more; up to ``max_restarts`` times all are started again.
+    its last lines are shown once more; up to ``max_restarts`` times all are started again. ``log_dir`` is a
+    folder for what each rank says: ``attempt-0/rank-0.out`` and ``rank-0.err``.
 
     At a Ctrl-C the ranks get one too, and some seconds to end by; another one ends them at once.
 
@@ -66,9 +68,10 @@ def supervise(
     with _interrupted_by("SIGTERM", "SIGHUP", "SIGQUIT"), contextlib.closing(launcher):
         for attempt in range(max_restarts + 1):
             variables = {**request.environment, "TENSORBUS_RESTART": str(attempt)}
-            output = RankOutput(request.size, out, err)
-            failed = _run_once(launcher, replace(request, environment=variables), output)
-            output.check()
+            folder = None if log_dir is None else _log_folder(log_dir, attempt)
+            with contextlib.closing(RankOutput(request.size, out, err, folder)) as output:
+                failed = _run_once(launcher, replace(request, environment=variables), output)
+                output.check()
             if failed is None:
                 break
             if report:
@@ -76,9 +79,20 @@ def supervise(
                 if failed.last_lines and request.size > 1:
                     lines = "".join(f"  {line}" for line in failed.last_lines)
                     output.say(f"Its last lines:\n{lines.removesuffix(chr(10))}")
+                if folder is not None:
+                    output.say(f"What each rank said is in {folder}.")
             if attempt < max_restarts:
                 output.say(f"Starting all again ({attempt + 1} of {max_restarts} restarts).")
     return failed
+
+
+def _log_folder(log_dir: Path, attempt: int) -> Path:
+    folder = log_dir / f"attempt-{attempt}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"run: log-dir must be a folder that can be written to: {error}.") from None
+    return folder
 
 
 def _run_once(launcher: Launcher, request: LaunchRequest, output: RankOutput) -> Failed | None:
