@@ -19,7 +19,6 @@ from . import torch_names
 _PACKAGE: Final = "tensorbus"
 
 MODULES: Final = {
-    "amp.GradScaler": "not needed for bfloat16: tensorbus.autocast(dtype=tensorbus.bfloat16)",
     "autograd.Variable": "a tensor: x.requires_grad_()",
     "cuda": "tensorbus.devices(); Device.synchronize(), memory_stats(); Stream, Event, empty_cache(device)",
     "cuda.amp": "tensorbus.autocast(dtype=tensorbus.bfloat16)",

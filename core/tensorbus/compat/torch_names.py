@@ -135,7 +135,6 @@ FUNCTIONS: Final = {
 
 EXPRESSIONS: Final = {
     "clone": "x.clone()",
-    "GradScaler": "not needed for bfloat16: tensorbus.autocast(dtype=tensorbus.bfloat16)",
     "is_nonzero": "bool(x)",
     "range": "start + step * tensorbus.arange((end - start) // step + 1, dtype=tensorbus.float32)",
     "rsub": "y - x",
@@ -179,6 +178,7 @@ IN_PLACE: Final = tuple(
 HOMES: Final = {
     name: home
     for home, names in {
+        "amp": "GradScaler",
         "nn": "ModuleDict ParameterDict",
         "nn.functional": """
             adaptive_avg_pool1d alpha_dropout avg_pool1d bilinear celu channel_shuffle feature_alpha_dropout
