@@ -26,9 +26,9 @@ _LONGEST_TRACEBACK: Final = 20_000
 
 _CHOSEN_BY: Final = {
     "plugin": "loads by itself; TENSORBUS_BLOCK={name} leaves it out",
-    "communicator": "init(prefer='{name}')",
-    "store": "init(store='{name}://...')",
-    "launcher": "tensorbus run --launcher {name}",
+    "communicator": "prefer='{name}'",
+    "store": "store='{name}://...'",
+    "launcher": "--launcher {name}",
 }
 """How a plugin of each kind is chosen."""
 
@@ -194,7 +194,11 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _connectors(findings: Sequence[Finding]) -> Table:
-    shown = Table(title="many devices: tensorbus.distributed", title_justify="left", show_edge=False)
+    shown = Table(
+        title="many devices: arguments of distributed.init, options of tensorbus run",
+        title_justify="left",
+        show_edge=False,
+    )
     for column in ("name", "what", "package", "state", "chosen by"):
         shown.add_column(column, overflow="fold")
     for finding in findings:

@@ -94,7 +94,7 @@ def explain(op: str | Op[...] | Callable[..., Any], /, *args: Any, **kwargs: Any
             invalidate()
             op(*args, **kwargs)
         explanation = Explanation(decisions=tuple(decisions), remarks=tuple(noted))
-    print(explanation)
+    print(f"{explanation}\n", end="", flush=True)  # in one write, as ranks that are threads print at once
     return explanation
 
 

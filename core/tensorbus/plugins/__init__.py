@@ -4,8 +4,8 @@ A name comes in; a probed backend leaves, or the stored reason why there is none
 ``Backend.open`` keeps for a device and ``Addon.attempt`` for any other plugin.
 This is the one facade to them; nothing above it touches the plugin manager. In order: ``hookspecs``,
 ``foreign_text``, ``type_name``, ``discovery``, ``manifest``, ``api_version``, ``allow_block``,
-``plugin_code``, ``extension``, ``probe``, ``backend``, ``addon``, ``connectors``, ``plugin_status``,
-``registry``.
+``plugin_code``, ``contract``, ``extension``, ``probe``, ``backend``, ``addon``, ``connectors``,
+``plugin_status``, ``registry``.
 
 >>> backend("cpu").device_count
 1

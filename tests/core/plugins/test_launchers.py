@@ -78,6 +78,41 @@ check({name: states[name] for name in expected} == expected, states)
 """
 
 
+FAULTS = """
+import io
+from tensorbus.distributed.launch.launcher import run
+import tb_carrier.extension as carrier
+
+def fault(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        return error_of(lambda: run(["a"], 2, launcher="carrier", out=io.StringIO(), err=io.StringIO()))
+    finally:
+        setattr(owner, name, before)
+
+def sunk(*args):
+    raise OSError("sunk")
+
+for owner, name, value, words in [
+    (carrier.Factory, "open", lambda self, options: None, "open returned 'NoneType', which has no start"),
+    (carrier.Factory, "open", sunk, "the launcher 'carrier': open raised OSError: sunk."),
+    (carrier.Launcher, "start", lambda *_: 3, "start returned 'int', which has no codes, drain, end"),
+    (carrier.Launcher, "start", sunk, "the launcher's start raised OSError: sunk."),
+    (carrier.Ranks, "codes", lambda self: "done", "codes are 'done', where one is due for each of 2 ranks"),
+    (carrier.Ranks, "codes", lambda self: [0], "codes are [0], where one"),
+    (carrier.Ranks, "codes", sunk, "the launcher's codes raised OSError: sunk."),
+]:
+    error = fault(owner, name, value)
+    check(type(error).__name__ == "PluginError" and words in str(error), error)
+"""
+
+
+def test_a_launcher_that_breaks_its_contract_is_named(site: Site) -> None:
+    site.install("carrier", group="tensorbus.launchers", extension=SCRIPTED)
+    site.run(FAULTS)
+
+
 def test_a_package_starts_ranks(site: Site) -> None:
     site.install("carrier", group="tensorbus.launchers", extension=SCRIPTED)
     site.install("broken", group="tensorbus.launchers", extension="raise KeyError('sunk')")
@@ -86,7 +121,7 @@ def test_a_package_starts_ranks(site: Site) -> None:
     site.run_beside_all(USES)
     only = {"TENSORBUS_PLUGINS": "carrier,broken,blank"}
     printed = " ".join(site.command("doctor", code=1, environment=only).split())
-    assert "tensorbus run --launcher carrier" in printed
+    assert "--launcher carrier" in printed
     assert "Should work and does not: launcher broken, launcher blank." in printed or (
         "Should work and does not: launcher blank, launcher broken." in printed
     )

@@ -49,3 +49,38 @@ def test_ranks_meet_at_a_store_of_a_package(site: Site, tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] met {rank}" for rank in range(3)]
+
+
+FAULTS = """
+from tensorbus import distributed as dist
+import tb_faulty.extension as faulty
+
+for value, words in [
+    (lambda: None, "the stores faulty://: open returned 'NoneType', which has no set, get, add, wait"),
+    (faulty.sunk, "the stores faulty://: open raised OSError: sunk."),
+]:
+    faulty.opened = value
+    error = error_of(lambda: dist.open_store("faulty://x"))
+    check(type(error).__name__ == "PluginError" and words in str(error), error)
+faulty.opened = dist.MemoryStore
+check(dist.open_store("faulty://x").add("n", 2) == 2)
+"""
+EXTENSION = """
+from tensorbus.backend_api import hookimpl
+
+def sunk():
+    raise OSError("sunk")
+
+class Factory:
+    def open(self, url, *, serve, timeout):
+        return opened()
+
+@hookimpl
+def tensorbus_store(scheme):
+    return Factory()
+"""
+
+
+def test_a_store_that_is_none_is_named(site: Site) -> None:
+    site.install("faulty", group="tensorbus.stores", extension=EXTENSION)
+    site.run(FAULTS)

@@ -9,6 +9,7 @@ from typing import Final, TextIO
 from ... import plugins
 from ...backend_interface.launching import Launcher, LaunchRequest
 from ...errors import ArgumentError, suggest
+from ...plugins.contract import check_methods, naming
 from ..stores.urls import check_scheme
 from .local_launcher import LocalLauncher
 from .supervisor import supervise
@@ -56,4 +57,10 @@ def open_launcher(name: str, options: Mapping[str, str]) -> Launcher:
                 f"run: the launcher {name!r} has no option {option!r}.{suggest(option, list(known))}"
                 f" Options: {listed}."
             )
-    return LocalLauncher() if factory is None else factory.open(options)
+    if factory is None:
+        return LocalLauncher()
+    what = f"the launcher {name!r}: open"
+    with naming(what):
+        launcher = factory.open(options)
+    check_methods(what, launcher, ("start", "close"), "Launcher")
+    return launcher

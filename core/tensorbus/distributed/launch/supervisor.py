@@ -10,13 +10,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TextIO
 
 from ...backend_interface.launching import Launcher, LaunchRequest, Ranks
-from ...errors import ArgumentError
+from ...errors import ArgumentError, PluginError
+from ...plugins.contract import check_methods, naming
 from .rank_output import RankOutput
 
 _POLL: Final = 0.02
@@ -97,14 +98,16 @@ def _log_folder(log_dir: Path, attempt: int) -> Path:
 
 def _run_once(launcher: Launcher, request: LaunchRequest, output: RankOutput) -> Failed | None:
     size = request.size
-    ranks = launcher.start(request, output.show)
+    with naming("the launcher's start"):
+        ranks = launcher.start(request, output.show)
+    check_methods("the launcher's start", ranks, ("codes", "drain", "end"), "Ranks")
     try:
         while True:
             output.check()
-            codes = ranks.codes()
+            codes = _codes(ranks, size)
             if any(codes):
-                number = _cause(ranks, output)
-                code = ranks.codes()[number]
+                number = _cause(ranks, size, output)
+                code = _codes(ranks, size)[number]
                 assert code is not None, "a rank that has ended runs again"
                 return Failed(number, size, code, tuple(output.last_lines[number]))
             if all(code == 0 for code in codes):
@@ -120,11 +123,24 @@ def _run_once(launcher: Launcher, request: LaunchRequest, output: RankOutput) ->
         ranks.end()
 
 
-def _cause(ranks: Ranks, output: RankOutput) -> int:
+def _codes(ranks: Ranks, size: int) -> Sequence[int | None]:
+    """Return the exit code of each rank, None while it runs."""
+    with naming("the launcher's codes"):
+        codes = ranks.codes()
+    is_list = isinstance(codes, Sequence) and len(codes) == size
+    if not is_list or not all(code is None or isinstance(code, int) for code in codes):
+        raise PluginError(
+            f"the launcher's codes are {codes!r}, where one is due for each of {size} ranks: an exit code, or"
+            f" None while it runs."
+        )
+    return codes
+
+
+def _cause(ranks: Ranks, size: int, output: RankOutput) -> int:
     """Return the rank that failed by itself: one that says that another is gone may be seen first."""
     end = time.monotonic() + _PATIENCE
     while True:
-        failed = [number for number, code in enumerate(ranks.codes()) if code]
+        failed = [number for number, code in enumerate(_codes(ranks, size)) if code]
         for number in failed:
             ranks.drain(number)
             if not any(line.startswith(_CONSEQUENCES) for line in output.last_lines[number]):

@@ -11,6 +11,7 @@ from ...backend_interface.communication import CommunicatorFactory, Rendezvous, 
 from ...devices.device import Device
 from ...dtypes.definition import DType
 from ...errors import DistributedError, PluginError, TensorbusError
+from ...plugins.contract import check_methods
 from ...tensor.tensor import Tensor
 
 METHODS: Final = (
@@ -116,10 +117,5 @@ def connected(name: str, factory: CommunicatorFactory, meeting: Rendezvous) -> C
         raise DistributedError(
             f"communicator {name!r} does not connect group {meeting.name!r}: {type(error).__name__}: {error}."
         ) from error
-    missing = [method for method in METHODS if not callable(getattr(end, method, None))]
-    if missing:
-        raise PluginError(
-            f"communicator {name!r}: connect returned {type(end).__name__!r}, which has no"
-            f" {', '.join(missing)}; tensorbus.backend_api.Communicator says what is needed."
-        )
+    check_methods(f"communicator {name!r}: connect", end, METHODS, "Communicator")
     return CheckedCommunicator(name, end, meeting.rank)

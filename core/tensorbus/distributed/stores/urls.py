@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from ... import plugins
 from ...backend_interface.communication import Store
 from ...errors import ArgumentError
+from ...plugins.contract import check_methods, naming
 from ..process_group.world import DEFAULT_TIMEOUT
 
 
@@ -31,6 +32,7 @@ def _memory(url: str) -> Store:
     return MemoryStore()
 
 
+_METHODS: Final = ("set", "get", "add", "wait", "check", "compare_set", "delete_key")
 _SCHEMES: Final[dict[str, Callable[[str], Store]]] = {"file": _file, "memory": _memory}
 
 
@@ -51,7 +53,11 @@ def open_store(url: str, *, serve: bool = False, timeout: float = DEFAULT_TIMEOU
         return _SCHEMES[scheme](url)
     factory = plugins.store(scheme)
     assert factory is not None, "check_scheme has found it"
-    return factory.open(url, serve=serve, timeout=timeout)
+    what = f"the stores {scheme}://: open"
+    with naming(what):
+        store = factory.open(url, serve=serve, timeout=timeout)
+    check_methods(what, store, _METHODS, "Store")
+    return store
 
 
 def check_scheme(url: str) -> None:
