@@ -24,6 +24,7 @@ from .backend_interface.capabilities import SupportsLateErrors as SupportsLateEr
 from .backend_interface.capabilities import SupportsLending as SupportsLending
 from .backend_interface.capabilities import SupportsPeerCopy as SupportsPeerCopy
 from .backend_interface.capabilities import SupportsPinnedMemory as SupportsPinnedMemory
+from .backend_interface.capabilities import SupportsReadChecks as SupportsReadChecks
 from .backend_interface.capabilities import SupportsReadErrors as SupportsReadErrors
 from .backend_interface.capabilities import SupportsStreams as SupportsStreams
 from .backend_interface.capabilities import SupportsThreads as SupportsThreads

@@ -80,6 +80,7 @@ def _unit(words: Any, when_waiting: Callable[[], None]) -> Any:
     unit._local = threading.local()
     unit._local.entered = True
     unit.late, unit.looks, unit.interruptible, unit.marks = [], [], None, {}
+    unit.read_checks, unit.origins = [], frozenset()
     unit.stream = lambda: SimpleNamespace(record=lambda: SimpleNamespace(ptr=5))
     unit.error_block()
     return unit

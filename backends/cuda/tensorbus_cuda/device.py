@@ -214,7 +214,9 @@ class CudaRuntime:
         if value.size == 0:
             return StridedArray.contiguous(None, value.shape, value.dtype)
         self.units[source].join(value)
-        return copied(pack(self.compiler, value, source), self.units[source], self.units[target])
+        here, there = self.units[source], self.units[target]
+        there.origins = (there.origins | here.origins | {here}) - {there}
+        return copied(pack(self.compiler, value, source), here, there)
 
     def pin(self, nbytes: int, index: int) -> memoryview:
         """Return new page-locked memory."""
@@ -299,8 +301,9 @@ class CudaRuntime:
             (stream or unit.stream()).wait_event(event)
 
     def synchronize_event(self, event: Any, index: int) -> None:
-        """Block until ``event`` has been reached."""
+        """Block until ``event`` has been reached; raise what was to be raised later."""
         self.units[index].wait_for(event)
+        self.units[index].look_before_reads()
 
     def event_done(self, event: Any, index: int) -> bool:
         """Return whether ``event`` has been reached. Raises ``DeviceError`` where work failed."""
@@ -335,6 +338,11 @@ class CudaRuntime:
         unit.looks = [*(known for known in unit.looks if known() is not None), WeakMethod(look)]
         if unit.interruptible is None:
             unit.interruptible = InterruptibleWait(unit.late)
+
+    def check_reads(self, check: Callable[[], None], index: int) -> None:
+        """Call ``check`` behind each wait of the host from now on, before a value is handed out."""
+        unit = self.units[index]
+        unit.read_checks = [*(known for known in unit.read_checks if known() is not None), WeakMethod(check)]
 
     def interrupt_waits(self, index: int) -> None:
         """End what waits on the host: it raises what is to be raised later."""

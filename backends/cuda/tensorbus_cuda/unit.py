@@ -87,6 +87,10 @@ class Unit:
         """The last event that was asked for in each stream: what others may have to end has one behind it."""
         self.looks: list[WeakMethod[Callable[[], None]]] = []
         """What is called behind each wait of the host: it may put something into ``late``."""
+        self.read_checks: list[WeakMethod[Callable[[], None]]] = []
+        """What is called before a value is handed out to the host."""
+        self.origins: frozenset[Unit] = frozenset()
+        """Units from which values have been copied here."""
         self._given_up: list[Any] = []
         """Pinned memory that copies may still write to which nobody waits for any more."""
         self._running = self._unread = False
@@ -122,6 +126,16 @@ class Unit:
             wait()
         else:
             self.interruptible.run(wait, self.look)
+
+    def look_before_reads(self) -> None:
+        """Let those look who want to before the host has a value, and raise what was to be raised later."""
+        for unit in (self, *self.origins):
+            unit.look()
+            for known in unit.read_checks:
+                check = known()
+                if check is not None:
+                    check()
+            unit.raise_late()
 
     def wait_for(self, marker: Any) -> None:
         """Wait for a stream or an event."""
@@ -275,10 +289,9 @@ class Unit:
         """Raise the first error that a kernel reported since the last look, and forget it.
 
         Kernels that still run may report later: it is looked again when they have been waited for. What was
-        to be raised later comes first.
+        to be raised later comes first, and what others find who look before a value is handed out.
         """
-        self.look()
-        self.raise_late()
+        self.look_before_reads()
         if not (self._running or self._unread) or self._errors is None:
             return
         self._unread = False

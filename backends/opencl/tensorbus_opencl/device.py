@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
+from weakref import WeakMethod
 
 import numpy as np
 from tensorbus.backend_api import (
@@ -68,6 +69,8 @@ class Unit:
         self._unread: set[int] = set()
         self.late: list[Exception] = []
         """Errors that were taken and put back."""
+        self.read_checks: list[WeakMethod[Callable[[], None]]] = []
+        """What is called before a value is handed out to the host."""
 
     def _target(self) -> Target:
         units = self.device.max_compute_units
@@ -126,8 +129,16 @@ class Unit:
         self._unread.add(bit)
         return block
 
+    def run_read_checks(self) -> None:
+        """Let those look who want to before the host has a value: they may wait, and raise."""
+        for known in self.read_checks:
+            check = known()
+            if check is not None:
+                check()
+
     def check(self, reports: Reports) -> None:
         """Raise the first error that a kernel reported since the last look, and forget it."""
+        self.run_read_checks()
         error = next(iter(self.late), None)
         if error is not None:
             self.late = [x for x in self.late if x is not error]
@@ -266,6 +277,11 @@ class OpenclRuntime:
         unit.wait()
         unit.check(self.reports)
 
+    def check_reads(self, check: Callable[[], None], index: int) -> None:
+        """Call ``check`` behind each wait of the host from now on, before a value is handed out."""
+        unit = self.units[index]
+        unit.read_checks = [*(known for known in unit.read_checks if known() is not None), WeakMethod(check)]
+
     def put_back_read_error(self, error: Exception, index: int) -> None:
         """Raise an error that was taken at the next read after all."""
         self.units[index].late.append(error)
@@ -313,6 +329,7 @@ class OpenclRuntime:
     def synchronize_event(self, event: Any, index: int) -> None:
         """Block until ``event`` has been reached."""
         blocking(event.wait)
+        self.units[index].run_read_checks()
 
     def event_done(self, event: Any, index: int) -> bool:
         """Return whether ``event`` has been reached."""

@@ -107,6 +107,19 @@ class SupportsInterruptibleWaits(Protocol):
 
 
 @runtime_checkable
+class SupportsReadChecks(Protocol):
+    """Optional: a device that lets others look at what they have given it before the host has a value."""
+
+    def check_reads(self, check: Callable[[], None], index: int) -> None:
+        """Call ``check`` behind each wait of the host from now on, before a value is handed out.
+
+        A method whose object is not kept alive. It may wait, and it may raise, which the host is told. Values
+        that have been copied to another device of the type count as those of this one.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsAddresses(Protocol):
     """Optional: a device whose memory has addresses that libraries take."""
 

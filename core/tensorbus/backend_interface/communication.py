@@ -78,9 +78,9 @@ class Communicator(Protocol[T]):
     """One rank's end of a group. Results are tensors of its own, on the device of what it was given.
 
     Each method raises ``DistributedTimeoutError`` where a rank does not come in time, ``DistributedError``
-    where the group was aborted. Where ranks ask for different things none hangs, and at least one is told by
-    a ``DistributedError``, at the latest in their next barrier: by the communicator, where it sees that, or
-    by core, which compares what ranks that wait have asked for.
+    where the group was aborted. Where ranks ask for different things none hangs, and none has a value that it
+    has not asked for: it gets a ``DistributedError`` by the communicator, which sees that, or by core. Of
+    communicators that ``queue`` core compares what ranks have asked for before a value is read.
 
     Messages keep their order between two ranks in one direction. ``send`` and ``receive`` may be called in
     other threads while a collective, or a message to or from another rank, waits; but where it ``queues``.
@@ -93,8 +93,9 @@ class Communicator(Protocol[T]):
 
     Any may have ``expect(label)``, called right before a collective whose ranks say what they communicate,
     such as the names of parameters, which may be of one shape and dtype on ranks that mean different ones. It
-    compares the label with what else all ranks ask for alike. Of one without it core compares labels among
-    ranks that wait, and in barriers.
+    compares the label with what else all ranks ask for alike. Of one without it core compares labels where a
+    value is read, if the communicator ``queues`` and the device can tell (``SupportsReadChecks``), else
+    among ranks that wait, and in barriers.
 
     Any may have ``prepare(device)``, called by all ranks before the first call with the device of its
     tensors: what connecting takes there is not counted as waiting.

@@ -24,6 +24,7 @@ from ...library.custom_op import definition_of
 from ...ops.creation.creation import empty
 from ...ops.movement.movement import moveaxis
 from ...tensor.tensor import Tensor
+from ..process_group.comparison import Parts
 from ..process_group.group import ProcessGroup, get_group
 from . import into_memory
 from .terms import expecting, listed, named, resized, shapes_of, spec
@@ -334,6 +335,7 @@ def _all_to_all(
         parts,
         lambda c: expecting(c, label).all_to_all(parts, shapes),
         named(f"of {x.dtype}", label),
+        parts=Parts([part.size for part in parts], [*map(prod, shapes)]),
     )
     return concat(received, axis=concat_axis)
 

@@ -18,6 +18,7 @@ from ...ops.creation.creation import empty
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
+from ..process_group.comparison import Parts
 from ..process_group.group import ProcessGroup, get_group
 from ..process_group.work import Work
 from ..process_group.world import current
@@ -163,7 +164,8 @@ def all_to_all(
     shapes = [x.shape for x in output_tensor_list]
     exchange = lambda c, x: c.all_to_all(x, shapes)  # noqa: E731
     terms = f"of {input_tensor_list[0].dtype}"
-    return _raw(ranks, "all_to_all", input_tensor_list, exchange, output_tensor_list, async_op, terms)
+    parts = Parts([x.size for x in input_tensor_list], [*map(prod, shapes)])
+    return _raw(ranks, "all_to_all", input_tensor_list, exchange, output_tensor_list, async_op, terms, parts)
 
 
 def all_to_all_single(
@@ -208,7 +210,9 @@ def gather(
         _one_each("gather", ranks, gather_list)
         _check_own("gather", ranks, tensor, gather_list)
     terms = f"of {tensor.dtype} to place {root}"
-    return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op, terms)
+    due = {rank: x.size for rank, x in enumerate(gather_list or ()) if rank != root}
+    parts = _parts(ranks, {} if ranks.rank == root else {root: tensor.size}, due)
+    return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op, terms, parts)
 
 
 def scatter(
@@ -234,7 +238,15 @@ def scatter(
 
     inputs = [tensor] if scatter_list is None else scatter_list
     terms = f"of {tensor.dtype} from place {root}"
-    return _raw(ranks, "scatter", inputs, hand_out, [tensor], async_op, terms)
+    sent = {rank: x.size for rank, x in enumerate(scatter_list or ()) if rank != root}
+    parts = _parts(ranks, sent, {} if ranks.rank == root else {root: tensor.size})
+    return _raw(ranks, "scatter", inputs, hand_out, [tensor], async_op, terms, parts)
+
+
+def _parts(group: ProcessGroup, sent: Mapping[int, int], expected: Mapping[int, int]) -> Parts:
+    """Return the elements that go to some ranks, and come from some: none to and from the others."""
+    ranks = range(group.size)
+    return Parts([sent.get(rank, 0) for rank in ranks], [expected.get(rank, 0) for rank in ranks])
 
 
 def _exchange(
@@ -378,7 +390,7 @@ def _do(
 def _raw(
     group: ProcessGroup, name: str, tensors: Sequence[Tensor],
     call: Callable[[Any, list[Tensor]], Sequence[Tensor]], targets: Sequence[Tensor], async_op: bool,
-    terms: str,
+    terms: str, parts: Parts | None = None,
 ) -> Work | None:  # fmt: skip
     """Run a collective of lists of tensors by the communicator itself."""
     inputs = [x.detach() for x in tensors]
@@ -391,6 +403,6 @@ def _raw(
         finish(inputs if targets else [])
         return group.queue(lambda: None) if async_op else None
     if async_op:
-        return group.submit(name, inputs, lambda c: call(c, inputs), finish, terms)
-    finish(group.run(name, inputs, lambda c: call(c, inputs), terms))
+        return group.submit(name, inputs, lambda c: call(c, inputs), finish, terms, parts=parts)
+    finish(group.run(name, inputs, lambda c: call(c, inputs), terms, parts=parts))
     return None

@@ -221,7 +221,8 @@ class Agreements:
             prepare = getattr(communicator, "prepare", None)
             if prepare is not None and device is not None:
                 prepare(device)
-            self.connections[chosen] = Connection(chosen, communicator, meeting)
+            world = self._world if self._world.threads else None
+            self.connections[chosen] = Connection(chosen, communicator, meeting, world)
         connection = self.connections[chosen]
         connection.device = connection.device or device
         for kind, staged in types.items():

@@ -11,14 +11,21 @@ from contextlib import suppress
 from typing import Any, Final
 from zlib import crc32
 
-from ...backend_interface.capabilities import SupportsInterruptibleWaits, SupportsLateErrors
+from ...backend_interface.capabilities import (
+    SupportsInterruptibleWaits,
+    SupportsLateErrors,
+    SupportsReadChecks,
+)
 from ...backend_interface.communication import Rendezvous
 from ...devices.device import Device
 from ...devices.stream import Event
 from ...devices.stream_capture import StreamCapture
 from ...errors import DeviceError, DistributedError, DistributedTimeoutError
+from ...system.rank_of_thread import rank_of_thread
 from ...system.weak_tables import WeakSet
 from ...tensor.tensor import Tensor
+from .comparison import Comparison, Parts, first_difference, numbered, pauses
+from .fingerprint_board import ENTRIES
 from .records import MESSAGES, Record
 from .work import reach
 
@@ -29,7 +36,7 @@ _ABORT_SECONDS: Final = 10.0
 _SLACK: Final = 2.0
 """Seconds beyond a call's time in which the watch ends it."""
 _COMPARED: Final = 64
-"""Of how many collectives the texts are compared."""
+"""Of how many collectives the texts are compared in barriers."""
 
 
 _aborting: Final[set[Connection]] = set()
@@ -45,25 +52,15 @@ def wait_for_aborts() -> None:
         connection.wait_for_abort()
 
 
-def _numbered(sequence: int, fingerprint: int, asked: Sequence[str]) -> list[tuple[int, int, str]]:
-    """Return the number of each collective of a call, the fingerprint after it, and what was asked."""
-    entries = []
-    for text in asked:
-        sequence += 1
-        fingerprint = crc32(text.encode(), fingerprint)
-        entries.append((sequence, fingerprint, text))
-    return entries
-
-
 class Connection:
     """The connection of a group's ranks on some device types, called ``name``; ``meeting`` says who meets.
 
     ``fingerprint`` is that of all collectives so far: it differs where ranks asked for different things.
     """
 
-    def __init__(self, name: str, communicator: Any, meeting: Rendezvous) -> None:
-        """``communicator`` is None while the ranks agree on one."""
-        self.name, self.communicator, self.meeting = name, communicator, meeting
+    def __init__(self, name: str, communicator: Any, meeting: Rendezvous, rank: Any = None) -> None:
+        """``communicator`` is None while the ranks agree on one; ``rank`` stands for one that is a thread."""
+        self.name, self.communicator, self.meeting, self._rank = name, communicator, meeting, rank
         self.queues = bool(getattr(communicator, "queues", False))
         self.compares = not self.queues and getattr(communicator, "expect", None) is not None
         """Whether the communicator compares all that ranks ask for, before any has a result."""
@@ -76,6 +73,11 @@ class Connection:
         self.fingerprint = 0
         self._asked: deque[tuple[int, int, Sequence[str]]] = deque(maxlen=1024)
         """Of the last calls: the sequence and the fingerprint before it, and what was asked."""
+        is_alone = meeting.size == 1 or bool(getattr(meeting.store, "alone", False))
+        self.comparison: Final = Comparison(meeting) if self.queues and not is_alone else None
+        """Of what the ranks ask for, where the communicator only queues."""
+        self._done = 0
+        """The last collective that the device is known to be done with."""
         self.turn: Final = threading.RLock()
         """Held by the thread that makes a call: ranks have to come to collectives in one order."""
         self.running: dict[int, Record] = {}
@@ -87,23 +89,26 @@ class Connection:
         """When it failed."""
         self._held: deque[tuple[Event, Sequence[Tensor]]] = deque()
         """Operands of calls in streams beside the program's, each with the event behind the call."""
-        self._aborted = threading.Event()
+        self._announced, self._aborted = threading.Event(), threading.Event()
+        self._is_untold = False
+        """Whether ``compare_done`` is still to raise ``failure``, where devices do not by themselves."""
         self._late: list[tuple[SupportsLateErrors, int]] = []
         """Devices that raise ``failure`` where a value is read."""
         self._waited_for: set[Device] = set()
         """Devices that were given work: the host may wait for them."""
         self._lock = threading.Lock()
 
-    def start(self, record: Record, terms: str) -> None:
-        """Number a call that begins now. ``terms`` says what all ranks ask for alike."""
+    def start(self, record: Record, terms: str, parts: Parts | None = None) -> None:
+        """Number a call that begins now. ``terms`` says what all ranks ask for alike; ``parts`` what not."""
         record.communicator, record.started = self.name, time.monotonic()
         with self._lock:
             if record.operation in MESSAGES:
                 self.messages += 1
                 record.sequence = self.messages
             else:
-                self._count(record, (f"{record.operation} {terms}" if terms else record.operation,))
+                self._count(record, (f"{record.operation} {terms}" if terms else record.operation,), parts)
             self.running[id(record)] = record
+        self._publish_waiting()
 
     def start_program(self, record: Record, asked: Sequence[str]) -> None:
         """Number the collectives of a program that begins now as a whole; ``asked`` are theirs, in order."""
@@ -111,11 +116,18 @@ class Connection:
         with self._lock:
             self._count(record, asked)
             self.running[id(record)] = record
+        self._publish_waiting()
 
-    def _count(self, record: Record, asked: Sequence[str]) -> None:
-        self._asked.append((self.sequence, self.fingerprint, asked))
+    def _count(self, record: Record, asked: Sequence[str], parts: Parts | None = None) -> None:
+        before, fingerprint = self.sequence, self.fingerprint
+        self._asked.append((before, fingerprint, asked))
         self.sequence += len(asked)
-        self.fingerprint = crc32("".join(asked).encode(), self.fingerprint)  # as of one after the other
+        if self.comparison is None:
+            self.fingerprint = crc32("".join(asked).encode(), fingerprint)  # as of one after the other
+        else:
+            each = [fingerprint := crc32(text.encode(), fingerprint) for text in asked]
+            self.fingerprint = fingerprint
+            self.comparison.publish(before + 1, each, parts)
         record.sequence, record.fingerprint, record.asked = self.sequence, self.fingerprint, asked[-1]
 
     def latest(self, count: int) -> list[tuple[int, int, str]]:
@@ -124,7 +136,7 @@ class Connection:
             calls = list(self._asked)
         entries: list[tuple[int, int, str]] = []
         while calls and len(entries) < count:
-            entries[:0] = _numbered(*calls.pop())
+            entries[:0] = numbered(*calls.pop())
         return entries[-count:]
 
     def _of(self, sequence: int) -> tuple[int, int, str] | None:
@@ -133,8 +145,94 @@ class Connection:
             calls = list(self._asked)
         for before, fingerprint, asked in calls:
             if before < sequence <= before + len(asked):
-                return _numbered(before, fingerprint, asked)[sequence - before - 1]
+                return numbered(before, fingerprint, asked)[sequence - before - 1]
         return None
+
+    def _publish_waiting(self) -> None:
+        """Wait until what this rank asks for is published: for others, where it is far ahead of them."""
+        comparison = self.comparison
+        if comparison is None or not comparison.is_joined or not comparison.is_waiting:
+            return
+        for _ in pauses():
+            self.check()
+            with self._lock:
+                if comparison.publish_waiting():
+                    return
+
+    def _join(self) -> None:
+        """Meet the other ranks behind the first call, to compare what all ask for from now on."""
+        with self.turn:
+            if self.comparison is None or self.comparison.is_joined:
+                return
+            try:
+                self.comparison.join(self.check)
+                self._publish_waiting()
+            except DistributedError as error:
+                self.fail(error)
+                raise
+
+    def compare_done(self) -> None:
+        """Compare all collectives that the device is done with, before the host has a value behind them.
+
+        Waits for ranks that have not called yet. Raises ``DistributedError``, which says what differs. What
+        another rank of this process reads is its own affair.
+        """
+        if self._rank is not None and rank_of_thread() not in (None, self._rank):
+            return
+        if self._is_untold:
+            self._raise_failure()
+        comparison = self.comparison
+        if comparison is None or comparison.agreed >= self.sequence:
+            return
+        if self.failure is not None:
+            self._announced.wait(_PATIENCE)  # the device raises it behind this
+            return
+        done = self._last_done()
+        if comparison.agreed >= done or (comparison.agrees() and comparison.agreed >= done):
+            return
+        _, fingerprint, asked = self._of(done) or (done, 0, "")
+        record = Record(
+            self.meeting.name, done, "compare", (), "", str(self.device or ""), self.name, asked=asked,
+            needs=self.meeting.ranks, fingerprint=fingerprint,
+        )  # fmt: skip
+        with self._lock:
+            self.running[id(record)] = record
+        try:
+            for _ in pauses():
+                self._raise_failure()
+                if comparison.agrees():
+                    if comparison.agreed >= done:
+                        return
+                else:
+                    self._tell_difference(comparison)
+        finally:
+            with self._lock:
+                self.running.pop(id(record), None)
+
+    def _last_done(self) -> int:
+        """Return the last collective that the device is done with."""
+        with self._lock:
+            for record, event in reversed(self.queued):
+                if record.asked and event.is_done():
+                    self._done = max(self._done, record.sequence)
+                    break
+            return self._done
+
+    def _tell_difference(self, comparison: Comparison) -> None:
+        """Fail by what the ranks do not agree on, once they have said it."""
+        error = comparison.difference(self.latest(ENTRIES))
+        if error is not None:
+            self.fail(error)
+
+    def _raise_failure(self) -> None:
+        """Raise what the connection has failed by, if it has, where a value is read."""
+        failure = self.failure
+        if failure is not None:
+            self._announced.wait(_PATIENCE)
+            self._is_untold = False
+            for runtime, index in self._late:
+                runtime.not_later(failure, index)
+            raise type(failure)(str(failure)) from None
 
     def asked(self, sequence: int) -> str:
         """Return what this rank asked for by a collective; "" where it has not yet, or it is long ago."""
@@ -165,22 +263,10 @@ class Connection:
 
         All ranks call it behind the same collective. Raises ``DistributedError``, which says what differs.
         """
-        meeting = self.meeting
-        key = f"{meeting.name}/calls/{self.sequence}"
-        mine = [[*entry] for entry in self.latest(_COMPARED)]
-        here = meeting.ranks[meeting.rank]
-        data = meeting.store.compare_set(key, b"", json.dumps([here, mine]).encode())
-        rank, theirs = json.loads(data)
-        if theirs == mine:
-            return
-        pairs = [(a, b) for a, b in zip(mine, theirs, strict=False) if a != b]
-        (sequence, _, asked), (_, _, other) = pairs[0]
-        error = DistributedError(
-            f"the ranks ask for different things: rank {here}: {asked}, rank {rank}: {other}, both call"
-            f" {sequence} of group {meeting.name!r}."
-        )
-        self.fail(error)
-        raise error
+        error = first_difference(self.meeting, self.sequence, self.latest(_COMPARED))
+        if error is not None:
+            self.fail(error)
+            raise error
 
     def differ(self, record: Record, error: DistributedError) -> None:
         """Fail by a collective that has raised; where the ranks ask for different things, it says for what.
@@ -217,6 +303,8 @@ class Connection:
 
     def leave(self, record: Record, device: Device | None) -> None:
         """Note that a call has returned; where it only queued its work, an event marks the end of that."""
+        if self.comparison is not None and not self.comparison.is_joined:
+            self._join()
         with self._lock:
             self.running.pop(id(record), None)
             if self.queues and device is not None:
@@ -228,6 +316,8 @@ class Connection:
                     self._waited_for.add(device)
                     if isinstance(device.runtime, SupportsInterruptibleWaits):
                         device.runtime.make_waits_interruptible(self.look, device.index)
+                    if isinstance(device.runtime, SupportsReadChecks):
+                        device.runtime.check_reads(self.compare_done, device.index)
                 return
         record.ended = time.monotonic()
 
@@ -257,6 +347,8 @@ class Connection:
             while self.queued and self.queued[0][1].is_done():
                 record, _ = self.queued.popleft()
                 record.ended = time.monotonic()
+                if record.asked:
+                    self._done = max(self._done, record.sequence)
 
     def _forget(self, error: DeviceError) -> None:
         with self._lock:
@@ -282,9 +374,7 @@ class Connection:
         failure = self.failure
         if failure is not None:
             self._aborted.wait(_ABORT_SECONDS)  # new work on the device could keep the abort waiting
-            for runtime, index in self._late:
-                runtime.not_later(failure, index)
-            raise type(failure)(str(failure)) from None
+            self._raise_failure()
 
     def fail(self, error: DistributedError, reason: str = "") -> None:
         """End the connection: what waits in it, and later calls, raise ``error``.
@@ -297,6 +387,8 @@ class Connection:
                 return
             self.failure, self._failed = error, time.monotonic()
             late = {event.device for _, event in self.queued}
+        if self.comparison is not None:
+            self.comparison.end()
         if self.queues and self.device is not None:
             late.add(self.device)
         for device in late:
@@ -304,6 +396,9 @@ class Connection:
             if isinstance(runtime, SupportsLateErrors):
                 runtime.raise_later(error, device.index)
                 self._late.append((runtime, device.index))
+            elif isinstance(runtime, SupportsReadChecks):
+                self._is_untold = True
+        self._announced.set()
         with suppress(DistributedError):  # the other ranks find it there, if the store still is
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
         # A library may wait for the device in its abort: for work of other groups too, whose end is looked
@@ -317,6 +412,13 @@ class Connection:
         for device in late:  # if the abort does not end the device's work, what waits for that ends here
             if isinstance(device.runtime, SupportsInterruptibleWaits):
                 device.runtime.interrupt_waits(device.index)
+
+    def close(self) -> None:
+        """Give back what the connection holds, once everything is done."""
+        self.release()
+        if self.comparison is not None:
+            self.comparison.close()
+        self.communicator.close()
 
     def release(self) -> None:
         """Give back what devices have recorded: a library may wait for the end of that in its own."""
@@ -375,6 +477,8 @@ class Connection:
             self.drain()
         except DeviceError as error:  # raised as well where the device's values are read
             self._forget(error)
+        if self.failure is None and self.comparison is not None and not self.comparison.agrees():
+            self._tell_difference(self.comparison)
         if self.failure is None:
             self._end_late(now)
             self.look()

@@ -31,6 +31,7 @@ from ...tracing.known_by_identity import KnownByIdentity
 from .agreements import Agreements
 from .captured_collectives import CapturedCollectives
 from .communicator_contract import verdict_of
+from .comparison import Parts
 from .connection import Connection, wait_for_aborts
 from .lanes import Lanes, Peer, peers_of
 from .records import MESSAGES, Record
@@ -82,12 +83,12 @@ class ProcessGroup(KnownByIdentity):
 
     def run(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
-        terms: str = "", needs: Sequence[int] | None = None,
+        terms: str = "", needs: Sequence[int] | None = None, parts: Parts | None = None,
     ) -> T:  # fmt: skip
         """Do ``call`` with what connects the group on the tensors' device, after all that was queued.
 
         ``terms`` says what all ranks ask for alike: reductions, shapes, dtypes. ``needs`` are the places of
-        the ranks that have to take part; None: all.
+        the ranks that have to take part; None: all. ``parts`` is what is sent to each, and expected of each.
         """
         if active_modes:
             _end_capture(operation)
@@ -97,11 +98,11 @@ class ProcessGroup(KnownByIdentity):
             last = self._lanes.last(peers[0]) if peers and self._has_lanes(tensors) else self._last
             if last is not None:
                 if not last.is_submitted():
-                    work = self.submit(operation, tensors, call, None, terms, needs)
+                    work = self.submit(operation, tensors, call, None, terms, needs, parts=parts)
                     result: T = work.wait()
                     return result
                 last.follow()
-        return self._call(operation, tensors, call, terms, needs)
+        return self._call(operation, tensors, call, terms, needs, parts=parts)
 
     def run_into(
         self, operation: str, x: Tensor, prepare: Callable[[Any], Callable[[], None] | None],
@@ -150,7 +151,7 @@ class ProcessGroup(KnownByIdentity):
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T],
         finish: Callable[[Any], Any] | None = None, terms: str = "", needs: Sequence[int] | None = None,
         peers: Sequence[Peer] | None = None, post: Callable[[Any], None] | None = None,
-        needs_one: bool = False,
+        needs_one: bool = False, parts: Parts | None = None,
     ) -> Work:  # fmt: skip
         """Queue ``call`` and return its handle; ``finish`` gets the result in the thread that waits.
 
@@ -161,7 +162,7 @@ class ProcessGroup(KnownByIdentity):
         if active_modes:
             _end_capture(operation)
         return self.queue(
-            lambda: self._call(operation, tensors, call, terms, needs, needs_one), finish, tensors,
+            lambda: self._call(operation, tensors, call, terms, needs, needs_one, parts), finish, tensors,
             peers_of(operation, needs) if peers is None else peers, post,
         )  # fmt: skip
 
@@ -273,8 +274,7 @@ class ProcessGroup(KnownByIdentity):
             else:
                 with suppress(DistributedError, DeviceError):  # whoever waits for a value is told
                     connection.finish()
-                connection.release()
-                connection.communicator.close()
+                connection.close()
             self.world.roll_call.closed(connection)
         self._lanes.end()
         self.world.groups.pop(self.label, None)
@@ -282,7 +282,7 @@ class ProcessGroup(KnownByIdentity):
 
     def _call(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T], terms: str,
-        needs: Sequence[int] | None, needs_one: bool = False,
+        needs: Sequence[int] | None, needs_one: bool = False, parts: Parts | None = None,
     ) -> T:  # fmt: skip
         self.check(operation)
         first = tensors[0] if tensors else None
@@ -306,13 +306,13 @@ class ProcessGroup(KnownByIdentity):
             raise
         communicator = staged or connection.communicator
         if operation in MESSAGES and not connection.queues:
-            return self._make(connection, communicator, record, call, terms, device)
+            return self._make(connection, communicator, record, call, terms, parts, device)
         with connection.turn:
-            return self._make(connection, communicator, record, call, terms, device)
+            return self._make(connection, communicator, record, call, terms, parts, device)
 
     def _make(
         self, connection: Connection, communicator: Communicator[Any], record: Record,
-        call: Callable[[Communicator[Any]], T], terms: str, device: Device,
+        call: Callable[[Communicator[Any]], T], terms: str, parts: Parts | None, device: Device,
     ) -> T:  # fmt: skip
         """Make a call, number it, and note how it ends."""
         try:
@@ -322,11 +322,11 @@ class ProcessGroup(KnownByIdentity):
             raise
         if record.operation not in MESSAGES:
             self.agreements.begin(record, device.type)
-        connection.start(record, terms)
+        connection.start(record, terms, parts)
         remark(lambda: f"{record}, by {connection.name}")
         is_barrier = record.operation == "barrier"
         try:
-            if is_barrier and not connection.compares and not self.world.alone:
+            if is_barrier and not (connection.compares or connection.comparison or self.world.alone):
                 connection.compare()
             recorded = grad_enabled.set(False)
             try:
@@ -336,6 +336,7 @@ class ProcessGroup(KnownByIdentity):
             connection.leave(record, device)
             if is_barrier and connection.queues:
                 connection.finish()
+                connection.compare_done()
         except BaseException as error:
             if type(error) is DistributedError:
                 connection.differ(record, error)
