@@ -141,6 +141,10 @@ class Communicator:
         for place in range(self._size):
             x = xs[self._rank]
             if place == self._rank:
+                if x.shape != tuple(shapes[place]):
+                    raise DistributedError(
+                        f"{what}: this rank's part is {_spec(x)}, but {[*shapes[place]]} was said of it."
+                    )
                 results.append(x.clone())
             else:
                 results.append(self._take(self._peers[place], what, x, shapes[place]))

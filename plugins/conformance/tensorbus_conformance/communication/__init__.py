@@ -2,5 +2,5 @@
 
 Ranks are started (``launch``), each runs a program of ``collectives`` or ``faults`` (``rank``), and what
 they report is put together (``command``). In order: ``setting``, ``progress``, ``values``,
-``collectives``, ``faults``, ``rank``, ``launch``, ``command``.
+``collectives``, ``mismatches``, ``faults``, ``rank``, ``launch``, ``command``.
 """

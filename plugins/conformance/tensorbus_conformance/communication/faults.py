@@ -19,6 +19,7 @@ from tensorbus.distributed.process_group.world import current
 from tensorbus.errors import TensorbusError
 
 from ..outcome import Finding
+from .mismatches import all_reduce, read, steps
 from .progress import shown
 from .setting import Report, Setting
 
@@ -78,79 +79,22 @@ def everybody(setting: Setting, event: str) -> None:
     store.wait([f"kit/{event}/{rank}" for rank in range(setting.ranks)], 60)
 
 
-def _all_reduce(group: Any, x: tb.Tensor, reduction: str = "sum") -> Any:
-    terms = f"{reduction} of {x.dtype}{[*x.shape]}"
-    total = group.run("all_reduce", [x], lambda c: c.all_reduce(x, reduction), terms)
+def _all_reduce(group: Any, x: tb.Tensor) -> Any:
+    total = all_reduce(group, x)
     total.tolist()  # where a device only queued it, errors come where it is read
     return total
 
 
 def mismatched(setting: Setting, report: Report) -> None:
-    """Ranks ask for different things, each time in a group of its own."""
-    odd = dist.get_rank() == setting.ranks - 1
-    n = setting.ranks
-    two, three, large = (_ones(setting, k) for k in (2, 3, 100_000))
-    whole = _ones(setting, 2, dtype="int32")
-    label = "'weight' of Linear #2" if odd else "'weight' of Linear #1"
+    """Ranks ask for different things, each time in a group of its own, and read what they get."""
 
-    def run(group: Any, name: str, x: tb.Tensor, call: Callable[[Any], Any], terms: str = "") -> None:
-        group.run(name, [x], call, terms)
-
-    def asked(call: Callable[[Any], Any], group: Any) -> None:
-        """Call, and wait for all: by the next barrier a rank is told."""
-        call(group)
+    def asked(step: str, call: Callable[[Any], Any], group: Any) -> None:
+        read(setting, report, step, call(group))
         _barrier(setting, group)
 
-    steps: dict[str, Callable[[Any], Any]] = {
-        "all_reduce of other shapes": lambda g: _all_reduce(g, three if odd else two),
-        "all_reduce, small and large": lambda g: _all_reduce(g, large if odd else two),
-        "all_reduce of other dtypes": lambda g: _all_reduce(g, whole if odd else two),
-        "all_reduce by other reductions": lambda g: _all_reduce(g, two, "max" if odd else "sum"),
-        "all_gather of other shapes than were said": lambda g: run(
-            g, "all_gather", two, lambda c: c.all_gather(two, [((3,) if odd else (2,))] * n),
-            "in threes" if odd else "in twos",
-        ),
-        "reduce_scatter of other shapes": lambda g: run(
-            g, "reduce_scatter", two, lambda c: c.reduce_scatter([three if odd else two] * n, "sum"),
-            "of threes" if odd else "of twos",
-        ),
-        "all_to_all of other shapes than were said": lambda g: run(
-            g, "all_to_all", two, lambda c: c.all_to_all([three if odd else two] * n, [(2,)] * n)
-        ),
-        "broadcast of other shapes": lambda g: run(
-            g, "broadcast", two, lambda c: c.broadcast(three if odd else two, 0),
-            "of three" if odd else "of two",
-        ),
-        "broadcast from other roots": lambda g: run(
-            g, "broadcast", two, lambda c: c.broadcast(two, 1 if odd else 0),
-            "from place 1" if odd else "from place 0",
-        ),
-        "all_reduce of other tensors of one shape": lambda g: dist.functional.all_reduce(
-            two, group=g, label=label
-        ).tolist(),
-        "all_gather of other tensors of one shape": lambda g: dist.functional.all_gather(
-            two, group=g, label=label
-        ).tolist(),
-        "reduce_scatter of other tensors of one shape": lambda g: dist.functional.reduce_scatter(
-            _ones(setting, n), group=g, label=label
-        ).tolist(),
-        "all_to_all of other tensors of one shape": lambda g: dist.functional.all_to_all(
-            _ones(setting, n), group=g, label=label
-        ).tolist(),
-        "broadcast of other tensors of one shape": lambda g: dist.functional.broadcast(
-            two, group=g, label=label
-        ).tolist(),
-        "other collectives": lambda g: (
-            run(g, "barrier", two, lambda c: c.barrier()) if odd else _all_reduce(g, two)
-        ),
-        "a message of another shape": lambda g: (
-            run(g, "send", three, lambda c: c.send(three, 0)) if odd
-            else run(g, "recv", two, lambda c: c.receive(two, n - 1)) if not dist.get_rank() else None
-        ),
-    }  # fmt: skip
-    for step, call in steps.items():
+    for step, call in steps(setting).items():
         group = _world(setting)
-        _attempt(setting, report, step, partial(asked, call, group))
+        _attempt(setting, report, step, partial(asked, step, call, group))
         everybody(setting, step)
 
 
