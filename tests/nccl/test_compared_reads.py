@@ -37,6 +37,7 @@ class _Blind:
         self.meeting, self.inner = rendezvous, inner
         self.queued = cards[rendezvous.ranks[rendezvous.rank]].queued
         self.calls = 0
+        self.send, self.receive = inner.send, inner.receive
 
     def give(self, count: int = 1) -> None:
         """Give the device so many calls."""
