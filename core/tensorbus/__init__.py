@@ -16,13 +16,10 @@ from .system import env
 from .system.lazy_import import lazy_exports
 from .system.late_binding import provide
 from .version import __version__ as __version__
-from .autograd.engine import backward as backward
-from .autograd.engine import enable_grad as enable_grad
-from .autograd.engine import grad as grad
-from .autograd.engine import inference_mode as inference_mode
-from .autograd.engine import is_grad_enabled as is_grad_enabled
-from .autograd.engine import no_grad as no_grad
-from .autograd.engine import set_grad_enabled as set_grad_enabled
+from .autograd.engine import (
+    backward as backward, enable_grad as enable_grad, grad as grad, inference_mode as inference_mode,
+    is_grad_enabled as is_grad_enabled, no_grad as no_grad, set_grad_enabled as set_grad_enabled,
+)  # fmt: skip
 from .dispatch.default_dtype import get_default_dtype as get_default_dtype
 from .dispatch.default_dtype import set_default_dtype as set_default_dtype
 from .devices.device import Device as Device
@@ -376,22 +373,18 @@ if TYPE_CHECKING:
     from .ops.ordering.unique import unique_inverse as unique_inverse
     from .ops.ordering.unique import unique_values as unique_values
     from .ops.matmul.scaled_matmul import scaled_matmul as scaled_matmul
-    from .ops.reduction.segment import one_hot as one_hot
-    from .ops.reduction.segment import segment_max as segment_max
-    from .ops.reduction.segment import segment_mean as segment_mean
-    from .ops.reduction.segment import segment_min as segment_min
-    from .ops.reduction.segment import segment_prod as segment_prod
-    from .ops.reduction.segment import segment_sum as segment_sum
+    from .ops.reduction.segment import (
+        one_hot as one_hot, segment_max as segment_max, segment_mean as segment_mean,
+        segment_min as segment_min, segment_prod as segment_prod, segment_sum as segment_sum,
+    )  # fmt: skip
     from .distributions import binomial as binomial
     from .distributions import exponential as exponential
     from .distributions import poisson as poisson
     from .distributions import truncated_normal as truncated_normal
-    from .random.sampling import multinomial as multinomial
-    from .random.sampling import permutation as permutation
-    from .random.sampling import rand_like as rand_like
-    from .random.sampling import randint_like as randint_like
-    from .random.sampling import randn_like as randn_like
-    from .random.sampling import randperm as randperm
+    from .random.sampling import (
+        multinomial as multinomial, permutation as permutation, rand_like as rand_like,
+        randint_like as randint_like, randn_like as randn_like, randperm as randperm,
+    )  # fmt: skip
     from .ops.nn.average_pooling import avg_pool2d as avg_pool2d
     from .ops.nn.convolution_transpose import conv_transpose1d as conv_transpose1d
     from .ops.nn.convolution_transpose import conv_transpose2d as conv_transpose2d

@@ -147,16 +147,6 @@ def test_looking_at_an_event_tells_of_work_that_failed(
             runtime.event_done(event, 0)
 
 
-def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
-    """What a thread queues while another one waits for all is not done when that one goes on."""
-    pinned = importlib.import_module("tensorbus_cuda.copies.pinned_memory").Pinned(None)
-    done, queued = SimpleNamespace(done=True), SimpleNamespace(done=False)
-    pinned._hold(done, "one")
-    pinned._hold(queued, "other")
-    pinned.release()
-    assert pinned._copies == [(queued, "other")]
-
-
 def test_an_upload_is_waited_for_on_its_own_gpu(cupy_or_names: None) -> None:
     """The default stream is that of whichever GPU is current; another one has work of its own."""
     memory = importlib.import_module("tensorbus_cuda.memory")

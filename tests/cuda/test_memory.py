@@ -98,3 +98,13 @@ def test_a_large_block_goes_back_at_once(pool: Any) -> None:
     del part
     assert lives() is None
     assert pool.used.allocated == 0
+
+
+def test_copies_of_other_threads_keep_their_memory(cupy_or_names: None) -> None:
+    """What a thread queues while another one waits for all is not done when that one goes on."""
+    pinned = importlib.import_module("tensorbus_cuda.copies.pinned_memory").Pinned(None)
+    done, queued = SimpleNamespace(done=True), SimpleNamespace(done=False)
+    pinned._hold(done, "one")
+    pinned._hold(queued, "other")
+    pinned.release()
+    assert pinned._copies == [(queued, "other")]

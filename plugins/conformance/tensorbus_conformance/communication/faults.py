@@ -161,6 +161,7 @@ def interrupted(setting: Setting, report: Report) -> None:
     """Ctrl-C comes to ranks that wait for one that works; the call ends soon, and another group goes on."""
     group, other = _world(setting), _world(setting)
     if dist.get_rank() != setting.ranks - 1 and not setting.threads:  # a signal comes to a process as a whole
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()
         begun = time.monotonic()
