@@ -334,6 +334,7 @@ def test_a_time_limit_of_a_group(device: str, connected: bool) -> None:
         assert dist.new_group(timeout=timedelta(minutes=2)).timeout == 120
         x = tb.ones(2, device=device)
         work = dist.all_reduce(x, group=patient, async_op=True)
+        assert work is not None
         work.wait(timedelta(minutes=1))
         assert (work.is_success(), work.exception(), work.is_completed()) == (True, None, True)
         if connected:
@@ -348,3 +349,77 @@ def test_a_time_limit_of_a_group(device: str, connected: bool) -> None:
     with pytest.raises(tb.errors.ArgumentError, match="new_group: timeout must be a number of seconds > 0"):
         dist.run_ranks(lambda: dist.new_group(timeout=0), 1)
     dist.run_ranks(rank, 2, timeout=60)
+
+
+def test_tensors_that_stand_for_others(device: str) -> None:
+    """A collective with one result is done at once inside of vmap; others have no memory to send."""
+
+    def rank() -> list[Any]:
+        x, to = tb.ones((3, 2), device=device), 1 - dist.get_rank()
+        mesh = dist.init_device_mesh(None, (2,))
+        whole = dist.distribute_tensor(tb.ones(4, device=device), mesh, [dist.Shard(0)])
+
+        def total(v: Any) -> Any:
+            y = v * 1
+            work = dist.all_reduce(y, async_op=True)
+            assert work is not None
+            work.wait(60)
+            return y
+
+        def gathered(v: Any) -> Any:
+            dist.all_gather([v, v], v)
+            return v
+
+        for call in (lambda: dist.send(whole, to), lambda: tb.func.vmap(gathered)(x)):
+            with pytest.raises(
+                tb.ArgumentError, match=r"(send|all_gather): a tensor on (mesh|vmap):0 stands"
+            ):
+                call()
+        return tb.func.vmap(total)(x).tolist()  # type: ignore[no-any-return]
+
+    assert dist.run_ranks(rank, 2, timeout=60) == [[[2.0, 2.0]] * 3] * 2
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda x, y: dist.all_gather([y, y], x), tb.errors.DtypeError,
+            "all_gather: all tensors of a call, results too, have one dtype, got float32 and int64",
+        ),
+        (lambda x, y: dist.reduce_scatter(y, [x, x]), tb.errors.DtypeError, "reduce_scatter: all tensors"),
+        (lambda x, y: dist.all_to_all([x, y], [x, x]), tb.errors.DtypeError, "all_to_all: all tensors of a"),
+        (lambda x, y: dist.all_to_all_single(y, x), tb.errors.DtypeError, "all_to_all_single: all tensors"),
+        (lambda x, y: dist.all_gather_into_tensor(y, x), tb.errors.DtypeError, "all_gather_into_tensor: all"),
+        (lambda x, y: dist.gather(x, [x, y]), tb.errors.DtypeError, "gather: all tensors of a call"),
+        (lambda x, y: dist.scatter(x, [x, y]), tb.errors.DtypeError, "scatter: all tensors of a call"),
+        (
+            lambda x, y: dist.all_gather([x, x.to("meta")], x), tb.errors.ArgumentError,
+            "lie on one type of device, got .* and meta",
+        ),
+        (lambda x, y: dist.reduce_scatter(tb.ones((3, 2)), [x, x]), tb.errors.ShapeError, "must have 2 elem"),
+        (
+            lambda x, y: dist.all_to_all_single(tb.ones(5), tb.ones(4), [1, 1], [2, 2]), tb.errors.ShapeError,
+            "all_to_all_single: the output must have 2 elements",
+        ),
+        (lambda x, y: dist.scatter(x, [x[:1], x[:1]]), tb.errors.ShapeError, "its place in the list"),
+        (
+            lambda x, y: dist.all_reduce(x > 0), tb.errors.DtypeError,
+            "'sum' is not defined for bool. 'max' says whether any is true, 'min' whether all are",
+        ),
+    ],
+)  # fmt: skip
+def test_tensors_that_do_not_fit_each_other(call: Any, error: type[Exception], message: str) -> None:
+    """Nothing is communicated, nor cast or broadcast."""
+
+    def rank() -> list[bool]:
+        x, y = tb.ones(2), tb.ones(2, dtype="int64")
+        if dist.get_rank() == 0:
+            with pytest.raises(error, match=message):
+                call(x, y)
+        some = tb.asarray([dist.get_rank() == 1, False])
+        dist.all_reduce(some, "max")
+        return some.tolist()  # type: ignore[no-any-return]
+
+    with tb.device("cpu"):
+        assert dist.run_ranks(rank, 2, timeout=60) == [[True, False]] * 2

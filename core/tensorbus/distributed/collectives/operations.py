@@ -13,6 +13,7 @@ from typing import Any
 
 from ...autograd.engine import no_grad
 from ...backend_interface.communication import Shape
+from ...dispatch.modes import is_value_mode
 from ...errors import ArgumentError, DistributedError, DtypeError, ShapeError
 from ...ops.creation.creation import empty
 from ...tensor.grad_mode import grad_enabled
@@ -380,11 +381,11 @@ def _do(
         if target is not None:
             put(target, value)
 
-    if async_op:
+    if async_op and not any(is_value_mode(x.device.type) for x in tensors):
         return ranks.queue(lambda: call(ranks), finish, tensors)
     with no_grad():
         finish(call(ranks))
-    return None
+    return ranks.queue(lambda: None) if async_op else None  # what stands for others is done at once
 
 
 def _raw(

@@ -18,6 +18,7 @@ from ...devices.device import Device, get_default_device
 from ...devices.stream import Event, Stream, stream
 from ...devices.stream_capture import active_capture
 from ...dispatch.host_fallback import fallback, fallback_mode
+from ...dispatch.modes import is_value_mode
 from ...dispatch.remarks import remark
 from ...errors import ArgumentError, DeviceError, DistributedError
 from ...interchange.transfer import forget_use
@@ -161,6 +162,8 @@ class ProcessGroup(KnownByIdentity):
         """
         if active_modes:
             _end_capture(operation)
+        if tensors and is_value_mode(tensors[0].device.type):
+            raise _without_memory(operation, tensors[0].device)
         return self.queue(
             lambda: self._call(operation, tensors, call, terms, needs, needs_one, parts), finish, tensors,
             peers_of(operation, needs) if peers is None else peers, post,
@@ -179,6 +182,8 @@ class ProcessGroup(KnownByIdentity):
         if active_modes:
             _end_capture("a queued collective")
         device = tensors[0].device if tensors else None
+        if device is not None and is_value_mode(device.type):
+            raise _without_memory("a queued collective", device)
         connection = None if device is None else self._chosen.get(device.type)
         begun = None if device is None else event_of(device)
         work = Work(finish, self._check)
@@ -286,6 +291,8 @@ class ProcessGroup(KnownByIdentity):
     ) -> T:  # fmt: skip
         self.check(operation)
         first = tensors[0] if tensors else None
+        if first is not None and is_value_mode(first.device.type):
+            raise _without_memory(operation, first.device)
         record = Record(
             self.label, 0, operation, tuple([x.shape for x in tensors]),
             "" if first is None else str(first.dtype), "" if first is None else str(first.device),
@@ -390,6 +397,14 @@ class ProcessGroup(KnownByIdentity):
     def _check(self) -> None:
         for connection in self.connections():
             connection.check()
+
+
+def _without_memory(operation: str, device: Device) -> ArgumentError:
+    return ArgumentError(
+        f"{operation}: a tensor on {device} stands for others, and has no memory to send. Inside of vmap"
+        f" there are the collectives of tensorbus.distributed.functional, and those with one result; of a"
+        f" distributed tensor x.to_local() is this rank's part."
+    )
 
 
 def _end_capture(operation: str) -> None:
