@@ -271,3 +271,19 @@ def test_devices_that_are_not_there(spec: Any) -> None:
         tb.zeros((1,), device=spec)
     with pytest.raises(tb.DeviceError):
         tb.asarray([1.0], device="cpu").to(device=spec)
+
+
+def test_a_mistake_is_told_without_what_it_led_to(device: str) -> None:
+    x, y = tb.ones((2, 3), device=device), tb.ones(4, device=device)
+    for call in (
+        lambda: x + y,
+        lambda: x.add(y),
+        lambda: x @ x,
+        lambda: x.reshape(4),
+        lambda: tb.where(x > 0, x, y),
+    ):
+        with pytest.raises(tb.ShapeError) as raised:
+            call()
+        error = raised.value
+        assert error.__cause__ is None
+        assert error.__suppress_context__ or error.__context__ is None

@@ -33,7 +33,7 @@ from .runner import (
     MAX_PLANS,
     decomposed,
     error_of_call,
-    explain,
+    fail,
     planner,
     renamed_or_error,
     runner,
@@ -86,12 +86,14 @@ def _unary(op: Op[...]) -> Callable[..., Any]:
         try:
             plan = plans[x._vtype]
         except KeyError:
+            plan = None
+        if plan is None:  # not above: a mistake of the call would be told as a consequence of the miss
             return run((x,), {})
         out = Tensor()
         try:
             out._value = plan.run(x._value)
         except Exception as error:
-            raise explain(plan, (x,), {}, error) from error
+            fail(plan, (x,), {}, error)
         out._vtype = plan.out
         out._node = None
         if x._node is not None:
@@ -146,12 +148,14 @@ def _of_two(
         try:
             plan = plans[key]
         except KeyError:
+            plan = None
+        if plan is None:  # not above: a mistake of the call would be told as a consequence of the miss
             return run((x, y), {})
         out = Tensor()
         try:
             out._value = plan.run(x._value, other)
         except Exception as error:
-            raise explain(plan, (x, y), {}, error) from error
+            fail(plan, (x, y), {}, error)
         out._vtype = plan.out
         out._node = None
         if node is not None or x._node is not None:
@@ -175,7 +179,7 @@ def _of_two_tensors(op: Op[...]) -> Callable[..., Any]:
                 try:
                     out._value = plan.run(a, b)
                 except Exception as error:
-                    raise explain(plan, (x, y), {}, error) from error
+                    fail(plan, (x, y), {}, error)
                 out._vtype = plan.out
                 out._node = None
                 if x._node is not None or y._node is not None:
@@ -215,7 +219,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
             try:
                 out._value = plan.run(x._value)
             except Exception as error:
-                raise explain(plan, (x,), dict(plan.attrs), error) from error
+                fail(plan, (x,), dict(plan.attrs), error)
             out._vtype = plan.out
             out._node = None
             if x._node is not None:
@@ -247,7 +251,7 @@ def _with_attributes(op: Op[...]) -> Callable[..., Any]:
         try:
             out._value = plan.run(x._value)
         except Exception as error:
-            raise explain(plan, (x,), dict(plan.attrs), error) from error
+            fail(plan, (x,), dict(plan.attrs), error)
         out._vtype = plan.out
         out._node = None
         if x._node is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from ..autograd import engine
 from ..autograd.views import ViewStep, link, unlink
@@ -59,7 +59,7 @@ def several_runner(op: Op[...]) -> Callable[[Sequence[Any], dict[str, Any]], Any
         try:
             values = plan.run(*[x._value for x in operands])
         except Exception as error:
-            raise explain(plan, operands, attrs, error) from error
+            fail(plan, operands, attrs, error)
         outs = [wrap(value, kind) for value, kind in zip(values, plan.outs, strict=True)]
         if tracked:
             engine.record_several(plan, operands, outs)
@@ -168,7 +168,7 @@ def single_runner(op: Op[...], plans: dict[Any, Plan]) -> Callable[[Sequence[Any
         try:
             out._value = plan.run(*values)
         except Exception as error:
-            raise explain(plan, operands, attrs, error) from error
+            fail(plan, operands, attrs, error)
         out._vtype = plan.out
         out._node = None
         if tracked:
@@ -312,8 +312,16 @@ def _decompose(plan: Plan, operands: Sequence[Any], tracked: bool) -> Any:
     return out
 
 
-def explain(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
-    """Say what was wrong with a call whose kernel raised: the op's own rules first, then the device."""
+def fail(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> NoReturn:
+    """Raise what was wrong where a kernel raised: the device with the kernel's error, or the call without."""
+    explained = _explanation(plan, operands, attrs, error)
+    if explained is error:
+        raise error
+    raise explained from None if isinstance(explained, ShapeError) else error
+
+
+def _explanation(plan: Plan, operands: Sequence[Any], attrs: dict[str, Any], error: Exception) -> Exception:
+    """Return what was wrong with it: the op's own rules first, then the device."""
     op = plan.op
     if isinstance(error, TensorbusError) and not isinstance(error, (OutOfMemoryError, ShapeError)):
         return error

@@ -28,7 +28,7 @@ from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import Plan
 from ..dispatch.selection import notify
 from ..dtypes.definition import DType
-from ..eager.runner import explain
+from ..eager.runner import fail
 from ..errors import TensorbusError
 from ..graph.passes.simplify import simplify
 from ..graph.rewrite import topological
@@ -140,7 +140,7 @@ def call_fused(
     try:
         values = program.run([x._value for x in tensors])
     except Exception as error:
-        raise explain(program.plan, tensors, {}, error) from error
+        fail(program.plan, tensors, {}, error)
     if tracked and program.saved:
         kinds = program.plan.operands[-len(program.saved) :]
         tensors += [wrap(values[place], kind) for place, kind in zip(program.saved, kinds, strict=True)]

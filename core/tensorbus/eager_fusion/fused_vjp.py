@@ -17,7 +17,7 @@ from ..decompose.tracer import OPS
 from ..devices.device import ValueType
 from ..dispatch import kernel_preference
 from ..dispatch.plan import Plan
-from ..eager.runner import explain
+from ..eager.runner import fail
 from ..errors import TensorbusError
 from ..graph.rewrite import rebuild, topological
 from ..ops.definition import Spec
@@ -87,7 +87,7 @@ def derivative(node: engine.Node, g: Any) -> list[Any] | None:
     try:
         grads = program.run(values)
     except Exception as error:
-        raise explain(plan, [x for x in seeds if x is not None], {}, error) from error
+        fail(plan, [x for x in seeds if x is not None], {}, error)
     return [
         None if place is None else wrap(values[~place] if place < 0 else grads[place], kind)
         for place, kind in zip(program.places, program.kinds, strict=True)

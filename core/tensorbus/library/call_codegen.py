@@ -84,7 +84,7 @@ def _fast_path(schema: Schema) -> list[str]:
         "            try:",
         f"                out._value = run({', '.join(f'{x}._value' for x in tensors)})",
         "            except Exception as error:",
-        f"                raise _explain(plan, {operands}, plan.attrs, error) from error",
+        f"                _fail(plan, {operands}, plan.attrs, error)",
         "            out._vtype = plan.out",
         "            out._node = None",
         f"            if {tracked}:",

@@ -21,7 +21,7 @@ from ..dispatch.modes import is_value_mode
 from ..dispatch.plan import new_cache, plan
 from ..dtypes import definition as dt
 from ..dtypes.definition import DType
-from ..eager.runner import explain
+from ..eager.runner import fail
 from ..errors import ArgumentError, PluginError
 from ..ops.definition import USER, Op, table
 from ..plugins.type_name import is_type_name
@@ -359,7 +359,7 @@ def _function(definition: Definition) -> Any:
         return results if schema.returns == "list" else tuple(results)
 
     names = {
-        "_slow": slow, "_plans": plans, "_Tensor": Tensor, "_modes": active_modes, "_explain": explain,
+        "_slow": slow, "_plans": plans, "_Tensor": Tensor, "_modes": active_modes, "_fail": fail,
         "_record": engine.record,
     }  # fmt: skip
     function: Any = call_function(schema, names)
