@@ -36,7 +36,7 @@ def _expanded(graph: Graph, keep: bool) -> tuple[Graph, set[Node]]:
         attrs = {name: value for name, value in node.attrs.items() if name != AFTER}
         inputs, follows = node.inputs, None
         if AFTER in node.attrs:
-            inputs, follows = inputs[:-1], last[inputs[-1]]
+            inputs, follows = inputs[:-1], last[_call_of(inputs[-1])]
         operands = [values[x] for x in inputs]
         result = Node(op=node.op, inputs=tuple(operands), attrs=attrs, spec=node.spec)
         within = [result]
@@ -59,10 +59,22 @@ def _in_order(result: Node, within: Iterable[Node], last: Node | None, tag: int)
         inputs, attrs = tuple([new.get(x, x) for x in node.inputs]), dict(node.attrs)
         ordered = _is_ordered(node)
         if ordered and last is not None:
-            inputs, attrs[AFTER] = (*inputs, last), True
+            inputs, attrs[AFTER] = (*inputs, _value_of(last)), True
         new[node] = Node(op=node.op, inputs=inputs, attrs=attrs, spec=node.spec, recompute_tag=tag)
         last = new[node] if ordered else last
     return new.get(result, result), last
+
+
+def _call_of(node: Node) -> Node:
+    """Return the call whose value, or first result, a node is."""
+    return node.inputs[0] if node.op == "result" else node
+
+
+def _value_of(call: Node) -> Node:
+    """Return a call's value: the first of several."""
+    if not table[call.op].results:
+        return call
+    return Node(op="result", inputs=(call,), attrs={"index": 0}, spec=call.spec)
 
 
 def _within(result: Node, operands: Iterable[Node]) -> list[Node]:

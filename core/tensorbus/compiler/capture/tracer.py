@@ -27,7 +27,7 @@ from ...tensor.tensor import Tensor, wrap
 from ...tracing.active_modes import active_modes, mode_stack
 from ...tracing.host_prologue import HostPrologue
 from ...tracing.lazy_value import LazyValue
-from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open, texts
+from ...tracing.sym_int import ShapeEnv, SymInt, hints, is_open
 from ...tracing.sym_number import SymNumber
 from ..programs.compiled_program import CompiledProgram, PreparedRun
 from ..programs.op_trace import OpTrace, Transfer
@@ -185,8 +185,8 @@ class Tracer(Mode):
             ]
         )
         trace.recompute_tag = self._number
-        add = trace.add_ordered if op.ordered else trace.add
-        place = add(op.name, places, planned.attrs, signature.specs[0], signature.key)
+        call = op.name, places, planned.attrs, signature.specs[0], signature.key
+        place = trace.add_ordered(*call, bool(op.results)) if op.ordered else trace.add(*call)
         if self.trial:
             self.sites.note_node(device, place)
         tracked = any(isinstance(x, Tensor) and x._node is not None for x in operands)
@@ -203,14 +203,7 @@ class Tracer(Mode):
                 engine.record(planned, operands, out)
             return self._materialize_fragile(out)
         outs = [
-            self._lazy_tensor(
-                trace,
-                trace.add(
-                    "result", (place,), {"index": k}, spec, ("result", k, texts(spec.shape), spec.dtype)
-                ),
-                spec,
-                kind,
-            )
+            self._lazy_tensor(trace, trace.result(place, k, spec), spec, kind)
             for k, (spec, kind) in enumerate(zip(signature.specs, planned.outs, strict=True))
         ]
         if tracked:

@@ -117,15 +117,25 @@ class OpTrace:
         self._known[key, operands, self.recompute_tag] = place
         return place
 
+    def result(self, place: int, index: int, spec: Spec) -> int:
+        """Return the place of one of the results of an op that has several."""
+        key = ("result", index, texts(spec.shape), spec.dtype)
+        return self.add("result", (place,), {"index": index}, spec, key)
+
     def add_ordered(
-        self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key
-    ) -> int:
-        """Return the place of a call of an ``ordered`` op, always a new one, which follows the one before."""
+        self, op: str, operands: tuple[int, ...], attrs: Mapping[str, Any], spec: Spec, key: Key,
+        several: bool,
+    ) -> int:  # fmt: skip
+        """Return the place of a call of an ``ordered`` op, always a new one, which follows the one before.
+
+        The next one follows its first result, where it has ``several``: the call itself has no value.
+        """
         if self.last_ordered is not None:
             operands, attrs = (*operands, self.last_ordered), {**attrs, AFTER: True}
         self._ordered_count += 1
-        self.last_ordered = self.add(op, operands, attrs, spec, (*key, AFTER, self._ordered_count))
-        return self.last_ordered
+        place = self.add(op, operands, attrs, spec, (*key, AFTER, self._ordered_count))
+        self.last_ordered = self.result(place, 0, spec) if several else place
+        return place
 
     def unreached(self, outputs: Sequence[int], inputs: Sequence[int], last: int | None) -> list[int]:
         """Return what a program must compute besides ``outputs``, so that it does the ``last`` ordered call.
