@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
@@ -31,6 +32,8 @@ _sorted: Final = [0]
 """How many views went into families since those that are gone were last taken out, with those there were."""
 _limit: Final = [MAX_NEW_VIEWS]
 """How many of them are there when those that are gone are taken out next."""
+_LOOKS: Final = 2
+"""How many families are looked at where it is asked whether there are any."""
 lock: Final = fork_safe_locks.reentrant()
 """Held while a change reaches the tensors that show it: two of different parts are both kept."""
 
@@ -297,7 +300,20 @@ def no_views() -> bool:
     """Return whether no tensor is known to be a view of another that is alive, or to have lent its memory."""
     if new_views:
         _sort()
+    if _families:
+        _forget_gone()
     return not _families and not lent
+
+
+def _forget_gone() -> None:
+    """Forget families without a view that is one still, as parameters are none once they were written.
+
+    A few are looked at each time, in turn.
+    """
+    with lock:
+        for key, family in [*islice(_families.items(), _LOOKS)]:
+            if family.alive() and _families.pop(key, None) is not None:
+                _families[key] = family
 
 
 def relations(xs: Sequence[Tensor]) -> tuple[Any, ...]:
