@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
 
@@ -73,28 +76,52 @@ def test_a_compiled_step_has_the_collectives_of_an_eager_one() -> None:
     assert dist.run_ranks(rank, 2) == [["all_reduce"] * 6] * 2
 
 
-def test_parameters_are_written_over_and_what_shares_them_is_not() -> None:
-    def rank() -> Any:
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "nobody": lambda p: None,
+    "a copy": lambda p: p.detach().clone(),
+    "a part": lambda p: p.to_local().detach(),
+    "the value": lambda p: p._value,
+    "the value's part": lambda p: p._value.local,
+    "a view of the part": lambda p: p._value.local[:1],
+    "a view of the tensor": lambda p: p.detach(),
+    "what lends memory": lambda p: np.from_dlpack(p.to_local().detach()),
+}
+
+
+def _shown(held: Any) -> Any:
+    """Return the elements of this rank that a holder shows."""
+    held = getattr(held, "local", held)
+    return None if held is None else (held.to_local() if isinstance(held, dist.DTensor) else held).tolist()
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_parameters_are_written_over_and_what_shares_them_is_not(holder: str) -> None:
+    """A step of a program treats what others hold of a parameter as Python does; of others, parts stay."""
+
+    def rank(compiled: bool) -> Any:
         mesh = dist.init_device_mesh(None, (2,))
         whole = tb.arange(8.0, device="cpu").reshape((4, 2))
-        p = tb.nn.Parameter(dist.distribute_tensor(whole, mesh, [dist.Shard(0)]))
+        p = tb.nn.Parameter(dist.distribute_tensor(whole, mesh, [S(0)]))
         optimizer = tb.optim.SGD([p], lr=1.0)
 
-        @tb.compile(fullgraph=True)
         def step() -> None:
             (p * 2).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
 
+        run = tb.compile(step, fullgraph=True) if compiled else step
         results = []
-        for _ in range(4):
-            held = [p.detach().clone(), p.to_local().detach(), p._value, p._value.local]
-            expected = [x.tolist() for x in (held[0].full_tensor(), held[1])]
-            step()
-            assert [x.tolist() for x in (held[0].full_tensor(), held[1])] == expected
-            assert [x.tolist() for x in (held[2].local, held[3])] == [expected[1]] * 2
-            results.append(p.full_tensor().tolist())
+        for k in range(4):
+            held = HOLDERS[holder](p)
+            part = id(p._value.local)
+            run()
+            results.append((_shown(held), p.full_tensor().tolist()))
+            if compiled and holder == "nobody" and k > 1:
+                assert id(p._value.local) == part
+            del held
         return results
 
+    eager, compiled = (dist.run_ranks(lambda way=way: rank(way), 2) for way in (False, True))
+    assert compiled == eager
     right = [[[x - 2.0 * k, x + 1 - 2.0 * k] for x in (0.0, 2.0, 4.0, 6.0)] for k in range(1, 5)]
-    assert dist.run_ranks(rank, 2) == [right] * 2
+    assert [p for _, p in compiled[0]] == right

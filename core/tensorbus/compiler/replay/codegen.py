@@ -52,7 +52,7 @@ from .input_relaxation import relax
 from .late_errors import guarded, late_errors
 from .noted_writes import TICK, UntrackedInputs, clock_of, noted
 from .output_codegen import OutputCodegen, construct, link_along, set_attribute
-from .shared_parts import shared_parts
+from .shared_parts import by_parts, put_parts, shared_parts
 
 
 class ReplayCodegen:
@@ -150,8 +150,9 @@ class ReplayCodegen:
             leaves = tuple(tracked.obj._node for tracked in mutations.grads)
             ready = PreparedRun(program, tuple(self.outputs), old, in_place, leaves)
             body.append(f"v = [{', '.join(values)}]")
-            if parts := [s.expr for s in mutations.tensor_values if _has_parts(s)] if in_place else []:
-                body.append(f"h = shared_parts(({', '.join(parts)},))")  # which nothing is written over
+            if parts := [s.expr for s in mutations.tensor_values if _has_parts(s)]:
+                shared = f"shared_parts(({', '.join(parts)},))" if in_place else "None"
+                body.append(f"h = {shared}")  # which nothing is written over
             body += self._free_early(mutations, [*values, *self.output.lines, *history, *effects, answer])
             at = len(body)
             if isinstance(program, ShapeSpecializations):
@@ -296,13 +297,18 @@ class ReplayCodegen:
         return compile_program(traces[0], self.outputs, self.tracer.mode, reused_inputs=reused_inputs)
 
     def _effects(self, mutations: Mutations) -> list[str]:
-        assigned = [(s.expr, self._output(s.obj)) for s in mutations.tensor_values]
+        parts, wholes = by_parts(mutations.tensor_values)
         lines = []
+        if parts:
+            values = "".join([f"{self._output(part)}, " for _, part in parts])
+            tensors = "".join([f"{s.expr}, " for s, _ in parts])
+            lines.append(f"put_parts(({tensors}), ({values}), h, w.number, w.by)")
+        assigned = [(s.expr, self._output(s.obj)) for s in wholes]
         if assigned:  # what shows elements of these, and is not reached from here, has to follow
             pairs = "".join(f"({at}, {value}), " for at, value in assigned)
-            lines = ["if no_views():", *[f"    {at}._value = {value}" for at, value in assigned]]
+            lines += ["if no_views():", *[f"    {at}._value = {value}" for at, value in assigned]]
             lines += ["else:", f"    assign_values(({pairs}), w.number, w.by)"]
-            lines += [line for s in mutations.tensor_values for line in noted(s)]
+        lines += [line for s in mutations.tensor_values for line in noted(s)]
         lines += [f"{tracked.expr}._node = Leaf()" for tracked in mutations.leaves]
         lines += [f"{s.expr}._node.grad = {self.output.emit(s.obj._node.grad)}" for s in mutations.grads]
         lines += [self._assignment(s, ref, self.output.emit(x)) for s, ref, x in mutations.container_tensors]
@@ -443,7 +449,7 @@ class ReplayCodegen:
             "ValuesError": ValuesError, "EXPECTED_ERRORS": EXPECTED_ERRORS, "assign_values": assign,
             "note_write": note_write, "last_write": last_write, "last_tracked_write": last_tracked_write,
             "late": late, "order": node_order.order, "w": self.clock,
-            "shared_parts": shared_parts, "aliased": aliased,
+            "shared_parts": shared_parts, "put_parts": put_parts, "aliased": aliased,
             "link_along": link_along, "link_side_by_side": link_side_by_side,
             "lent": lent, "separate": separate,
         }  # fmt: skip
