@@ -26,8 +26,6 @@ _TOLD: Final = 64
 """Of how many calls ranks tell each other what they sent and expected, once they differ."""
 _PATIENCE: Final = 1.0
 """Seconds that a rank waits for what the others have asked for."""
-_SHORTEST, _LONGEST = 20e-6, 2e-3
-"""Seconds between two looks at whether the others have come."""
 
 
 class Parts(NamedTuple):
@@ -188,15 +186,6 @@ def first_difference(
         f"the ranks ask for different things: rank {here}: {asked}, rank {rank}: {other}, both call"
         f" {number} of group {meeting.name!r}."
     )
-
-
-def pauses() -> Any:
-    """Sleep once for each item, longer and longer."""
-    pause = _SHORTEST
-    while True:
-        time.sleep(pause)
-        yield
-        pause = min(pause * 1.5, _LONGEST)
 
 
 def _weight(*numbers: int) -> int:

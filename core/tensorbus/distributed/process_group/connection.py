@@ -24,10 +24,10 @@ from ...errors import DeviceError, DistributedError, DistributedTimeoutError
 from ...system.rank_of_thread import rank_of_thread
 from ...system.weak_tables import WeakSet
 from ...tensor.tensor import Tensor
-from .comparison import Comparison, Parts, first_difference, numbered, pauses
+from .comparison import Comparison, Parts, first_difference, numbered
 from .fingerprint_board import ENTRIES
 from .records import MESSAGES, Record
-from .work import reach
+from .work import pauses, reach
 
 _PATIENCE: Final = 1.0
 """Seconds that a rank whose call has raised waits for what the others asked for."""

@@ -17,9 +17,8 @@ from typing import Final
 from ...backend_interface.communication import Rendezvous
 from ...errors import DistributedError, DistributedTimeoutError
 from .fingerprint_board import Board, combined, merged
+from .work import pauses
 
-_PAUSE: Final = 0.002
-"""Seconds between two looks at whether there is something new."""
 _GLANCE: Final = 0.25
 """Seconds between two looks at whether the group has ended, while another machine is waited for."""
 _LAST_SECONDS: Final = 5.0
@@ -62,13 +61,13 @@ class Relay:
 
     def _await_news(self) -> bool:
         """Wait until a round is due; return False where none will be."""
-        while True:
+        for _ in pauses():
             here, everywhere = self._reached(), self._everyone.latest
             if here > self._sent or everywhere < here:
                 return True
             if everywhere >= self._last_due() or time.monotonic() > self._ends:
-                return False
-            time.sleep(_PAUSE)
+                break
+        return False
 
     def _last_due(self) -> float:
         """Return the collective behind which nothing comes: the last one of a rank that leaves."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
@@ -117,6 +117,15 @@ def event_of(device: Device) -> Event | None:
     event = Event(device)
     event.record()
     return event
+
+
+def pauses() -> Iterator[None]:
+    """Sleep before each item, longer and longer: between looks at what comes soon, as a rule."""
+    pause = _SHORTEST
+    while True:
+        time.sleep(pause)
+        yield
+        pause = min(pause * 1.5, _LONGEST)
 
 
 def reach(event: Event, check: Callable[[], None] | None = None, end: float | None = None) -> bool:
