@@ -119,3 +119,26 @@ def test_a_priority_is_a_number() -> None:
     with pytest.raises(tb.PluginError, match=r"'odd' of .*: its priority is a number, got 'high'"):
         dist.register_communicator("odd", Odd())
     assert "odd" not in plugins.communicators()
+
+
+def test_one_without_tags_is_named() -> None:
+    class Plain:
+        def __init__(self, end: Any) -> None:
+            self.end = end
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("post_receive", "complete_receive", "exchange"):
+                raise AttributeError(name)
+            return getattr(self.end, name)
+
+    def rank() -> None:
+        if dist.get_rank():
+            dist.recv(_ones(2), src=0, tag=3)
+        else:
+            dist.send(_ones(2), 1, tag=3)
+
+    with (
+        thread_communicators("plain", lambda end, meeting: Plain(end)),
+        pytest.raises(DISTRIBUTED, match=r"connects the tensors' device, plain, matches messages"),
+    ):
+        dist.run_ranks(rank, 2, prefer="plain")

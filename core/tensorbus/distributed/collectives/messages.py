@@ -124,11 +124,10 @@ def _posts(communicator: Any) -> bool:
 
 def _check_posts(communicator: Any, what: str) -> None:
     if not _posts(communicator):
-        name = type(communicator).__module__.partition(".")[0]
         raise DistributedError(
             f"distributed: a message with {what} was asked for, but what connects the tensors' device,"
-            f" {name}, matches messages by their sender and their order alone. Name the source and leave the"
-            f" tag out, or send a tensor in the host's memory."
+            f" {communicator.name}, matches messages by their sender and their order alone. Name the source"
+            f" and leave the tag out, or send a tensor in the host's memory."
         )
 
 

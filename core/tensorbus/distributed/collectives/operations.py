@@ -15,6 +15,7 @@ from ...autograd.engine import no_grad
 from ...backend_interface.communication import Shape
 from ...dispatch.modes import is_value_mode
 from ...errors import ArgumentError, DistributedError, DtypeError, ShapeError
+from ...ops.call_errors import with_signature
 from ...ops.creation.creation import empty
 from ...tensor.grad_mode import grad_enabled
 from ...tensor.tensor import Tensor
@@ -266,6 +267,7 @@ def _exchange(
     return result
 
 
+@with_signature
 def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Wait until all ranks of the group are here."""
     ranks = group_or_all(group)

@@ -28,7 +28,7 @@ class CheckedCommunicator:
     """
 
     def __init__(self, name: str, end: Any, rank: int) -> None:
-        self._name, self._end = name, end
+        self.name, self._end = name, end
         for method in ("all_reduce", "broadcast", "receive"):
             self._check(method, lambda x, *_: [_like(x)])
         self._check("reduce_scatter", lambda xs, *_: [_like(xs[rank])])
@@ -41,7 +41,7 @@ class CheckedCommunicator:
         return getattr(self._end, name)
 
     def _check(self, method: str, due: Callable[..., list[_Spec]] | None) -> None:
-        name, call = self._name, getattr(self._end, method)
+        name, call = self.name, getattr(self._end, method)
 
         @functools.wraps(call)
         def checked(*args: Any, **kwargs: Any) -> Any:

@@ -25,7 +25,7 @@ class HostStaging:
     """
 
     def __init__(self, communicator: Communicator[Any], name: str, host: Device) -> None:
-        self._communicator, self._name, self._host = communicator, name, host
+        self._communicator, self.name, self._host = communicator, name, host
 
     def expect(self, label: str) -> None:
         """Tell the communicator what the next collective communicates."""
@@ -100,7 +100,7 @@ class HostStaging:
         """Raise ``DistributedError`` where copies are not allowed here: before anything is communicated."""
         if fallback_mode() == "error":
             raise DistributedError(
-                f"{operation}: {self._name} connects the host's memory, and tensors on {where} are to be"
+                f"{operation}: {self.name} connects the host's memory, and tensors on {where} are to be"
                 f" copied there and back. {ALLOW}"
             )
 
@@ -109,7 +109,7 @@ class HostStaging:
         if fallback_mode() == "warn":
             warnings.warn(
                 f"{operation}: no communicator takes tensors on {where}; they were copied to {self._host} for"
-                f" {self._name}, and the results back.",
+                f" {self.name}, and the results back.",
                 FallbackWarning, stacklevel=user_frame()[1],
             )  # fmt: skip
         return [x.to(self._host) for x in xs]
