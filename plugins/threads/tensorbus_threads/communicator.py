@@ -35,7 +35,7 @@ class Communicator:
 
     def __init__(self, meeting: Meeting, rank: int, size: int) -> None:
         self._meeting, self._rank, self._size = meeting, rank, size
-        self._mailbox = meeting.mailboxes[rank]
+        self._mailbox, self._is_closed = meeting.mailboxes[rank], False
         self._label = ""
 
     def expect(self, label: str) -> None:
@@ -108,9 +108,7 @@ class Communicator:
         """Wait until it is there."""
         meeting = self._meeting
         try:
-            (x, behind), sender = self._mailbox.wait(
-                posted, "recv", meeting.timeout, lambda: meeting.check("recv")
-            )
+            (x, behind), sender = self._mailbox.wait(posted, "recv", meeting.timeout, self._check_receive)
         except DistributedTimeoutError as error:
             meeting.end(str(error).partition(". ")[0], DistributedTimeoutError)
             raise
@@ -118,6 +116,11 @@ class Communicator:
         if (x.shape, x.dtype) != (like.shape, like.dtype):
             raise DistributedError(f"recv: {_spec(like)} was asked for, but what was sent is {_spec(x)}.")
         return x.to(like.device), sender
+
+    def _check_receive(self) -> None:
+        self._meeting.check("recv")
+        if self._is_closed:
+            raise DistributedError("recv: the group was closed before the message came.")
 
     def barrier(self) -> None:
         """Wait for all."""
@@ -149,7 +152,9 @@ class Communicator:
         self._meeting.end(reason)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """End receives that wait still."""
+        self._is_closed = True
+        self._mailbox.wake()
 
     def _asked(self, text: str) -> str:
         """Return what the ranks have to ask for alike, with what is communicated."""

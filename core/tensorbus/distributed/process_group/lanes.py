@@ -13,12 +13,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from .records import MESSAGES
 from .work import Place, Work
 from .world import World, in_world
 
+_MOMENT: Final = 0.5
+"""Seconds that the end of a group waits for messages which were asked for."""
 Peer = tuple[str, int | None, int]
 """What a lane of messages is for: the operation, the place of the other rank, None for any, and the tag."""
 
@@ -105,6 +107,7 @@ class Lanes:
                 post()
             except Exception as error:  # raised where the message is waited for
                 call = partial(_raise, error)
+        work.place.is_receive = bool(peers) and all(peer[0] == "recv" for peer in peers)
         first, *others = [self._lane(peer) for peer in dict.fromkeys(peers)] or [self._lane(None)]
         before = [lane.last for lane in others if lane.last is not None]
 
@@ -159,9 +162,16 @@ class Lanes:
             return None if lane is None else lane.last
 
     def drain(self) -> None:
-        """Wait for all calls that were queued, as long as a call may take."""
-        end = time.monotonic() + self._world.timeout
-        for place in list(self._places):
+        """Wait for all calls that were queued, as long as a call may take.
+
+        What nobody has sent in a moment nobody here waits for: a receive puts its message down in ``wait``.
+        """
+        end, places = time.monotonic() + self._world.timeout, list(self._places)
+        for place in places:
+            if not place.is_receive:
+                place.submitted.wait(max(end - time.monotonic(), 0.0))
+        end = min(end, time.monotonic() + _MOMENT)
+        for place in places:
             place.submitted.wait(max(end - time.monotonic(), 0.0))
 
     def end(self) -> None:

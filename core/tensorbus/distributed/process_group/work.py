@@ -20,12 +20,14 @@ _GLANCE: Final = 0.2
 class Place:
     """The progress of a collective that runs beside the program: submitted, and reached by the device.
 
-    It outlives the handle: what follows it asks for nothing else, and so holds no result.
+    It outlives the handle: what follows it asks for nothing else, and so holds no result. ``is_receive``: it
+    may be that nobody ever sends what it waits for.
     """
 
-    __slots__ = ("reached", "submitted")
+    __slots__ = ("is_receive", "reached", "submitted")
 
     def __init__(self) -> None:
+        self.is_receive = False
         self.submitted = threading.Event()
         self.reached: Event | None = None
 
