@@ -63,9 +63,13 @@ def summed(model: Any, last: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is set, the calls that three batches of four groups take, and what gradients are multiplied by."""
+    """What is set, the calls that three batches of four groups take, and what gradients are multiplied by.
+
+    ``apart`` are gathers where each batch is a program, which keeps nothing whole for the next.
+    """
 
     gathers: int
+    apart: int | None = None
     scatters: int = 12
     sums: int = 0
     size: int = 2
@@ -91,9 +95,9 @@ CASES = {
         gathers=24, size=4, options={"shard_placement_fn": last_axis, "reshard_after_forward": 2}
     ),
     "reduced at the last": Case(gathers=21, scatters=4, prepare=reduced),
-    "kept whole between": Case(gathers=4, scatters=4, prepare=summed, options=STAYS),
+    "kept whole between": Case(gathers=4, apart=12, scatters=4, prepare=summed, options=STAYS),
     "kept whole after backward": Case(
-        gathers=16, scatters=4, prepare=summed, options={"reshard_after_forward": True}
+        gathers=16, apart=24, scatters=4, prepare=summed, options={"reshard_after_forward": True}
     ),
     "copies reduced at the last": Case(
         gathers=21, sums=4, size=4, mesh=(2, 2), prepare=lambda m, last: m.set_requires_all_reduce(last)
@@ -165,8 +169,45 @@ def test_gradients_of_several_batches(name: str, mode: str, device: str) -> None
     right = [case.factor * p.grad.numpy() for p in alone.parameters()]
     for gradients, calls in dist.run_ranks(run, case.size, case, device, mode, timeout=120):
         assert_alike([g.numpy() for g in gradients], right, ROUNDINGS)
-        expected = Counter(all_gather=case.gathers, reduce_scatter=case.scatters, all_reduce=case.sums)
+        gathers = case.apart if case.apart and mode == "a program a batch" else case.gathers
+        expected = Counter(all_gather=gathers, reduce_scatter=case.scatters, all_reduce=case.sums)
         assert calls == expected  # a Counter leaves zeros out of the comparison
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("reshard", [None, False, True, 2])
+def test_whole_parameters_are_those_of_parts_that_have_changed(reshard: Any, compiled: bool) -> None:
+    """Evaluated, which keeps them whole, trained, evaluated, loaded, by programs and by Python."""
+
+    def losses(model: Net, compiled: bool) -> list[float]:
+        optimizer = tb.optim.SGD(model.parameters(), lr=0.1)
+
+        def evaluate(x: tb.Tensor) -> tb.Tensor:
+            with tb.no_grad():
+                return model(x).square().mean()
+
+        def train(x: tb.Tensor) -> tb.Tensor:
+            for _ in range(2):
+                loss = model(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return loss.detach()
+
+        calls = [tb.compile(f) if compiled else f for f in (evaluate, train)]
+        seen = []
+        for x in (*X, *X):
+            seen += [call(x).item() for call in (calls[0], calls[1], calls[0], evaluate)]
+            model.load_state_dict({name: 1.01 * value for name, value in model.state_dict().items()})
+        return seen
+
+    alone = Net()
+    alone.load_state_dict(STATE)
+    right = losses(alone, False)
+    options = {"reshard_after_forward": reshard}
+    run = lambda: losses(divided(Case(gathers=0, options=options), "cpu"), compiled)  # noqa: E731
+    for got in dist.run_ranks(run, 4, timeout=120):
+        assert_alike(got, right, 8 * ROUNDINGS)
 
 
 def test_modules_of_a_list_run_in_part_and_alone() -> None:

@@ -122,7 +122,7 @@ class FullyShardedModule(Module):
         ``async_op`` they are gathered beside the program, and whole once ``wait()`` of the result returns.
         """
         if async_op:
-            self._group.start()
+            self._group.start_ahead()
             return UnshardHandle(self)
         self._group.unshard()
         bump_mutation_counter()

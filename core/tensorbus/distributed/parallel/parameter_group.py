@@ -7,6 +7,7 @@ are taken, and one reduce-scatter of its gradients; all of them run beside the p
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import deepcopy
@@ -50,6 +51,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
+_captured: Final[weakref.WeakKeyDictionary[Any, dict[int, tuple[Any, ...]]]] = weakref.WeakKeyDictionary()
+"""The parts that groups, by id, were gathered from in captures that go on."""
 
 
 def _run_again() -> Callable[[], AbstractContextManager[None]]:
@@ -127,7 +130,7 @@ class ParameterGroup:
         self._nearby_parts: list[tuple[list[int], Tensor]] | None = None
         """What this rank keeps of the whole parameters for ranks nearby."""
         self._sources: tuple[Any, ...] = ()
-        """The parts that are gathered; () where a program is captured."""
+        """The parts that are gathered; () where a program is captured, which has them in ``_captured``."""
         self._gathers: list[tuple[list[int], FlatParts, Work | Tensor]] | None = None
         self._leaves = [Leaf() for _ in self.parameters]
         self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
@@ -173,7 +176,7 @@ class ParameterGroup:
                 self._computed(self.parts.part(k).to(self.device, non_blocking=self.options.pinned))
                 for k in range(len(self.parameters))
             ]
-            self._sources = () if active_tracer() is not None else tuple([p._value for p in self.parameters])
+            self._note_sources()
             for places in by_kind(dict(enumerate(parts))):
                 mine = [parts[k] for k in places]
                 missing = filling(mine, self.parts.flat(places, self.shards).lengths[self.shards.rank])
@@ -228,14 +231,33 @@ class ParameterGroup:
 
     def unshard(self) -> None:
         """Register the whole parameters in their modules."""
-        if any(p._value is not part for p, part in zip(self.parameters, self._sources, strict=False)):
-            self._whole, self._gathers, self._nearby_parts = (
-                None,
-                None,
-                None,
-            )  # of parts that were changed since
+        self._forget_others()
         self._track()
         self._register(self.gathered())
+
+    def start_ahead(self) -> None:
+        """Begin to gather the parameters ahead of a run."""
+        self._forget_others()
+        self.start()
+
+    def _note_sources(self) -> None:
+        values, tracer = tuple([p._value for p in self.parameters]), active_tracer()
+        if tracer is None:
+            self._sources = values
+        else:
+            self._sources = ()
+            _captured.setdefault(tracer, {})[id(self)] = values
+
+    def _forget_others(self) -> None:
+        """Forget what is gathered of other parts than those of now.
+
+        What another program has gathered counts as such: nothing guards a program's parts.
+        """
+        tracer = active_tracer()
+        sources = self._sources if tracer is None else _captured.get(tracer, {}).get(id(self), ())
+        now = len(sources) == len(self.parameters)
+        if not (now and all(p._value is x for p, x in zip(self.parameters, sources, strict=True))):
+            self._whole = self._gathers = self._nearby_parts = None
 
     def reshard(self) -> None:
         """Register the parts in their modules, and let the whole parameters go."""
@@ -285,7 +307,7 @@ class ParameterGroup:
         following = [self.following] if self.forward_prefetch is None else self.forward_prefetch
         for group in following:
             if group is not None and group.depth == 0:
-                group.start()
+                group.start_ahead()
 
     def leave(self, results: Sequence[Tensor], module: Module | None = None) -> None:
         """End a run of ``module``, which made ``results``: saved values are given up, parts registered."""
