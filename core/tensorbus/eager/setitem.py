@@ -32,8 +32,15 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         single = self._vtype.cell is not None and not value.shape
         assigned = value.to(self.device) if single else value
-    elif type(value) in _NUMBERS and not active_modes and inner_device(self._vtype.device) is None:
-        what = _of_number(self, key, value)
+    elif type(value) in _NUMBERS and not active_modes:
+        cell: Any = self._vtype.cell
+        if cell is not None and self._node is None:
+            changed = cell._with_number(self, indexing.basic(self, key), value)
+            if changed is not None:
+                self.rebind(changed, by="an assignment to elements", since=since)
+                return
+        elif inner_device(self._vtype.device) is None:
+            what = _of_number(self, key, value)
     if what is None:
         assigned = _assigned(self, key, value) if assigned is None else assigned
         what = indexing.assignment(self, key, assigned)

@@ -10,8 +10,8 @@ not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import gcd
-from typing import Any, NamedTuple
+from math import gcd, prod
+from typing import Any, Final, NamedTuple
 
 from .definition import Shape, Spec, table
 
@@ -286,14 +286,82 @@ def batched(trailing: int | Callable[[Mapping[str, Any]], int], *, reduces: bool
 def box(
     operands: Specs, results: Sequence[Spec], *, start: Shape, step: Shape, size: Any = None
 ) -> Strategies:
-    """The rule of ``slice`` and ``slice_update``: axes that are taken as a whole."""
+    """The rule of ``slice`` and ``slice_update``: axes taken as a whole, and what a rank has of a box.
+
+    Of a small box along an axis that is split each rank gives what it has, and what it has not as terms that
+    change no sum; in what is updated each rank changes what it has.
+    """
     whole, part = operands[0], operands[-1] if size is None else results[0]
     localize = None if size is None else _with_size
+    is_small = _SMALL_BOX * prod(results[0].shape) <= prod(whole.shape) and whole.dtype.kind != "bool"
     for axis, n in enumerate(whole.shape):
         if (part.shape[axis], start[axis], step[axis]) == (n, 0, 1):
             yield Strategy((axis,) * len(operands), (axis,), attrs=localize)
+        elif step[axis] > 0 and size is None:
+            yield Strategy((axis, None), (axis,), run=_updated)
+        elif step[axis] > 0 and is_small:
+            yield Strategy((axis,), ("sum",), run=_cut)
     moved = linear(operands, results) if size is None else _commuting()
     yield from (s._replace(attrs=localize) for s in moved)
+
+
+_SMALL_BOX: Final = 16
+"""How many times as large a tensor is as a box of it of which ranks give terms, whose sum is sent later."""
+
+
+class _BoxPart(NamedTuple):
+    """Part of a box that a rank has: where it begins in its part and in the box, and its size."""
+
+    own: Shape
+    inside: Shape
+    size: Shape
+
+
+def _box_part(attrs: Mapping[str, Any], part: ShardPart, box: ShardPart) -> _BoxPart:
+    """Return what a part has of a box, which is split as it along axes that it takes as a whole."""
+    own, inside, lengths = [], [], []
+    for axis, (begin, step, count) in enumerate(zip(attrs["start"], attrs["step"], box.shape, strict=True)):
+        low, length, n = part.start[axis], part.shape[axis], part.whole[axis]
+        if length == n or (begin, step, box.whole[axis]) == (0, 1, n):
+            own.append(begin)
+            inside.append(0)
+            lengths.append(count)
+        else:
+            first = max(0, -((begin - low) // step))
+            last = min(count, -((begin - low - length) // step))
+            own.append(begin + first * step - low)
+            inside.append(first)
+            lengths.append(max(last - first, 0))
+    return _BoxPart(tuple(own), tuple(inside), tuple(lengths))
+
+
+def _cut(xs: Any, attrs: Any, parts: Sequence[ShardPart], results: Sequence[ShardPart]) -> Any:
+    """Return what a rank has of a box, among terms that change no sum: -0.0, which added to 0.0 is that."""
+    (x,), (part,), (out,) = xs, parts, results
+    here = _box_part(attrs, part, out)
+    ones = (1,) * len(here.size)
+    piece = None
+    if 0 not in here.size:
+        piece = table.run("slice", (x,), {"start": here.own, "step": attrs["step"], "size": here.size})
+        if here.size == out.shape:
+            return piece
+    nothing = -0.0 if x.dtype.is_floating else complex(-0.0, -0.0) if x.dtype.is_complex else 0
+    blank = table["full"](out.shape, nothing, dtype=x.dtype, device=x.device)
+    if piece is None:
+        return blank
+    return table.run("slice_update", (blank, piece), {"start": here.inside, "step": ones})
+
+
+def _updated(xs: Any, attrs: Any, parts: Sequence[ShardPart], _: Sequence[ShardPart]) -> Any:
+    """Return a rank's part with what it has of a box replaced."""
+    (x, value), (part, new) = xs, parts
+    here = _box_part(attrs, part, new)
+    if 0 in here.size:
+        return x.clone()
+    if here.size != new.shape:
+        ones = (1,) * len(here.size)
+        value = table.run("slice", (value,), {"start": here.inside, "step": ones, "size": here.size})
+    return table.run("slice_update", (x, value), {"start": here.own, "step": attrs["step"]})
 
 
 def _with_size(attrs: Mapping[str, Any], _: Any, results: Sequence[ShardPart]) -> dict[str, Any]:

@@ -301,6 +301,25 @@ class DTensor(Tensor):
         return like
 
     @staticmethod
+    def _with_number(x: Any, selection: Any, number: Any) -> Tensor | None:
+        """Return ``x`` with a number in a box of whole lines of parts; None where ranks differ."""
+        layout: MeshLayout = x._value.layout
+        if selection is None or any(isinstance(p, Partial) for p in layout.placements):
+            return None
+        split, lines = {p.dim for p in layout.placements if isinstance(p, Shard)}, []
+        start, size, step = selection[0].start, selection[0].size, selection[0].step
+        for axis, chosen in enumerate(zip(start, size, step, strict=True)):
+            is_whole = chosen == (0, layout.shape[axis], 1)
+            if chosen[2] < 0 or (axis in split and not is_whole):
+                return None
+            first, count, stride = chosen
+            lines.append(slice(None) if is_whole else slice(first, first + count * stride, stride))
+        local = x._value.local
+        part = wrap(local._value, local._vtype)
+        part[tuple(lines)] = number
+        return wrap(Distributed(part, layout), x._vtype)
+
+    @staticmethod
     def _of_moved(value: Distributed) -> Tensor:
         """Return the tensor of a value whose part has moved to another device."""
         return _cell(value.local, value.layout)

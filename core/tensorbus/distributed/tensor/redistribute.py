@@ -211,7 +211,7 @@ def _steps(
 
 def _sent(before: Placement, after: Placement, local: int, size: int) -> tuple[int, str]:
     """Return how many elements a rank sends of the ``local`` ones that it has, and by which collective."""
-    if isinstance(before, Replicate):
+    if isinstance(before, Replicate) or size == 1:
         return 0, ""
     share = local * (size - 1)
     if isinstance(after, Shard):
@@ -260,6 +260,8 @@ def _taken(x: Tensor, way: Way, label: str) -> Tensor:
 def _take(x: Tensor, step: Step, extent: Sequence[int], group: ProcessGroup, label: str) -> Tensor:
     """Do a step; ``extent`` is the shape of a part that this dimension of the mesh does not split."""
     before, after, size = step.before, step.after, group.size
+    if size == 1:
+        return x
     if isinstance(before, Shard):
         lengths = chunk_lengths(extent[before.dim], size)
         if isinstance(after, Shard):

@@ -200,7 +200,10 @@ def _best(
     strategies: Sequence[Strategy], before: Sequence[Strategy], layouts: Sequence[MeshLayout | None],
     specs: Sequence[Spec | None], dim: int, size: int,
 ) -> Strategy:  # fmt: skip
-    """Return the strategy along a dimension of the mesh that sends least, then changes least."""
+    """Return the strategy along a dimension of the mesh that costs least, then changes least.
+
+    A part is taken of what each rank has for less than that is made of parts, also where neither costs.
+    """
 
     def cost(strategy: Strategy) -> tuple[float, int]:
         total, changes = 0.0, 0
@@ -209,15 +212,15 @@ def _best(
                 continue
             source, target = layout.placements[dim], _placement(mark)
             if source != target and not (isinstance(source, StridedShard) and source.dim == mark):
-                changes += 1
+                changes += 1 if isinstance(source, Replicate) else 2
                 if share := _share(source, target, size):
                     total += share * _part_size(layout) * spec.dtype.itemsize + COLLECTIVE_BYTES
         return total, changes
 
-    fitting = [
-        s for s in strategies if not s.divides or s.divides % (size * _split_by(s, before, layouts)) == 0
-    ]
-    return min(fitting, key=cost)
+    def fits(strategy: Strategy) -> bool:
+        return not strategy.divides or strategy.divides % (size * _split_by(strategy, before, layouts)) == 0
+
+    return min((s for s in strategies if fits(s) and not _mixes((*before, s))), key=cost)
 
 
 def _best_together(
@@ -238,7 +241,8 @@ def _best_together(
             marks = tuple([s.operands[place] for s in combination])
             if marks not in known[place]:
                 target = _placements(marks, strided)
-                changed = sum(p != q for p, q in zip(layout.placements, target, strict=True))
+                moved = [p for p, q in zip(layout.placements, target, strict=True) if p != q]
+                changed = sum(1 if isinstance(p, Replicate) else 2 for p in moved)
                 elements, collectives = cost_between(
                     layout.shape, layout.mesh.shape, layout.placements, target
                 )
@@ -264,8 +268,13 @@ def _fits(combination: Sequence[Strategy], layouts: Sequence[MeshLayout | None])
     for dim, (strategy, size) in enumerate(zip(combination, sizes, strict=True)):
         if strategy.divides and strategy.divides % (size * _split_by(strategy, combination[:dim], layouts)):
             return False
+    return not _mixes(combination)
+
+
+def _mixes(combination: Sequence[Strategy]) -> bool:
+    """Return whether some operand or result would be terms that are reduced in different ways."""
     several = zip(*[(*s.operands, *s.results) for s in combination], strict=True)
-    return not any(mixes_reductions(map(_placement, marks)) for marks in several)
+    return any(mixes_reductions(map(_placement, marks)) for marks in several)
 
 
 def _split_by(strategy: Strategy, before: Sequence[Strategy], layouts: Sequence[MeshLayout | None]) -> int:
