@@ -32,3 +32,29 @@ def test_results_of_programs_come_from_the_pool(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) == 4 << 22
+
+
+@pytest.mark.skipif(find() is None, reason="needs a C compiler")
+def test_another_thread_lets_programs_multiply_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorbus_cpu.compiler import NATIVE
+    from tensorbus_cpu.native import driver
+
+    now = driver.driver_of(NATIVE.tools())
+    if now is None:
+        pytest.skip("what runs programs does not run on this Python")
+    uses = []
+
+    class Use:
+        def __call__(self, *functions: object) -> None:
+            uses.append(len(functions))
+
+    products = driver.small_products
+
+    def both(compiler: object) -> object:
+        monkeypatch.setattr(now, "_use_small", None)  # as the other thread does when it is done
+        return products(compiler)
+
+    monkeypatch.setattr(now, "_use_small", Use())
+    monkeypatch.setattr(driver, "small_products", both)
+    now._multiply()
+    assert uses == [2]

@@ -292,8 +292,9 @@ class CCompiler:
     ) -> Callable[..., None]:
         """Return what runs a kernel over ``grid``, given the ``count`` addresses of its buffers."""
         if self._run is None:
-            self._run = self.runtime.tb_run
-            self._run.argtypes, self._run.restype = (ctypes.c_void_p,) * 5, None
+            run = self.runtime.tb_run
+            run.argtypes, run.restype = (ctypes.c_void_p,) * 5, None
+            self._run = run  # last: another thread calls it as soon as it is there
         run, whole, buffers = self._run, ctypes.c_int64 * 3, ctypes.c_void_p * max(count, 1)
         lengths, pieces = whole(*grid, *(1,) * (3 - len(grid))), whole(*piece, *(1,) * (3 - len(piece)))
         return lambda *addresses: run(function, buffers(*addresses), params, lengths, pieces)

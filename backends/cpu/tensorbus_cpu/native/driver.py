@@ -70,11 +70,12 @@ class Driver:
 
     def _multiply(self) -> None:
         """Let programs multiply small matrices."""
-        if self._use_small is not None:
+        use = self._use_small  # which another thread may set to None meanwhile
+        if use is not None:
             small = small_products(self._compiler)
             parts = (ctypes.cast(f, ctypes.c_void_p) for f in (small.tb_small_float, small.tb_small_double))
-            self._use_small.argtypes, self._use_small.restype = (ctypes.c_void_p,) * 2, None
-            self._use_small(*parts)
+            use.argtypes, use.restype = (ctypes.c_void_p,) * 2, None
+            use(*parts)
             self._use_small = None
 
     def program(self, tape: Numbers) -> Any:
