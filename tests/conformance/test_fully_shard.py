@@ -277,16 +277,18 @@ MISTAKES: dict[str, Callable[[], object]] = {
     r"or Shard\(dim\) of a dimension .* 'scale' -1 to 0; got Shard\(dim=1\)": lambda: dist.fully_shard(
         Net(), shard_placement_fn=lambda p: dist.Shard(1)
     ),
-    "'scale' of this Net lie on 'meta'": from_shapes_alone,
+    "'scale', .* of this Net lie on 'meta'": from_shapes_alone,
     "'0' in this Sequential is a ReplicatedModule": lambda: dist.fully_shard(
         nn.Sequential(dist.replicate(Net()))
     ),
     "Make the optimizer afterwards": stepped_as_before,
     "this Linear was replaced by a Parameter of shape": replaced,
     r"functional_call is for modules that are not\s+divided": called_with_others,
-    "mesh is a DeviceMesh or None, got 'cpu'": lambda: dist.fully_shard(Net(), "cpu"),
-    "mp_policy is a MixedPrecisionPolicy or None": lambda: dist.fully_shard(Net(), mp_policy=tb.bfloat16),
-    "offload_policy is a CPUOffloadPolicy or None": lambda: dist.fully_shard(Net(), offload_policy=True),
+    "mesh: DeviceMesh or None is needed, got 'cpu'": lambda: dist.fully_shard(Net(), "cpu"),
+    "mp_policy: MixedPrecisionPolicy or None is needed": lambda: dist.fully_shard(
+        Net(), mp_policy=tb.bfloat16
+    ),
+    "offload_policy: OffloadPolicy or None is needed": lambda: dist.fully_shard(Net(), offload_policy=True),
     "param_dtype is a floating-point dtype": lambda: dist.MixedPrecisionPolicy(param_dtype=tb.int32),
     "divides the 1 among which parameters lie, got 2": lambda: dist.fully_shard(
         Net(), reshard_after_forward=2

@@ -138,7 +138,7 @@ def _checked_mesh(
     }  # fmt: skip
     for name, (value, kind) in kinds.items():
         if value is not None and not isinstance(value, kind):
-            raise ArgumentError(f"fully_shard: {name} is a {kind.__name__} or None, got {value!r}.")
+            raise ArgumentError(f"fully_shard: {name}: {kind.__name__} or None is needed, got {value!r}.")
     mesh = DeviceMesh.from_group(get_group(), None) if mesh is None else mesh
     mesh.places("fully_shard")
     if mesh.ndim > 2:
