@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from ...ops.creation.creation import zeros
 from ...ops.movement.movement import concat, reshape
 from ...tensor.tensor import Tensor
+from ...tracing.known_by_identity import KnownByIdentity
 from ..tensor.placements import chunk_of, chunk_runs
 
 FILLED: Final = 1.25
@@ -24,7 +25,7 @@ class Run(NamedTuple):
     sizes: tuple[int, ...]
 
 
-class FlatParts:
+class FlatParts(KnownByIdentity):
     """The order of the elements of whole parameters of ``shapes`` that ``ranks`` ranks have parts of.
 
     Joining and dividing go by runs of ranks, of which there are few, however many ranks there are. There are

@@ -25,11 +25,11 @@ class GroupParts:
     def __init__(
         self, parameters: Sequence[Parameter], axes: Sequence[int], layouts: Sequence[MeshLayout | None]
     ) -> None:
-        self.parameters, self.axes, self.layouts = parameters, axes, layouts
-        self._shapes = [
+        self.parameters, self.axes, self.layouts = parameters, tuple(axes), tuple(layouts)
+        self._shapes = tuple([
             _in_front(tuple(p.shape) if layout is None else layout.part.shape, axis)
             for p, axis, layout in zip(parameters, axes, layouts, strict=True)
-        ]
+        ])  # fmt: skip
         """The shapes of this rank's whole parameters, which are gathered, the divided axis first."""
         self._flat: dict[tuple[int, ...], FlatParts] = {}
 

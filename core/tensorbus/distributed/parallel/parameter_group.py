@@ -105,8 +105,10 @@ class ParameterGroup:
         homes: Sequence[Sequence[tuple[Module, str]]], modules: Sequence[Module], shards: ProcessGroup,
         replicas: ProcessGroup | None, device: Any, options: GroupOptions, label: str,
     ) -> None:  # fmt: skip
-        self.parameters, self.homes, self.label = list(parameters), homes, label
-        self.modules, self.options = list(modules), options
+        # What stays as it is lies in tuples: compiled programs look at lists before each run.
+        self.parameters, self.modules = list(parameters), tuple(modules)
+        self.homes = tuple([tuple(each) for each in homes])
+        self.options, self.label = options, label
         self.parts = GroupParts(self.parameters, axes, layouts)
         self.gradients = GradientParts(self.parts, shards, replicas, options, label)
         self.shards, self.device = shards, device
@@ -132,8 +134,7 @@ class ParameterGroup:
         self._sources: tuple[Any, ...] = ()
         """The parts that are gathered; () where a program is captured, which has them in ``_captured``."""
         self._gathers: list[tuple[list[int], FlatParts, Work | Tensor]] | None = None
-        self._leaves = [Leaf() for _ in self.parameters]
-        self._places = {leaf: place for place, leaf in enumerate(self._leaves)}
+        self._leaves = tuple([Leaf() for _ in self.parameters])
         for place, leaf in enumerate(self._leaves):
             if (layout := layouts[place]) is not None:
                 leaf.lay_out = GradientLayout(layout)
@@ -479,8 +480,9 @@ class ParameterGroup:
                 return None
             plans.append(node.plan)
             node = node.parents[0]
-        place = self._places.get(node) if isinstance(node, Leaf) else None
-        return None if place is None else FromShards(self, place, tuple(reversed(plans)))
+        hooks = getattr(node, "hooks", {}).values() if isinstance(node, Leaf) else ()
+        places = [hook.place for hook in hooks if type(hook) is ReceiverHook and hook.receiver is self]
+        return FromShards(self, places[0], tuple(reversed(plans))) if places else None
 
 
 def _lie_alike(x: Tensor, other: Tensor) -> bool:
