@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final
 from weakref import getweakrefcount, ref
 
@@ -33,7 +32,9 @@ _sorted: Final = [0]
 _limit: Final = [MAX_NEW_VIEWS]
 """How many of them are there when those that are gone are taken out next."""
 _LOOKS: Final = 2
-"""How many families are looked at where it is asked whether there are any."""
+"""How many families that have views are looked at where it is asked whether there are any."""
+_turn: Final[list[int]] = []
+"""The ids of the families that are looked at next."""
 lock: Final = fork_safe_locks.reentrant()
 """Held while a change reaches the tensors that show it: two of different parts are both kept."""
 
@@ -308,12 +309,16 @@ def no_views() -> bool:
 def _forget_gone() -> None:
     """Forget families without a view that is one still, as parameters are none once they were written.
 
-    A few are looked at each time, in turn.
+    They are looked at in turn, each time until a few are found that have one.
     """
     with lock:
-        for key, family in [*islice(_families.items(), _LOOKS)]:
-            if family.alive() and _families.pop(key, None) is not None:
-                _families[key] = family
+        for _ in range(_LOOKS):
+            while _families or _turn:
+                if not _turn:
+                    _turn.extend(_families)
+                family = _families.get(_turn.pop())
+                if family is not None and family.alive():
+                    break
 
 
 def relations(xs: Sequence[Tensor]) -> tuple[Any, ...]:
