@@ -420,6 +420,7 @@ provide(
     fused_function="tensorbus.eager_fusion.fused_function:call_fused",
     functional_call="tensorbus.nn.utils.stateless:functional_call",
     fused_vjp="tensorbus.eager_fusion.fused_vjp:derivative",
+    torch_path_hint="tensorbus.compat.torch_modules:of_path",
 )
 
 _LATER: Final = {

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..compat.torch_modules import of_path
+from .late_binding import LateFunction
+
+_of_path = LateFunction("torch_path_hint")
+"""The sentence that says what a path below ``torch`` is here."""
 
 
 def lazy_exports(
@@ -36,7 +39,7 @@ def lazy_exports(
             return scope[name]
         if name in inside:
             return importlib.import_module(f".{name}", package)
-        hint = of_path(f"{package}.{name}".partition(".")[2])
+        hint = _of_path(f"{package}.{name}".partition(".")[2])
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     return find, lambda: sorted({*scope, *offered}), offered
