@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .compat import torch_modules, torch_names
 from .eager import plugin_ops as plugin_ops
 from .system import env
-from .system.lazy_import import lazy_exports
+from .system.lazy_import import hint_by, lazy_exports
 from .system.late_binding import provide
 from .version import __version__ as __version__
 from .autograd.engine import (
@@ -420,7 +420,6 @@ provide(
     fused_function="tensorbus.eager_fusion.fused_function:call_fused",
     functional_call="tensorbus.nn.utils.stateless:functional_call",
     fused_vjp="tensorbus.eager_fusion.fused_vjp:derivative",
-    torch_path_hint="tensorbus.compat.torch_modules:of_path",
 )
 
 _LATER: Final = {
@@ -495,3 +494,4 @@ def __getattr__(name: str) -> Any:
 
 
 torch_modules.tell_of_missing_modules()
+hint_by(torch_modules.of_path)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from .late_binding import LateFunction
+_hints: Final[list[Callable[[str], str]]] = []
 
-_of_path = LateFunction("torch_path_hint")
-"""The sentence that says what a path below ``torch`` is here."""
+
+def hint_by(hint: Callable[[str], str]) -> None:
+    """Let errors of names that are not there end with what ``hint`` says of a path below ``tensorbus``."""
+    _hints.append(hint)
 
 
 def lazy_exports(
@@ -39,7 +41,8 @@ def lazy_exports(
             return scope[name]
         if name in inside:
             return importlib.import_module(f".{name}", package)
-        hint = _of_path(f"{package}.{name}".partition(".")[2])
+        path = f"{package}.{name}".partition(".")[2]
+        hint = "".join([hint(path) for hint in _hints])
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     return find, lambda: sorted({*scope, *offered}), offered
