@@ -13,7 +13,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -351,6 +353,9 @@ def main() -> None:
             if chosen.output is not None:
                 chosen.output.write_text("\n".join(lines) + "\n")
     dist.shutdown()
+    if chosen.timeline:
+        sys.stdout.flush()
+        os._exit(0)  # the profiler's part of the driver may free what is not its own while a process ends
 
 
 if __name__ == "__main__":
