@@ -199,7 +199,7 @@ def test_groups(device: str) -> None:
     def rank(r: int) -> Any:
         group = dist.new_group([2, 0])
         again = dist.new_group([2, 0])
-        if group is None:
+        if not group:
             return None
         assert (group.size, group.rank, dist.get_rank(group)) == (2, 0 if r == 2 else 1, group.rank)
         x = tb.full((1,), float(r), device=device)

@@ -39,7 +39,7 @@ def collectives(device: str) -> list[tb.Tensor]:
     results.append(functional.all_to_all(whole, 0, 1, lengths, [2, 2, 2]) if rank == 0 else
                    functional.all_to_all(whole, 0, 1, lengths))  # fmt: skip
     results.append(functional.broadcast(whole, 1))
-    if pair is not None:
+    if pair:
         results.append(functional.all_gather(x[:1], group=pair))
     parts = [tb.zeros((n, 3), device=device) for n in lengths]
     work = dist.all_gather(parts, x, async_op=True)

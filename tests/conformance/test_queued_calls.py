@@ -99,7 +99,7 @@ def _in_threads() -> list[float]:
 
 def _closes_twice() -> list[float]:
     group = dist.new_group()
-    assert group is not None
+    assert group
     dist.barrier(group)
     for _ in range(2):
         group.close()
@@ -178,7 +178,7 @@ def test_a_rank_whose_call_goes_on_is_not_stuck(monkeypatch: pytest.MonkeyPatch)
     def rank() -> list[float]:
         x, pair = _full(1), dist.new_group([1, 2])
         dist.barrier()
-        if pair is not None:
+        if pair:
             dist.all_reduce(x, group=pair)
         dist.all_reduce(x)
         return x.tolist()  # type: ignore[no-any-return]

@@ -59,7 +59,8 @@ from .parallel.styles import RowwiseParallel as RowwiseParallel
 from .parallel.styles import SequenceParallel as SequenceParallel
 from .parallel.vocabulary_loss import loss_parallel as loss_parallel
 from .process_group.group import ProcessGroup as ProcessGroup
-from .process_group.group import new_group as new_group
+from .process_group.membership import GroupMember as GroupMember
+from .process_group.membership import new_group as new_group
 from .process_group.monitored_barrier import monitored_barrier as monitored_barrier
 from .process_group.subgroups import get_global_rank as get_global_rank
 from .process_group.subgroups import get_group_rank as get_group_rank

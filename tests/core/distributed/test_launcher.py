@@ -50,7 +50,7 @@ if r == n - 1:
     dist.recv(y, src=0)
     assert y.tolist() == [1.0]
 group = dist.new_group([n - 1, 0])
-if group is not None:
+if group:
     dist.barrier(group)
 objects = [None] * n
 dist.all_gather_object(objects, str(r))

@@ -26,6 +26,7 @@ from ...ops.movement.movement import moveaxis
 from ...tensor.tensor import Tensor
 from ..process_group.comparison import Parts
 from ..process_group.group import ProcessGroup, get_group
+from ..process_group.membership import check_member
 from . import into_memory
 from .terms import expecting, listed, named, resized, shapes_of, spec
 
@@ -156,6 +157,7 @@ def _name(group: ProcessGroup | None) -> str:
         return get_group().name
     if not isinstance(group, ProcessGroup):
         raise ArgumentError(f"distributed: group must be a ProcessGroup or None, got {type(group).__name__}.")
+    check_member(group)
     return group.name
 
 

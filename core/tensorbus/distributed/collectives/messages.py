@@ -15,6 +15,7 @@ from typing import Any
 from ...errors import ArgumentError, DistributedError
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup
+from ..process_group.membership import by_members
 from ..process_group.work import Work
 from .functional import check_tensors
 from .operations import group_or_all, place_of, put
@@ -25,7 +26,9 @@ def send(
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
     """Send ``tensor`` to rank ``dst``, which calls ``recv`` with the tag; it may be changed afterwards."""
-    isend(tensor, dst, group, tag, group_dst).wait()
+    work = isend(tensor, dst, group, tag, group_dst)
+    if work is not None:  # of a rank of the group
+        work.wait()
 
 
 def recv(
@@ -46,10 +49,12 @@ def recv(
     >>> dist.run_ranks(rank, 3)[0]
     [(1, [1, 1]), (2, [2, 2])]
     """
-    sender: int = irecv(tensor, src, group, tag, group_src).wait()
+    work = irecv(tensor, src, group, tag, group_src)
+    sender: int = -1 if work is None else work.wait()
     return sender
 
 
+@by_members
 def isend(
     tensor: Tensor, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_dst: int | None = None,
@@ -63,6 +68,7 @@ def isend(
     return group_or_all(group).submit("send", [message.x], message.send, needs=[message.peer])
 
 
+@by_members
 def irecv(
     tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_src: int | None = None,

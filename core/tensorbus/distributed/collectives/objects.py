@@ -16,11 +16,13 @@ from ...interchange.host_array import asarray
 from ...ops.creation.creation import DeviceLike, empty
 from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup
+from ..process_group.membership import by_members
 from . import functional
 from .messages import recv, send
 from .operations import gather, group_or_all, place_of, scatter
 
 
+@by_members
 def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
     """Put every rank's ``obj`` into ``object_list``, whose length is the number of ranks."""
     ranks = group_or_all(group)
@@ -34,6 +36,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | No
         start += length
 
 
+@by_members
 def gather_object(
     obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
     group: ProcessGroup | None = None, group_dst: int | None = None,
@@ -53,6 +56,7 @@ def gather_object(
         object_gather_list[:] = [_unpacked(part) for part in parts or ()]
 
 
+@by_members
 def broadcast_object_list(
     object_list: list[Any], src: int | None = None, group: ProcessGroup | None = None,
     device: DeviceLike = None, group_src: int | None = None,
@@ -73,6 +77,7 @@ def broadcast_object_list(
     object_list[:] = objects
 
 
+@by_members
 def scatter_object_list(
     scatter_object_output_list: list[Any], scatter_object_input_list: Sequence[Any] | None = None,
     src: int | None = None, group: ProcessGroup | None = None, group_src: int | None = None,
@@ -95,21 +100,25 @@ def scatter_object_list(
     scatter_object_output_list[0] = _unpacked(data)
 
 
+@by_members
 def send_object_list(
     object_list: Sequence[Any], dst: int | None = None, group: ProcessGroup | None = None,
     device: DeviceLike = None, group_dst: int | None = None,
 ) -> None:  # fmt: skip
     """Send objects to rank ``dst``, which calls ``recv_object_list`` with the same device."""
+    group_or_all(group)
     data = _packed(list(object_list), device)
     send(_length(data), dst, group, group_dst=group_dst)
     send(data, dst, group, group_dst=group_dst)
 
 
+@by_members
 def recv_object_list(
     object_list: list[Any], src: int | None = None, group: ProcessGroup | None = None,
     device: DeviceLike = None, group_src: int | None = None,
 ) -> int:  # fmt: skip
     """Put the objects that rank ``src``, None for any, sends next into ``object_list``; return the sender."""
+    group_or_all(group)
     length = _length(_blank(0, device))
     sender = recv(length, src, group, group_src=group_src)
     data = _blank(length.tolist()[0], device)

@@ -22,6 +22,7 @@ from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from ..process_group.comparison import Parts
 from ..process_group.group import ProcessGroup, get_group
+from ..process_group.membership import by_members
 from ..process_group.work import Work
 from ..process_group.world import current
 from . import functional
@@ -41,6 +42,7 @@ class ReduceOp:
     BAND, BOR, BXOR = "bitwise_and", "bitwise_or", "bitwise_xor"
 
 
+@by_members
 def all_reduce(
     tensor: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
@@ -55,6 +57,7 @@ def all_reduce(
     return _do(group, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), tensor, async_op)
 
 
+@by_members
 def reduce(
     tensor: Tensor, dst: int | None = None, op: str = "sum", group: ProcessGroup | None = None,
     async_op: bool = False, group_dst: int | None = None,
@@ -68,6 +71,7 @@ def reduce(
     return _do(ranks, [tensor], lambda g: functional.all_reduce(tensor.detach(), op, g), target, async_op)
 
 
+@by_members
 def broadcast(
     tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, async_op: bool = False,
     group_src: int | None = None,
@@ -79,6 +83,7 @@ def broadcast(
     return _do(ranks, [tensor], lambda g: functional.broadcast(tensor.detach(), root, g), tensor, async_op)
 
 
+@by_members
 def all_gather(
     tensor_list: Sequence[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
@@ -93,6 +98,7 @@ def all_gather(
     return _raw(ranks, "all_gather", [tensor], gather, tensor_list, async_op, terms)
 
 
+@by_members
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
@@ -113,6 +119,7 @@ def all_gather_into_tensor(
     return _do(ranks, [input_tensor], gather, output_tensor, async_op)
 
 
+@by_members
 def reduce_scatter(
     output: Tensor, input_list: Sequence[Tensor], op: str = "sum", group: ProcessGroup | None = None,
     async_op: bool = False,
@@ -134,6 +141,7 @@ def reduce_scatter(
     return _raw(ranks, "reduce_scatter", input_list, combine, [output], async_op, terms)
 
 
+@by_members
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: str = "sum", group: ProcessGroup | None = None, async_op: bool = False
 ) -> Work | None:
@@ -154,6 +162,7 @@ def reduce_scatter_tensor(
     )  # fmt: skip
 
 
+@by_members
 def all_to_all(
     output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor],
     group: ProcessGroup | None = None, async_op: bool = False,
@@ -170,6 +179,7 @@ def all_to_all(
     return _raw(ranks, "all_to_all", input_tensor_list, exchange, output_tensor_list, async_op, terms, parts)
 
 
+@by_members
 def all_to_all_single(
     output: Tensor, input: Tensor, output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None, group: ProcessGroup | None = None, async_op: bool = False,
@@ -189,6 +199,7 @@ def all_to_all_single(
     )  # fmt: skip
 
 
+@by_members
 def gather(
     tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int | None = None,
     group: ProcessGroup | None = None, async_op: bool = False, group_dst: int | None = None,
@@ -217,6 +228,7 @@ def gather(
     return _raw(ranks, "gather", [tensor], collect, gather_list or [], async_op, terms, parts)
 
 
+@by_members
 def scatter(
     tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int | None = None,
     group: ProcessGroup | None = None, async_op: bool = False, group_src: int | None = None,
@@ -268,6 +280,7 @@ def _exchange(
 
 
 @with_signature
+@by_members
 def barrier(group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
     """Wait until all ranks of the group are here."""
     ranks = group_or_all(group)

@@ -3,5 +3,5 @@
 In order: ``records``, ``work``, ``fingerprint_board``, ``fingerprint_relay``, ``comparison``,
 ``connection``, ``questions``, ``roll_call``, ``world``, ``lanes``, ``captured_collectives``,
 ``communicator_contract``, ``host_staging``, ``selection``, ``watch``, ``agreements``, ``group``,
-``subgroups``, ``monitored_barrier``.
+``membership``, ``subgroups``, ``monitored_barrier``.
 """

@@ -6,9 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
-from operator import index
 from typing import Any, Final, TypeVar
 
 from ... import plugins
@@ -37,7 +35,7 @@ from .connection import Connection, wait_for_aborts
 from .lanes import Lanes, Peer, peers_of
 from .records import MESSAGES, Record
 from .work import Place, Work, event_of
-from .world import World, current, seconds
+from .world import World, current
 
 T = TypeVar("T")
 _groups: Final[WeakValues[str, ProcessGroup]] = WeakValues()
@@ -78,6 +76,10 @@ class ProcessGroup(KnownByIdentity):
     def __deepcopy__(self, memo: dict[int, Any]) -> ProcessGroup:
         """Return the group itself: copies of what communicates do so among the same ranks."""
         return self
+
+    def __bool__(self) -> bool:
+        """Whether this rank is in the group."""
+        return self.rank >= 0
 
     def __repr__(self) -> str:
         return f"ProcessGroup({self.label!r}, ranks={[*self.ranks]}, rank={self.rank})"
@@ -425,29 +427,3 @@ def get_group(name: str = WORLD) -> ProcessGroup:
     raise DistributedError(
         f"rank {world.rank} is in no group {name!r}, or it has ended; it has {[*world.groups]}."
     )
-
-
-def new_group(
-    ranks: Sequence[int] | None = None, timeout: float | timedelta | None = None
-) -> ProcessGroup | None:
-    """Make a group of some ranks of the program; None: of all. Returns None on a rank that is not in it.
-
-    All ranks call it, in the same order. Ranks keep the order in which they are given. ``timeout`` is the
-    seconds that its collectives wait for other ranks; None: as many as ``init`` or ``run_ranks`` says.
-
-    Raises ``ArgumentError`` for a rank that does not exist or stands twice, and a timeout not above 0.
-    """
-    world = current()
-    try:
-        chosen = tuple(range(world.size)) if ranks is None else tuple(map(index, ranks))
-    except TypeError:
-        chosen = ()
-    if not chosen or len(set(chosen)) != len(chosen) or not 0 <= min(chosen) <= max(chosen) < world.size:
-        raise ArgumentError(
-            f"new_group: ranks must be different numbers from 0 to {world.size - 1}, got {ranks!r}."
-        )
-    limit = None if timeout is None else seconds(timeout, "new_group")
-    count = world.group_counts[chosen] = world.group_counts.get(chosen, 0) + 1
-    if world.rank not in chosen:
-        return None
-    return ProcessGroup(world, f"{','.join(map(str, chosen))}#{count}", chosen, limit)

@@ -8,12 +8,14 @@ from typing import Final
 
 from ...errors import DistributedTimeoutError
 from .group import ProcessGroup, get_group
+from .membership import by_members, check_member
 from .world import seconds
 
 _SLACK: Final = 5.0
 """Seconds that ranks wait for the word of the first one beyond its own time."""
 
 
+@by_members
 def monitored_barrier(
     group: ProcessGroup | None = None, timeout: float | timedelta | None = None, wait_all_ranks: bool = False
 ) -> None:
@@ -30,6 +32,7 @@ def monitored_barrier(
     [None, None, None]
     """
     ranks = get_group() if group is None else group
+    check_member(ranks)
     world = ranks.world
     limit = ranks.timeout if timeout is None else seconds(timeout, "monitored_barrier")
     ranks.check("monitored_barrier")

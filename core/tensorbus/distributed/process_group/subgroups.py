@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import ArgumentError
-from .group import ProcessGroup, get_group, new_group
+from .group import ProcessGroup, get_group
+from .membership import NON_GROUP_MEMBER, new_group
 from .world import get_world_size
 
 
@@ -46,10 +47,11 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
 
 def new_subgroups(
     group_size: int, group: ProcessGroup | None = None
-) -> tuple[ProcessGroup | None, list[ProcessGroup | None]]:
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
     """Divide the ranks of ``group`` (None: all) into groups of ``group_size`` ranks that follow each other.
 
-    Returns the one that this rank is in, and all of them, None for those that it is not in. All ranks of the
+    Returns the one that this rank is in, and all of them,
+    ``GroupMember.NON_GROUP_MEMBER`` for those that it is not in. All ranks of the
     program call it. Raises ``ArgumentError`` where ``group_size`` does not divide the number of ranks.
     """
     ranks = get_process_group_ranks(group)
@@ -63,7 +65,7 @@ def new_subgroups(
 
 def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: Sequence[Sequence[int]],
-) -> tuple[ProcessGroup | None, list[ProcessGroup | None]]:
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
     """Make several groups, of which no rank is in two; return as ``new_subgroups`` does.
 
     All ranks of the program call it. Raises ``ArgumentError`` for no group, a rank that does not exist, and
@@ -72,7 +74,7 @@ def new_subgroups_by_enumeration(
     >>> import tensorbus as tb
     >>> def rank():
     ...     mine, every = tb.distributed.new_subgroups_by_enumeration([[0, 2], [1]])
-    ...     return mine.ranks, [group is not None for group in every]
+    ...     return mine.ranks, [*map(bool, every)]
     >>> tb.distributed.run_ranks(rank, 3)
     [((0, 2), [True, False]), ((1,), [False, True]), ((0, 2), [True, False])]
     """
@@ -83,4 +85,4 @@ def new_subgroups_by_enumeration(
             f" needed, got {[[*ranks] for ranks in ranks_per_subgroup_list]}."
         )
     groups = [new_group(ranks) for ranks in ranks_per_subgroup_list]
-    return next((group for group in groups if group is not None), None), groups
+    return next(filter(None, groups), NON_GROUP_MEMBER), groups

@@ -13,7 +13,8 @@ from ...ops.movement.movement import reshape
 from ...plugins import host_type, known_types
 from ...tensor.tensor import Tensor
 from ...tracing.mesh_policy import consulted, enter, mesh_policy
-from ..process_group.group import ProcessGroup, new_group
+from ..process_group.group import ProcessGroup
+from ..process_group.membership import new_group
 from ..process_group.world import current
 
 META: Final = "meta"
@@ -418,7 +419,7 @@ def _groups_along(shape: tuple[int, ...], ranks: tuple[int, ...]) -> list[Proces
     world = current()
     known: list[ProcessGroup] | None = world.named_meshes.get((shape, ranks))
     if known is None or not all(world.groups.get(g.label) is g for g in known):
-        known = [group for line in _lines(shape, ranks) if (group := new_group(line)) is not None]
+        known = [group for line in _lines(shape, ranks) if (group := new_group(line))]
         world.named_meshes[shape, ranks] = known
     return known
 

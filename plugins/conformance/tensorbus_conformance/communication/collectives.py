@@ -292,7 +292,7 @@ def groups(setting: Setting) -> Iterator[Any]:
     ]
     for ranks in dict.fromkeys(wanted):
         group = dist.new_group(ranks)
-        if group is not None:
+        if group:
             yield group
 
 
@@ -343,7 +343,7 @@ def _several_at_once(setting: Setting, report: Report) -> None:
     order = pair if dist.get_rank() % 2 else pair[::-1]
     works = {}
     for group in order:
-        assert group is not None
+        assert group
         for k in range(10):
             scaled = x * k
             works[group.label, k] = group.submit("all_reduce", [scaled], partial(_sum, scaled))
@@ -361,7 +361,7 @@ def _several_at_once(setting: Setting, report: Report) -> None:
 def _message_beside_collectives(setting: Setting, report: Report) -> None:
     """Ask for a message that is sent behind collectives of the same ranks; what queues keeps one order."""
     group = dist.new_group(range(setting.ranks))
-    assert group is not None
+    assert group
     here, last = dist.get_rank(), setting.ranks - 1
     x, sent = tb.ones((3,), device=setting.device), tb.ones((20_000,), device=setting.device) * 7
     like = tb.zeros_like(sent)
@@ -391,7 +391,7 @@ def _message_beside_collectives(setting: Setting, report: Report) -> None:
 def _tagged_messages(setting: Setting, report: Report) -> None:
     """Receive by tags in another order than was sent, then one from each rank, whichever comes first."""
     group = dist.new_group(range(setting.ranks))
-    assert group is not None
+    assert group
     here, last = dist.get_rank(), setting.ranks - 1
     x, y = (tb.zeros((3,), device=setting.device) for _ in range(2))
     group.run("barrier", [x], lambda c: c.barrier())  # which connects the ranks
@@ -421,7 +421,7 @@ def _tagged_messages(setting: Setting, report: Report) -> None:
 def _late_to_a_barrier(setting: Setting, report: Report) -> None:
     """Come late to a barrier on the last rank; it is over for nobody before."""
     group = dist.new_group(range(setting.ranks))
-    assert group is not None
+    assert group
     x = tb.zeros((1,), device=setting.device)
     group.run("barrier", [x], lambda c: c.barrier())  # which connects the ranks
     store, last, came = current().store, setting.ranks - 1, f"kit/{group.label}/came"

@@ -36,7 +36,7 @@ class RankEndedError(Exception):
 def _world(setting: Setting) -> Any:
     """Return a new group of all ranks, which have met in it."""
     group = dist.new_group(range(setting.ranks))
-    assert group is not None
+    assert group
     _barrier(setting, group)
     return group
 
@@ -123,7 +123,7 @@ def _receive(group: Any, like: tb.Tensor, source: int) -> Any:
 
 def _world_of_late(setting: Setting) -> None:
     group = dist.new_group(range(setting.ranks))
-    assert group is not None
+    assert group
     _barrier(setting, group)
 
 
