@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from .compat import torch_modules, torch_names
 from .eager import plugin_ops as plugin_ops
 from .system import env
-from .system.lazy_import import hint_by, lazy_exports
+from .system.lazy_import import hint_by as _hint_by
+from .system.lazy_import import lazy_exports
 from .system.late_binding import provide
 from .version import __version__ as __version__
 from .autograd.engine import (
@@ -494,4 +495,4 @@ def __getattr__(name: str) -> Any:
 
 
 torch_modules.tell_of_missing_modules()
-hint_by(torch_modules.of_path)
+_hint_by(torch_modules.of_path)

@@ -409,7 +409,6 @@ ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
     "sending to oneself": (
         lambda r: dist.send(tb.ones(1, device="cpu"), dst=r), tb.errors.ArgumentError, "to itself",
     ),
-    "another communicator": (lambda r: dist.barrier(), tb.errors.ArgumentError, "'nobody'"),
 }  # fmt: skip
 
 
@@ -417,11 +416,14 @@ ERRORS: dict[str, tuple[Callable[[int], Any], type[Exception], str]] = {
 def test_errors(name: str) -> None:
     function, kind, text = ERRORS[name]
     options: dict[str, Any] = {"timeout": 0.5} if "rank that does" in name or "stops" in name else {}
-    if name == "another communicator":
-        options = {"prefer": "nobody"}
     with pytest.raises(kind, match=text) as caught:
         on_ranks(function, **options)
     assert any(f"of {SIZE}" in note for note in caught.value.__notes__)
+
+
+def test_a_communicator_that_nobody_has_is_told_before_ranks_begin() -> None:
+    with pytest.raises(tb.errors.ArgumentError, match=r"'nobody'.* threads"):
+        dist.run_ranks(dist.barrier, SIZE, prefer="nobody")
 
 
 def test_without_ranks_it_is_said_how_to_get_some() -> None:

@@ -56,7 +56,7 @@ def test_libraries_are_kept_on_disk_and_damage_is_noticed(tmp_path: Path) -> Non
     data = names[0].read_bytes()
     for damaged in (b"", data[: len(data) // 2], data[:100] + bytes([data[100] ^ 1]) + data[101:]):
         names[0].write_bytes(damaged)
-        assert process(TENSORBUS_CACHE_DIR=str(tmp_path), said="is set aside as") == "1"
+        assert process(TENSORBUS_CACHE_DIR=str(tmp_path), message="is set aside as") == "1"
     names[0].unlink()
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "1"
     assert process(TENSORBUS_CACHE_DIR=str(tmp_path)) == "0"

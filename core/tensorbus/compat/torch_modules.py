@@ -11,6 +11,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
@@ -97,7 +98,7 @@ class MissingModules:
     ) -> ModuleSpec | None:
         """Raise ``ImportError`` for a name of PyTorch's that stands elsewhere here; otherwise return None."""
         below = name.removeprefix(f"{_PACKAGE}.")
-        if below == name or name in sys.modules:
+        if below == name or name in sys.modules or _is_there(below):
             return None
         module, _, last = below.rpartition(".")
         hint = "" if below in MODULES else _home(module, last)
@@ -107,6 +108,12 @@ class MissingModules:
         what = f"module {_PACKAGE}.{module!s} has no {last!r}" if module else f"there is no {name!r}"
         # Without its attribute ``name`` a ``from`` import takes it for an error of its own, which it keeps.
         raise ModuleNotFoundError(f"{what}{hint}")
+
+
+def _is_there(below: str) -> bool:
+    """Return whether there is a module: who looks into one folder alone, as pytest does, asks here too."""
+    place = Path(__file__).parent.parent.joinpath(*below.split("."))
+    return place.is_dir() or place.with_suffix(".py").exists()
 
 
 def _home(module: str, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
+from types import FunctionType
 from typing import Any
 
 from tensorbus.backend_api import Call, Kernel
@@ -81,9 +82,23 @@ def native_first(
         return size(call) >= MEMORY_BOUND_SIZE or f"less work than {MEMORY_BOUND_SIZE} elements are"
 
     def prepare(call: Call) -> Callable[..., Any]:
-        return make(call, prepared(numpy, call))
+        otherwise = prepared(numpy, call)
+        native = make(call, otherwise)
+        return _or(native, otherwise) if isinstance(native, FunctionType) else native
 
     return Kernel(name="native", prepare=prepare, supports=supports), replace(numpy, name="numpy")
+
+
+def _or(native: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what runs ``otherwise`` where code that is compiled at a later call cannot be any more."""
+
+    def run(*values: Any) -> Any:
+        try:
+            return native(*values)
+        except NoCompilerError:
+            return otherwise(*values)
+
+    return run
 
 
 def prepare_first(candidates: Sequence[Kernel], call: Call) -> Callable[..., Any]:
