@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus import nn, optim
+from tensorbus.errors import StateError
 from tensorbus.func import pytree
 
 WIDTH, WORDS, BATCH, STEPS = 6, 11, 6, 3
@@ -127,6 +130,21 @@ def test_training_goes_on_where_it_was(before: str, after: str, optimizer: str, 
     expected = dist.run_ranks(save, SPREADS[before][0])[0]
     for losses in dist.run_ranks(go_on, SPREADS[after][0]):
         np.testing.assert_allclose(losses, expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [*SPREADS][1:])
+def test_a_module_is_copied_as_it_is_spread_and_pickle_names_its_state(name: str) -> None:
+    def rank() -> Any:
+        tb.manual_seed(0)
+        model = Net().to("cpu")
+        SPREADS[name][1](model)
+        for outer in (model, nn.Sequential(model)):
+            with pytest.raises(StateError, match=r"ranks.*tensorbus.save\(model.state_dict\(\), path\)"):
+                pickle.dumps(outer)
+        return [one(TOKENS).tolist() for one in (model, copy.copy(model), copy.deepcopy(model))]
+
+    for values in dist.run_ranks(rank, SPREADS[name][0]):
+        assert values == [values[0]] * 3
 
 
 def test_a_state_of_one_mesh_is_loaded_on_another_and_into_a_whole_module() -> None:

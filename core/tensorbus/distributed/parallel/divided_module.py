@@ -18,11 +18,12 @@ from ...tracing.mutation_counter import bump_mutation_counter
 from ..tensor.device_mesh import META
 from ..tensor.dtensor import part_of
 from .group_options import GroupOptions
+from .module_class import SpreadModule
 from .parameter_group import ParameterGroup
 from .policies import MixedPrecisionPolicy
 
 
-class FullyShardedModule(Module):
+class FullyShardedModule(SpreadModule):
     """The methods that ``fully_shard`` adds to the class of a module.
 
     Those that have ``recurse`` are of all divided modules in this one, or of this one alone.

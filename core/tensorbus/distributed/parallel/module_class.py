@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, SupportsIndex
 
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...tracing.mutation_counter import bump_mutation_counter
+from ..tensor.module_hook import unpicklable
 
 _classes: Final[dict[tuple[type[Module], type[Module]], type[Module]]] = {}
+
+
+class SpreadModule(Module):
+    """Base of the methods of modules that ranks share: ``copy`` takes such a module, ``pickle`` does not.
+
+    What spreads it are this program's groups of ranks, which no file has; its state dict has all the rest.
+    """
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        reduced: Any = super().__reduce_ex__(2)
+        function, args, *state = reduced
+        return _Maker(type(self), function, args), (), *state
+
+
+class _Maker:
+    """Makes an empty module for ``copy``, and refuses to be pickled with it."""
+
+    def __init__(self, kind: type[Module], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.kind, self.function, self.args = kind, function, args
+
+    def __call__(self) -> Any:
+        return self.function(*self.args)
+
+    def __reduce__(self) -> Any:
+        methods = self.kind.__mro__[1].__name__
+        raise unpicklable(f"this {self.kind.__name__} is a {methods}, which ranks share")
 
 
 def _class_of_both(methods: type[Module], kind: type[Module]) -> type[Module]:

@@ -20,12 +20,12 @@ from ..tensor.device_mesh import DeviceMesh, mesh_for
 from ..tensor.dtensor import DTensor, laid_as, part_of
 from .gradient_reducer import GradientReducer, flattened, unflattened
 from .labels import label_of
-from .module_class import refuse_other, with_methods
+from .module_class import SpreadModule, refuse_other, with_methods
 
 M = TypeVar("M", bound=Module)
 
 
-class ReplicatedModule(Module):
+class ReplicatedModule(SpreadModule):
     """The methods that ``replicate`` adds to the class of a module."""
 
     _reducer: GradientReducer

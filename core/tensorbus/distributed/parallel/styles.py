@@ -19,6 +19,7 @@ from ...tensor.tensor import Tensor
 from ..tensor.device_mesh import DeviceMesh
 from ..tensor.distribute_module import distribute_module
 from ..tensor.dtensor import DTensor, distribute_tensor
+from ..tensor.module_hook import MeshHook
 from ..tensor.placements import Placement, Replicate, Shard
 from .labels import labeled
 
@@ -213,7 +214,7 @@ class PrepareModuleInput(ParallelStyle):
             }
             return args, kwargs | moved
 
-        module.register_forward_pre_hook(enter, with_kwargs=True)
+        module.register_forward_pre_hook(MeshHook(enter), with_kwargs=True)
         return module
 
 
@@ -242,7 +243,7 @@ class PrepareModuleOutput(ParallelStyle):
             )  # fmt: skip
             return type(out)(moved) if several else moved[0]
 
-        module.register_forward_hook(leave)
+        module.register_forward_hook(MeshHook(leave))
         return module
 
 

@@ -10,6 +10,7 @@ from ...nn.module import Module
 from ...nn.parameter import Parameter
 from .device_mesh import DeviceMesh, mesh_for
 from .dtensor import DTensor, distribute_tensor
+from .module_hook import MeshHook
 from .placements import Replicate
 
 M = TypeVar("M", bound=Module)
@@ -45,9 +46,9 @@ def distribute_module(
             partition_fn(name, submodule, mesh)
         _replicate_rest(submodule, mesh)
     if input_fn is not None:
-        module.register_forward_pre_hook(lambda m, args: input_fn(m, args, mesh))
+        module.register_forward_pre_hook(MeshHook(lambda m, args: input_fn(m, args, mesh)))
     if output_fn is not None:
-        module.register_forward_hook(lambda m, args, out: output_fn(m, out, mesh))
+        module.register_forward_hook(MeshHook(lambda m, args, out: output_fn(m, out, mesh)))
     return module
 
 
