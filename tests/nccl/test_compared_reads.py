@@ -5,13 +5,17 @@ The library does not notice that ranks ask for different things: its work is don
 
 from __future__ import annotations
 
+import pickle
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
@@ -23,7 +27,9 @@ from tensorbus.distributed.process_group.group import get_group
 from stand_in_gpus import Card, stand_in_gpus
 
 pytest.importorskip("tensorbus_nccl", reason="tensorbus-nccl is not installed")
-pytest.importorskip("tensorbus_cuda.device", reason="tensorbus-cuda is not installed")
+CudaRuntime: Any = pytest.importorskip(
+    "tensorbus_cuda.device", reason="tensorbus-cuda is not installed"
+).CudaRuntime
 RANKS = 3
 F = dist.functional
 
@@ -141,6 +147,11 @@ def _summed(*shape: int) -> str:
     return f"all_reduce sum of float32{[*shape]}"
 
 
+def _saved(x: tb.Tensor) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        tb.save({"x": x}, Path(folder, "x.safetensors"))
+
+
 MISMATCHES: dict[str, tuple[Callable[[bool], Any], str]] = {
     "shape": (lambda odd: F.all_reduce(_ones(3 if odd else 2)), r"float32\[2\].*float32\[3\]"),
     "dtype": (lambda odd: F.all_reduce(_ones(2, dtype="int32" if odd else "float32")), "float32.*int32"),
@@ -171,7 +182,12 @@ ODD = {"sent": 0, "expected": 0, "gather": 0, "scatter": 0}
 READS: tuple[Callable[[tb.Tensor], Any], ...] = (
     lambda x: x.tolist(), lambda x: x.numpy(), str, lambda x: x.to("cpu"), lambda x: x.sum().item(),
     lambda x: x.device.runtime.synchronize(x.device.index),
-    lambda x: tb.Stream(x.device).record_event().synchronize(),
+    lambda x: tb.Stream(x.device).record_event().synchronize(), lambda x: x.__dlpack__(), np.from_dlpack,
+    lambda x: tb.from_dlpack(x, device="cpu"), lambda x: x.__dlpack__(dl_device=(1, 0), copy=True),
+    lambda x: CudaRuntime.to_dlpack(x.device.runtime, None, x.device.index), pickle.dumps,
+    lambda x: _saved(x), lambda x: x.to("cpu", non_blocking=True).tolist(),
+    lambda x: x.to(f"refdev:{(x.device.index + 1) % RANKS}").tolist(), lambda x: tb.zeros((2,)).copy_(x),
+    lambda x: bool((x > 0).all()), lambda x: x[x > 0], tb.nonzero, lambda x: [*map(float, x)],
 )  # fmt: skip
 
 
@@ -203,6 +219,20 @@ def test_a_value_of_a_mismatch_is_not_read(
 
     for text in dist.run_ranks(rank, RANKS, prefer="blind", timeout=30.0):
         assert re.search(message, text), text
+
+
+def test_no_way_to_read_comes_before_the_comparison(cards: list[Card]) -> None:
+    """Each in a group of its own, as the first thing behind a mismatch."""
+
+    def rank() -> None:
+        for read in READS:
+            group = dist.new_group(range(RANKS))
+            F.all_reduce(_ones(2), group=group).tolist()
+            x = F.all_reduce(_ones(2), "max" if dist.get_rank() else "sum", group=group)
+            with pytest.raises(dist.DistributedError, match="rank 0: all_reduce sum .*rank 1: all_reduce max"):
+                read(x)
+
+    dist.run_ranks(rank, RANKS, prefer="blind", timeout=30.0)
 
 
 def test_what_agrees_is_read(cards: list[Card]) -> None:

@@ -382,10 +382,16 @@ class CudaRuntime:
         )
 
     def to_dlpack(self, value: StridedArray, index: int, **options: Any) -> Any:
-        """Return a capsule over the value's memory, over a copy with ``copy=True``."""
+        """Return a capsule over the value's memory, over a copy with ``copy=True``.
+
+        Its reader asks nobody: where there are read checks, they come first, and so does the GPU's work.
+        """
+        unit = self.units[index]
+        if unit.has_read_checks():
+            self.synchronize(index)
         from .copies.dlpack import export
 
-        return export(self.units[index], value, **options)
+        return export(unit, value, **options)
 
     def dlpack_device(self, value: StridedArray, index: int) -> tuple[int, int]:
         """Return CUDA's number in DLPack, and the GPU's."""

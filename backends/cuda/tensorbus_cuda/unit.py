@@ -127,6 +127,10 @@ class Unit:
         else:
             self.interruptible.run(wait, self.look)
 
+    def has_read_checks(self) -> bool:
+        """Return whether anybody wants to look before a value is handed out."""
+        return any(known() is not None for unit in (self, *self.origins) for known in unit.read_checks)
+
     def look_before_reads(self) -> None:
         """Let those look who want to before the host has a value, and raise what was to be raised later."""
         for unit in (self, *self.origins):
