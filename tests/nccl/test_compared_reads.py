@@ -229,7 +229,7 @@ def test_no_way_to_read_comes_before_the_comparison(cards: list[Card]) -> None:
             group = dist.new_group(range(RANKS))
             F.all_reduce(_ones(2), group=group).tolist()
             x = F.all_reduce(_ones(2), "max" if dist.get_rank() else "sum", group=group)
-            with pytest.raises(dist.DistributedError, match="rank 0: all_reduce sum .*rank 1: all_reduce max"):
+            with pytest.raises(dist.DistributedError, match=r"rank 0: all_reduce sum .*rank 1: .*max"):
                 read(x)
 
     dist.run_ranks(rank, RANKS, prefer="blind", timeout=30.0)
