@@ -140,6 +140,31 @@ def test_a_rank_does_not_leave_amid_an_abort(cards: list[Card], monkeypatch: pyt
     assert sorted(Library.log)[:RANKS] == [f"abort {here}" for here in range(RANKS)]
 
 
+def test_a_program_goes_on_beside_a_close_without_end(
+    cards: list[Card], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library waits in it for other ranks, and for graphs that hold its work."""
+    may_end, inside, over = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
+
+    def close(self: Library) -> None:
+        inside.release()
+        may_end.wait(60.0)
+        over.release()
+
+    monkeypatch.setattr(Library, "ends", True)
+    monkeypatch.setattr(Library, "close", close)
+    monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.1)
+
+    def rank() -> list[float]:
+        return dist.functional.all_reduce(tb.ones(2, device=f"refdev:{dist.get_rank()}")).tolist()
+
+    assert dist.run_ranks(rank, RANKS, prefer="without end", timeout=30.0) == [[2.0, 2.0]] * RANKS
+    assert not over.acquire(blocking=False)
+    may_end.set()
+    for count in (inside, over):
+        assert all(count.acquire(timeout=60.0) for _ in range(RANKS))
+
+
 def test_a_barrier_tells_what_its_communicator_knows(
     cards: list[Card], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,7 +162,10 @@ class Communicator(Protocol[T]):
         ...
 
     def close(self) -> None:
-        """Give back what it holds. Nothing is called afterwards."""
+        """Give back what it holds. Nothing is called afterwards.
+
+        Where the communicator queues, a thread of its own does it: a program waits for that a while only.
+        """
         ...
 
 

@@ -15,8 +15,6 @@ _PENDING: Final = 7
 """``ncclInProgress``: no error."""
 _CALL_SECONDS: Final = 0.5
 """How long an abort waits for calls of other threads."""
-_CLOSE_SECONDS: Final = 2.0
-"""How long the end of a group is waited for."""
 
 
 class Session:
@@ -128,17 +126,12 @@ class Session:
         """Give NCCL's communicator back, once what was given to it is done.
 
         NCCL waits there for the end of all graphs that hold its work, of which CUDA tells it late, and for
-        the other ranks: nobody waits for that longer than a while.
+        the other ranks.
         """
         with self._lock:
             if self._ended:
                 return
             self._ended = "the group was closed"
-        ending = threading.Thread(target=self._destroy, name="tensorbus-nccl-close", daemon=True)
-        ending.start()
-        ending.join(_CLOSE_SECONDS)
-
-    def _destroy(self) -> None:
         with suppress(self.nccl.NcclError, self._cupy.cuda.runtime.CUDARuntimeError), self.device():
             self._cupy.cuda.runtime.deviceSynchronize()  # CUDA lets go of graphs that are given back
             self.comm.destroy()

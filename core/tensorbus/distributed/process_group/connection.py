@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
@@ -24,6 +25,7 @@ from ...errors import DeviceError, DistributedError, DistributedTimeoutError
 from ...system.rank_of_thread import rank_of_thread
 from ...system.weak_tables import WeakSet
 from ...tensor.tensor import Tensor
+from . import teardown
 from .comparison import Comparison, Parts, first_difference, numbered
 from .fingerprint_board import ENTRIES
 from .records import MESSAGES, Record
@@ -33,23 +35,12 @@ _PATIENCE: Final = 1.0
 """Seconds that a rank whose call has raised waits for what the others asked for."""
 _ABORT_SECONDS: Final = 10.0
 """Seconds that a program waits for the end of what it is told has failed."""
+_CLOSE_SECONDS: Final = 2.0
+"""Seconds that a program waits for a library that queues to give back a group."""
 _SLACK: Final = 2.0
 """Seconds beyond a call's time in which the watch ends it."""
 _COMPARED: Final = 64
 """Of how many collectives the texts are compared in barriers."""
-
-
-_aborting: Final[set[Connection]] = set()
-"""Those whose abort is under way."""
-
-
-def wait_for_aborts() -> None:
-    """Wait for the ends of what has failed, as long as a program waits for one at most.
-
-    New work on the device, another group's too, could keep an abort waiting, and would wait itself behind it.
-    """
-    for connection in list(_aborting):
-        connection.wait_for_abort()
 
 
 class Connection:
@@ -403,11 +394,8 @@ class Connection:
             self.meeting.store.set(f"{self.meeting.name}/failed", str(error).encode())
         # A library may wait for the device in its abort: for work of other groups too, whose end is looked
         # after by the thread that calls this.
-        if self.queues:
-            _aborting.add(self)
-        threading.Thread(
-            target=self._abort, args=(error, reason or str(error).removesuffix(".")), daemon=True
-        ).start()
+        abort = partial(self._abort, error, reason or str(error).removesuffix("."))
+        teardown.begin(abort, _ABORT_SECONDS if self.queues else 0.0)
         self._aborted.wait(_PATIENCE)
         for device in late:  # if the abort does not end the device's work, what waits for that ends here
             if isinstance(device.runtime, SupportsInterruptibleWaits):
@@ -418,7 +406,10 @@ class Connection:
         self.release()
         if self.comparison is not None:
             self.comparison.close()
-        self.communicator.close()
+        if self.queues:
+            teardown.close_within(self.communicator.close, _CLOSE_SECONDS)
+        else:
+            self.communicator.close()
 
     def release(self) -> None:
         """Give back what devices have recorded: a library may wait for the end of that in its own."""
@@ -428,18 +419,13 @@ class Connection:
     def _abort(self, error: DistributedError, reason: str) -> None:
         try:
             if len(self.captures):  # beside the abort, which ends what they may wait for
-                threading.Thread(target=self.release, daemon=True).start()
+                teardown.begin(self.release)
             if self.communicator is not None:
                 self.communicator.abort(reason)
         except Exception as problem:  # the error that is told matters more, and tells of this one
             error.add_note(f"{self.name} could not end its work: {type(problem).__name__}: {problem}")
         finally:
-            _aborting.discard(self)
             self._aborted.set()
-
-    def wait_for_abort(self) -> None:
-        """Wait until the communicator has ended its work, no longer than ten seconds from the failure on."""
-        self._aborted.wait(max(self._failed + _ABORT_SECONDS - time.monotonic(), 0.0))
 
     def look(self) -> None:
         """Fail where the communicator tells of a problem, or the watch should long have ended a call.

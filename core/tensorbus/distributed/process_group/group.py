@@ -27,11 +27,12 @@ from ...tensor.tensor import Tensor
 from ...tracing.active_modes import active_modes
 from ...tracing.active_tracer import active_tracer
 from ...tracing.known_by_identity import KnownByIdentity
+from . import teardown
 from .agreements import Agreements
 from .captured_collectives import CapturedCollectives
 from .communicator_contract import verdict_of
 from .comparison import Parts
-from .connection import Connection, wait_for_aborts
+from .connection import Connection
 from .lanes import Lanes, Peer, peers_of
 from .records import MESSAGES, Record
 from .work import Place, Work, event_of
@@ -303,7 +304,7 @@ class ProcessGroup(KnownByIdentity):
         )  # fmt: skip
         self.world.records.add(record)
         try:
-            wait_for_aborts()
+            teardown.wait()
             device = self._device() if first is None else first.device
             connection = self.connection(device, record, terms)
             connection.check()

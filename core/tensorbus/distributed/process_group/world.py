@@ -19,7 +19,7 @@ from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ...random.generator import Generator, generator_of_thread
 from ...system.rank_of_thread import rank_of_thread, set_rank_of_thread
-from .connection import wait_for_aborts
+from . import teardown
 from .records import Record, Records
 from .roll_call import RollCall
 
@@ -96,7 +96,7 @@ class World:
             self.drain()
         for group in list(self.groups.values()):
             group.close(reason, is_failing)
-        wait_for_aborts()
+        teardown.wait()
         self.is_watched = False
         if left:  # now that all it had to send is sent
             self.leave(left)
@@ -232,11 +232,8 @@ def shutdown() -> None:
 
 @atexit.register
 def _leave() -> None:
-    """Tell ranks that wait for this process that its program has ended, and by what.
-
-    A library that still aborts a group then would go on in a process that gives everything back.
-    """
-    wait_for_aborts()
+    """Tell ranks that wait for this process that its program has ended, and by what."""
+    teardown.leave()
     if _process:
         error = getattr(sys, "last_value", None)
         _process[0].leave("its program has ended" if error is None else _raised(error))
