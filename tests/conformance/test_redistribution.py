@@ -92,6 +92,10 @@ def test_meshes() -> None:
     assert dist.run_ranks(rank, 6) == [*itertools.product(range(2), range(3))]
     with pytest.raises(tb.ArgumentError, match="reduction must be one of"):
         dist.Partial("mean")
+    average = dist.Partial("avg")
+    assert (average, average.reduce_op) == (dist.Partial("average"), "avg")
+    assert all(map(average.is_partial, (None, "avg", "average")))
+    assert not P.is_partial("avg")
 
 
 def test_parts_on_several_types_of_devices() -> None:

@@ -119,6 +119,14 @@ def error_of_call(
     if not isinstance(error, (TensorbusError, *_RAW)) or isinstance(error, UnsupportedOpError):
         return error  # an op without a kernel is named, whichever op's decomposition asked for it
     text = str(error)
+    if isinstance(error, (TypeError, TensorbusError)) and len(args) > 1 and _takes_a_list(function):
+        from .argument_kinds import is_tensor  # only where something is already wrong
+
+        if all(map(is_tensor, args)):
+            return ArgumentTypeError(
+                f"{name}: it takes its tensors in one list, {name}([x, y]), and got {len(args)} tensors as"
+                f" arguments of their own."
+            )
     if type(error) is TypeError and (misuse := misfit(function, name, error)) is not None:
         return misuse
     own = isinstance(error, TensorbusError)
@@ -142,6 +150,12 @@ def error_of_call(
         if (isinstance(error, _NAMELESS) or type(error) is DeviceError) and name not in text:
             error.args = (f"{name}: {text}", *error.args[1:])
     return error
+
+
+def _takes_a_list(function: Callable[..., Any]) -> bool:
+    """Return whether the first argument of a function is a list of tensors."""
+    first = next(iter(signature(unwrap(function)).parameters.values()), None)
+    return first is not None and first.name == "xs" and first.kind is Parameter.POSITIONAL_ONLY
 
 
 def error_of_function(

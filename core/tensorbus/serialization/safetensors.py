@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Final
 
 from ..devices.device import Device, device
 from ..dtypes import definition as dt
-from ..errors import StateError
+from ..errors import ArgumentError, StateError
 from ..interchange.transfer import check_dtype, from_bytes, to_bytes
 from ..ops.call_errors import with_form
 from ..ops.definition import MAX_RANK
@@ -113,13 +113,20 @@ def _little_endian(data: memoryview, dtype: dt.DType) -> memoryview:
 
 
 @with_form
-def load(path: str | os.PathLike[str], device: Device | str | None = None) -> Any:
+def load(
+    path: str | os.PathLike[str], device: Device | str | None = None, *,
+    map_location: Device | str | None = None,
+) -> Any:  # fmt: skip
     """Return what ``save`` wrote, or the tensors of any safetensors file, on ``device`` (None: the default).
 
-    Nothing in the file is ever run. Raises ``StateError`` for a file that is damaged or of another format,
-    ``UnsupportedDtypeError`` for a dtype that the device lacks, ``OSError`` where the file cannot be read.
+    ``map_location`` is PyTorch's name of ``device``; the file does not say where its tensors lay, so there is
+    nothing for a dict or a function to map. Nothing in the file is ever run. Raises ``StateError`` for a file
+    that is damaged or of another format, ``UnsupportedDtypeError`` for a dtype that the device lacks,
+    ``OSError`` where the file cannot be read.
     """
     note_read("a file")
+    if map_location is not None:
+        device = _location(device, map_location)
     where = _device(device)
     name = os.fspath(path)
     with open(path, "rb") as file:
@@ -146,6 +153,19 @@ def load(path: str | os.PathLike[str], device: Device | str | None = None) -> An
 
 def _device(spec: Device | str | None) -> Device:
     return device(spec)
+
+
+def _location(device: Device | str | None, map_location: Device | str) -> Device | str:
+    if device is not None:
+        raise ArgumentError(
+            f"load: device and map_location name one argument, got {device!r} and {map_location!r}; give one."
+        )
+    if not isinstance(map_location, Device | str):
+        raise ArgumentError(
+            f"load: map_location is a device, such as 'cpu', got {map_location!r}: a file does not say where"
+            f" its tensors lay. For several devices load on one, and move each tensor by x.to(device)."
+        )
+    return map_location
 
 
 def _damaged(name: str, why: str) -> StateError:

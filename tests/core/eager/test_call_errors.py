@@ -41,7 +41,7 @@ X = tb.asarray([[1.0, 2.0, 3.0]], device="cpu")
         (lambda: tb.triu(X, n=1), "It is called as triu(x, /, k=0)."),
         (lambda: tb.zeros(), "It is called as zeros(shape, *more, dtype=None,"),
         (lambda: tb.full(size=(2,), fill_value=1), "It is called as full(shape, fill_value, *, dtype=None,"),
-        (lambda: tb.load("file", map_location="cpu"), "It is called as load(path, device=None)."),
+        (lambda: tb.load("file", mmap=True), "It is called as load(path, device=None, *,"),
         (lambda: tb.compile(len, disable=True), "It is called as compile(fn=None, *, fullgraph=False,"),
         (lambda: tb.fft.fft(X, out=1), "fft(x, /, n=None, axis=-1, norm='backward')."),
         (
@@ -73,6 +73,14 @@ def test_a_tensor_is_no_axis() -> None:
     for axis in (X, "rows", True):
         with pytest.raises(tb.ShapeError, match=r"max: .*axis.* an integer"):
             tb.max(x, axis)
+
+
+@pytest.mark.parametrize("name", ["cat", "concat", "stack", "vstack", "hstack", "dstack", "column_stack"])
+def test_tensors_that_come_in_a_list_are_not_arguments_of_their_own(name: str) -> None:
+    function, own = getattr(tb, name), "concat" if name == "cat" else name
+    for others in ([X], [X, X]):
+        with pytest.raises(TypeError, match=rf"^{own}: it takes its tensors in one list, {own}\(\[x, y\]\)"):
+            function(X, *others)
 
 
 @pytest.mark.parametrize(

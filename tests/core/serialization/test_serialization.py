@@ -249,8 +249,13 @@ def test_loading_needs_a_device_that_has_the_dtype(tmp_path: Path, monkeypatch: 
     from tensorbus.dispatch import kernel_tables
 
     tb.save({"x": tb.ones((1,), dtype=tb.float64)}, tmp_path / "x")
-    with pytest.raises(tb.DeviceUnavailableError, match="no-such"):
-        tb.load(tmp_path / "x", "no-such")
+    for call in ({"device": "no-such"}, {"map_location": "no-such"}):
+        with pytest.raises(tb.DeviceUnavailableError, match="no-such"):
+            tb.load(tmp_path / "x", **call)
+    for call in ({"map_location": {"cuda:1": "cpu"}}, {"map_location": "cpu", "device": "cpu"}):
+        with pytest.raises(tb.ArgumentError, match=r"load: (device and )?map_location"):
+            tb.load(tmp_path / "x", **call)
+    assert tb.load(tmp_path / "x", map_location="cpu")["x"].device == tb.device("cpu")
     monkeypatch.setattr(kernel_tables.tables_of("cpu"), "dtypes", lambda index: frozenset({tb.float32}))
     with pytest.raises(
         tb.UnsupportedDtypeError, match=r"load: tensor 'x' of .* has no float64; it has float32"

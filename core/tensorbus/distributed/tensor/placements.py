@@ -26,7 +26,7 @@ class Placement:
 
     def is_partial(self, reduction: str | None = None) -> bool:
         """Return whether ranks have terms; with ``reduction``: of that one."""
-        return isinstance(self, Partial) and reduction in (None, self.reduction)
+        return isinstance(self, Partial) and reduction in (None, self.reduction, self.reduce_op)
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,25 @@ class Replicate(Placement):
 class Partial(Placement):
     """Each rank has a tensor of the whole shape; the ``reduction`` of all of them is the value.
 
-    ``reduction`` is ``"sum"``, ``"average"``, ``"product"``, ``"min"`` or ``"max"``; anything else raises
-    ``ArgumentError``. Along several dimensions of a mesh it is the same, or sums and averages: others give
-    another value in another order.
+    ``reduction`` is ``"sum"``, ``"average"``, which may be called ``"avg"``, ``"product"``, ``"min"`` or
+    ``"max"``; anything else raises ``ArgumentError``. Along several dimensions of a mesh it is the same, or
+    sums and averages: others give another value in another order.
     """
 
     reduction: str = "sum"
 
     def __post_init__(self) -> None:
+        if self.reduction == "avg":
+            object.__setattr__(self, "reduction", "average")
         if self.reduction not in PARTIAL_REDUCTIONS:
             raise ArgumentError(
                 f"Partial: reduction must be one of {', '.join(PARTIAL_REDUCTIONS)}, got {self.reduction!r}."
             )
+
+    @property
+    def reduce_op(self) -> str:
+        """The reduction by PyTorch's name."""
+        return "avg" if self.reduction == "average" else self.reduction
 
 
 Placements = tuple[Placement, ...]
