@@ -160,6 +160,9 @@ MISTAKES: dict[str, Callable[[nn.Module], object]] = {
     "not both": lambda m: dist.replicate(
         m, dist.init_device_mesh("cpu", (1,)), process_group=dist.new_group()
     ),
+    r"'norm.weight', 'norm.bias', 'a.weight' and 4 more lie on 'cpu', and.*module.to\('refdev'\)": (
+        lambda m: dist.replicate(m, dist.init_device_mesh("refdev", (1,)))
+    ),
     "replicate: a DeviceMesh is needed, as init_device_mesh makes one, got 4": lambda m: dist.replicate(m, 4),
 }
 

@@ -312,3 +312,27 @@ def test_a_step_after_one_that_failed(spread: Callable[[nn.Module], nn.Module], 
     ones = [g.numpy() for g in got[0]]
     assert all((a == b.numpy()).all() for a, b in zip(ones, got[1], strict=True))
     assert_alike(ones[-1], right[-1].numpy(), ROUNDINGS)
+
+
+def test_parameters_and_buffers_move_to_the_devices_of_the_mesh() -> None:
+    def rank() -> Any:
+        mesh, other = (dist.init_device_mesh(kind, (2,)) for kind in ("refdev", "cpu"))
+        with tb.device("cpu"):
+            model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+        copied = deepcopy(model)
+        mine = X[0, 4 * dist.get_rank() :][:4]
+        dist.fully_shard(model[1], mesh)
+        dist.fully_shard(model, mesh)
+        model(mine.to("refdev")).sum().backward()
+        dist.fully_shard(copied, other)(mine).sum().backward()
+        here = [*model.buffers(), *(p.to_local() for p in model.parameters())]
+        assert {x.device.type for x in here} == {"refdev"}
+        pairs = [
+            (a.grad.full_tensor(), b.grad.full_tensor())
+            for a, b in zip(model.parameters(), copied.parameters(), strict=True)
+        ]
+        return [(a.to("cpu").numpy(), b.numpy()) for a, b in pairs]
+
+    for pairs in dist.run_ranks(rank, 2):
+        for a, b in pairs:
+            assert_alike(a, b, roundings=64)  # two devices' sums over a batch

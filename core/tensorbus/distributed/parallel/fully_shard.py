@@ -9,7 +9,7 @@ from ... import plugins
 from ...autograd.engine import no_grad
 from ...errors import ArgumentError
 from ...nn.module import Module
-from ...nn.parameter import Parameter
+from ...nn.parameter import Parameter, hold
 from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
 from ..collectives import functional
@@ -49,6 +49,8 @@ def fully_shard(
     ``reshard_after_forward=False`` keeps a group whole until ``backward`` is over. None does that with the
     outermost module only, which ``backward`` begins with. A number lets so many ranks, next to each other,
     keep parts that make up the whole: more memory, and less far to send.
+
+    What lies on another type of device than the tensors of ``mesh``, parameters and buffers, is moved there.
 
     A mesh of two dimensions has copies along the first, parts along the second; None: all ranks, parts.
     Parameters that ``parallelize_module`` has split are divided once more: ``mesh`` and the one that they lie
@@ -101,6 +103,7 @@ def fully_shard(
         one.schedule = group.schedule
         group.schedule.groups.append(one)
     group.schedule.root = group
+    _move_buffers(modules, mesh)
     for m in modules:
         with_methods(m, FullyShardedModule)
         divided = cast(FullyShardedModule, m)
@@ -161,6 +164,20 @@ def _own_parameters(
                     if not any(known is owner and also == name for known, also in homes):
                         homes.append((owner, name))
     return [*parameters.values()]
+
+
+def _move_buffers(modules: Sequence[Module], mesh: DeviceMesh) -> None:
+    """Move buffers to where the parameters are computed with; those of divided modules lie there already."""
+    for module in modules:
+        if isinstance(module, FullyShardedModule):
+            continue
+        for _, buffer in module.named_buffers(recurse=False):
+            x = buffer.detach()
+            if isinstance(x, DTensor) or META in (x.device.type, mesh.device_type):
+                continue
+            if mesh.device_type not in (None, x.device.type):
+                hold(buffer, x.to(mesh.device_type))
+        _move_buffers([*module.children()], mesh)
 
 
 def _axis(name: str, p: Parameter, shard_placement_fn: ShardPlacement | None) -> int:

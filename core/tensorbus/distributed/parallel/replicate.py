@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 from ...autograd.engine import no_grad
 from ...errors import ArgumentError
 from ...nn.module import Module
-from ...nn.parameter import hold
+from ...nn.parameter import Parameter, hold
 from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
 from ..collectives import functional
 from ..collectives.operations import group_or_all
 from ..process_group.group import ProcessGroup
 from ..process_group.world import get_rank
-from ..tensor.device_mesh import DeviceMesh, mesh_for
+from ..tensor.device_mesh import META, DeviceMesh, mesh_for
 from ..tensor.dtensor import DTensor, laid_as, part_of
 from .gradient_reducer import GradientReducer, flattened, unflattened
 from .labels import label_of
@@ -60,6 +60,8 @@ def replicate(
     False. ``with module.no_sync():`` and ``module.set_requires_gradient_sync(False)`` leave out the
     communication, for gradients of several batches.
 
+    Parameters stay where they are: a ``mesh`` whose tensors lie on another type of device is refused.
+
     Every rank uses every parameter, or ``find_unused_parameters`` lets those that a rank did not use count as
     zeros there. With ``gradient_as_bucket_view`` gradients are parts of one tensor a bucket, else copies of
     its parts. ``ignored_params`` stay each rank's own. What requires a gradient only later, as thawed layers
@@ -67,8 +69,8 @@ def replicate(
     of the mesh is averaged part by part. A step with ``tensorbus.compile`` around it is one program a rank,
     collectives included.
 
-    Raises ``ArgumentError`` for a module that is replicated already or has nothing to train, and
-    ``DistributedError`` at the end of a ``backward`` that missed parameters.
+    Raises ``ArgumentError`` for a module that is replicated already, has nothing to train or lies on other
+    devices than the mesh, and ``DistributedError`` at the end of a ``backward`` that missed parameters.
 
     >>> import tensorbus as tb
     >>> def rank():
@@ -97,6 +99,8 @@ def replicate(
                 f"replicate: {name!r} lies as {[*p.placements]} on {p.device_mesh!r}, whose ranks were to"
                 f" have copies of each other: {[*group.ranks]}. Pass another dimension of that mesh."
             )
+    if mesh is not None:
+        _check_devices(named, mesh)
     if not any(p.requires_grad for _, p in named):
         raise ArgumentError(f"replicate: {type(module).__name__} has no parameter that requires a gradient.")
     label = label_of(group, module, [name for name, _ in named])
@@ -112,6 +116,19 @@ def replicate(
     if broadcast_buffers and any(True for _ in module.buffers()):
         module.register_forward_pre_hook(_share_buffers)
     return module
+
+
+def _check_devices(named: list[tuple[str, Parameter]], mesh: DeviceMesh) -> None:
+    """Refuse parameters that lie on another type of device than the tensors of ``mesh``."""
+    types = {name: part_of(p.detach()).device.type for name, p in named}
+    elsewhere = [name for name, own in types.items() if mesh.device_type not in (None, own) and own != META]
+    if elsewhere:
+        own, more = types[elsewhere[0]], len(elsewhere) - 3
+        names = ", ".join(map(repr, elsewhere[:3])) + (f" and {more} more" if more > 0 else "")
+        raise ArgumentError(
+            f"replicate: {names} lie on {own!r}, and tensors of {mesh!r} on {mesh.device_type!r}. Move the"
+            f" module before, module.to({mesh.device_type!r}), or make a mesh of None, for any device."
+        )
 
 
 def share(cells: list[Tensor], group: ProcessGroup, label: str) -> None:
