@@ -41,9 +41,11 @@ def start_ranks(start: str, folder: Path, habit: str = "") -> Iterator[subproces
         stderr=subprocess.DEVNULL,
     )
     try:
+        code = program.poll()
         while not all(file.exists() and file.read_text() for file in _files(folder)):
-            assert program.poll() is None
+            assert code is None
             time.sleep(0.01)
+            code = program.poll()
         yield program
     finally:
         program.kill()

@@ -101,21 +101,38 @@ def test_closed_standard_streams_are_no_connections_of_the_store(tmp_path: Path)
 SAVES = """
 import os, sys, time
 try:
-    open(sys.argv[1] + os.environ["RANK"], "w").write(str(os.getpid()))
+    with open(sys.argv[1] + os.environ["RANK"], "w") as file:
+        file.write(str(os.getpid()))
     time.sleep(600)
 except KeyboardInterrupt:
     time.sleep(0.3)
-    open(sys.argv[1] + "saved" + os.environ["RANK"], "w").write("all")
+    with open(sys.argv[1] + "saved" + os.environ["RANK"], "w") as file:
+        file.write("all")
     raise
+"""
+STARTING = """
+import os, subprocess, time
+class Started(subprocess.Popen):
+    "One that is interrupted while it is started, once it runs."
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        rank = named["env"]["RANK"]
+        while not os.path.exists(sys.argv[2] + rank) or not os.path.getsize(sys.argv[2] + rank):
+            time.sleep(0.01)
+        if rank == "1":
+            signal.raise_signal(signal.SIGINT)
+subprocess.Popen = Started
 """
 
 
+@pytest.mark.parametrize("when", ["all run", "one starts"])
 def test_ranks_may_save_what_they_have_at_an_interrupt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rank_processes.WAITS", SAVES)
-    with start_ranks(RUN, tmp_path) as program:
-        program.send_signal(signal.SIGINT)
+    with start_ranks(STARTING + RUN if when == "one starts" else RUN, tmp_path) as program:
+        if when == "all run":
+            program.send_signal(signal.SIGINT)
         assert program.wait(60) != 0
     assert [(tmp_path / f"saved{rank}").read_text() for rank in range(2)] == ["all", "all"]
 

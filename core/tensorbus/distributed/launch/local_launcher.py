@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -134,18 +134,24 @@ class LocalRanks:
                 "WORLD_SIZE": str(request.size), "LOCAL_WORLD_SIZE": str(request.size),
                 "TENSORBUS_STORE_SECRET": secret, "PYTHONUNBUFFERED": "1", **store, **request.environment,
             }  # fmt: skip
-            try:
-                process = subprocess.Popen(
-                    _following(request.command), env=environment, stdout=subprocess.PIPE,
-                    stdin=None if number == 0 else subprocess.DEVNULL, stderr=subprocess.PIPE,
-                    start_new_session=_GROUPED,
-                )  # fmt: skip
-            except OSError as error:
-                raise DistributedError(
-                    f"run: rank {number} of {request.size} cannot be started: {error}. Start fewer ranks, or"
-                    f" see to what the system lacks."
-                ) from error
-            self._ranks.append(_Rank(number, process, show))
+            with _uninterrupted():  # a rank that runs is one that is told
+                process = self._process(number, request, environment)
+                self._ranks.append(_Rank(number, process, show))
+
+    def _process(
+        self, number: int, request: LaunchRequest, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                _following(request.command), env=environment, stdout=subprocess.PIPE,
+                stdin=None if number == 0 else subprocess.DEVNULL, stderr=subprocess.PIPE,
+                start_new_session=_GROUPED,
+            )  # fmt: skip
+        except OSError as error:
+            raise DistributedError(
+                f"run: rank {number} of {request.size} cannot be started: {error}. Start fewer ranks, or"
+                f" see to what the system lacks."
+            ) from error
 
     def codes(self) -> Sequence[int | None]:
         """Return the exit code of each rank, None where it runs."""
@@ -190,6 +196,23 @@ class LocalRanks:
         finally:
             for rank in self._ranks:
                 rank.signal(_KILL)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C, and what else interrupts this program, until the block has ended."""
+    came: list[int] = []
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        heeded = [n for n in signal.valid_signals() if callable(signal.getsignal(n))]
+        before = {number: signal.signal(number, lambda n, _: came.append(n)) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in came:
+        signal.raise_signal(number)
 
 
 def _inherited() -> dict[str, str]:
