@@ -13,6 +13,7 @@ from ...backend_interface.communication import Store
 from ...errors import ArgumentError, DistributedError
 from ...ops.call_errors import with_signature
 from ..process_group.selection import check_preferred
+from ..process_group.unreturned_calls import limited
 from ..process_group.watch import watch
 from ..process_group.world import (
     DEFAULT_TIMEOUT,
@@ -22,6 +23,7 @@ from ..process_group.world import (
     set_process_world,
     times_joined,
 )
+from ..stores.limited_store import LimitedStore
 from ..stores.memory_store import MemoryStore
 from ..stores.prefix_store import PrefixStore
 from ..stores.urls import default_store_url, open_store
@@ -121,6 +123,12 @@ def _opened(url: str, serve: bool, timeout: float) -> Store:
     return _open[here]
 
 
+def _looked_after(store: Store, rank: int, timeout: float) -> Store:
+    """Return a store that ends the rank where it does not keep its limits, unless nobody waits there."""
+    is_own = isinstance(store, MemoryStore) or getattr(store, "alone", False)
+    return store if is_own else LimitedStore(store, rank, timeout)
+
+
 def _joined(store: Store, rank: int, size: int) -> Store:
     """Return the part of a store that this program has for itself, of which ``rank`` is one.
 
@@ -196,7 +204,7 @@ def init(
     opened: Store
     serve = False
     if not isinstance(where, str):
-        opened = where
+        opened = _looked_after(where, number, timeout)
     elif size == 1 and not where:
         opened = MemoryStore()
     elif not where:
@@ -206,7 +214,9 @@ def init(
         )
     else:
         serve = "TENSORBUS_STORE_SERVED" not in os.environ
-        opened = _opened(where, serve and number == 0, timeout)
+        with limited(f"rank {number}: the opening of a store of {where.partition(':')[0]}://", timeout):
+            opened = _opened(where, serve and number == 0, timeout)
+        opened = _looked_after(opened, number, timeout)
         attempt = os.environ.get("TENSORBUS_RESTART", "0")
         if attempt != "0":  # what ranks wrote before they were started again is in nobody's way
             opened = PrefixStore(f"restart {attempt}/", opened)

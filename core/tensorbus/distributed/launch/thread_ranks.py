@@ -67,8 +67,8 @@ def run_ranks(
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            while thread.is_alive():
+        for thread, world in zip(threads, worlds, strict=True):
+            while thread.is_alive() and world.stuck is None:
                 thread.join(0.2)  # short, so that an interrupt is seen
     except BaseException as error:
         reason = f"the program was ended by {type(error).__name__}"
@@ -76,8 +76,10 @@ def run_ranks(
         for world in worlds:
             world.close(reason)
         raise
+    stuck = [(rank, world.stuck) for rank, world in enumerate(worlds) if world.stuck is not None]
     for world in worlds:
-        world.close()
+        world.close(str(stuck[0][1]) if stuck else "")
+    failures = [*stuck, *failures]
     if failures:
         rank, failure = _first(failures)
         failure.add_note(f"on rank {rank} of {size}")

@@ -25,6 +25,7 @@ from .host_staging import HostStaging
 from .questions import ask
 from .records import Record
 from .selection import best, by_preference
+from .unreturned_calls import look_after
 from .watch import watch
 
 if TYPE_CHECKING:
@@ -223,6 +224,7 @@ class Agreements:
                 prepare(device)
             world = self._world if self._world.threads else None
             self.connections[chosen] = Connection(chosen, communicator, meeting, world)
+            look_after(self._world, self.connections[chosen])
         connection = self.connections[chosen]
         connection.device = connection.device or device
         for kind, staged in types.items():

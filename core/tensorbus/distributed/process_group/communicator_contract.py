@@ -13,6 +13,7 @@ from ...dtypes.definition import DType
 from ...errors import DistributedError, PluginError, TensorbusError
 from ...plugins.contract import check_methods
 from ...tensor.tensor import Tensor
+from .unreturned_calls import limited
 
 METHODS: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "receive", "barrier",
@@ -109,8 +110,10 @@ def verdict_of(name: str, factory: CommunicatorFactory, device_type: str, meetin
 
 def connected(name: str, factory: CommunicatorFactory, meeting: Rendezvous) -> CheckedCommunicator:
     """Return this rank's end of a communicator. Raises ``DistributedError`` or ``PluginError``, naming it."""
+    here = f"rank {meeting.ranks[meeting.rank]} in group {meeting.name!r}"
     try:
-        end = factory.connect(meeting)
+        with limited(f"communicator {name!r}: connect of {here}", meeting.timeout):
+            end = factory.connect(meeting)
     except TensorbusError:
         raise
     except Exception as error:

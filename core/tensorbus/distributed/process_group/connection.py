@@ -51,7 +51,7 @@ class Connection:
 
     def __init__(self, name: str, communicator: Any, meeting: Rendezvous, rank: Any = None) -> None:
         """``communicator`` is None while the ranks agree on one; ``rank`` stands for one that is a thread."""
-        self.name, self.communicator, self.meeting, self._rank = name, communicator, meeting, rank
+        self.name, self.communicator, self.meeting, self.thread_rank = name, communicator, meeting, rank
         self.queues = bool(getattr(communicator, "queues", False))
         self.compares = not self.queues and getattr(communicator, "expect", None) is not None
         """Whether the communicator compares all that ranks ask for, before any has a result."""
@@ -168,7 +168,7 @@ class Connection:
         Waits for ranks that have not called yet. Raises ``DistributedError``, which says what differs. What
         another rank of this process reads is its own affair.
         """
-        if self._rank is not None and rank_of_thread() not in (None, self._rank):
+        if self.thread_rank is not None and rank_of_thread() not in (None, self.thread_rank):
             return
         if self._is_untold:
             self._raise_failure()

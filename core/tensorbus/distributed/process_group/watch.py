@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import DistributedError
 from ...system.weak_tables import WeakSet
 from .roll_call import stalled
+from .unreturned_calls import look_after
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -31,6 +32,7 @@ def watch(world: World) -> None:
         if not _thread or not _thread[0].is_alive():  # a fork leaves the thread behind
             _thread[:] = [threading.Thread(target=_run, name="tensorbus-watch", daemon=True)]
             _thread[0].start()
+    look_after(world)
 
 
 def _run() -> None:

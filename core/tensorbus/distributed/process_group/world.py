@@ -81,6 +81,8 @@ class World:
         """The thread of the program."""
         self.is_watched = False
         """Whether a thread looks at the calls of this rank; until it is closed."""
+        self.stuck: DistributedError | None = None
+        """Set where a call of this rank, which is a thread, does not return: nobody waits for it any more."""
         self.is_served = False
         """Whether rank 0 serves the store."""
         self.roll_call = RollCall(self)
