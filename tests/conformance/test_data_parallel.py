@@ -152,15 +152,82 @@ def test_buffers_are_those_of_the_first_rank() -> None:
     assert first[1] != second[1]
 
 
+class Mixed(nn.Module):
+    """Layers that share a weight, and a part that may be run again for its gradient."""
+
+    checkpointed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 7, device="cpu"), nn.Linear(7, 3, device="cpu")
+        self.tied = nn.Linear(6, 7, bias=False, device="cpu")
+        self.tied.weight = self.a.weight
+        self.seen: list[Any] = []
+
+    def inner(self, x: tb.Tensor) -> tb.Tensor:
+        """Return what both layers make of ``x``."""
+        self.seen.append((x.dtype, self.a.weight.dtype, self.tied.weight.dtype))
+        return tb.tanh(self.a(x)) + self.tied(x)
+
+    def forward(self, x: tb.Tensor) -> tb.Tensor:
+        """Return three numbers for each row."""
+        return self.b(tb.checkpoint(self.inner, x) if self.checkpointed else self.inner(x))
+
+
+MIXED = {name: value.clone() for name, value in Mixed().state_dict().items()}
+
+
+@pytest.mark.parametrize("reduce_dtype", [None, tb.float32])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_dtypes_of_a_policy_are_those_of_a_divided_module(
+    checkpointed: bool, compiled: bool, reduce_dtype: Any
+) -> None:
+    policy = dist.MixedPrecisionPolicy(tb.bfloat16, reduce_dtype, tb.float32)
+
+    def rank(spread: Callable[..., Any]) -> Any:
+        model: Any = Mixed()
+        model.load_state_dict(MIXED)
+        model.checkpointed = checkpointed
+        spread(model, mp_policy=policy)
+        optimizer = tb.optim.SGD(model.parameters(), lr=0.1)
+        x = BATCH[dist.get_rank() * 4 :][:4]
+
+        def step(x: tb.Tensor, is_last: bool) -> tb.Tensor:
+            out = model(x)
+            out.square().mean().backward()
+            if is_last:
+                optimizer.step()
+                optimizer.zero_grad()
+            return out.detach()
+
+        run = tb.compile(step, fullgraph=True) if compiled else step
+        outs = [run(x, True) for _ in range(3)]
+        if reduce_dtype is not None:  # a divided module's gradients add up in that, ours in their own
+            model.set_requires_gradient_sync(False)
+            run(x, False)
+            model.set_requires_gradient_sync(True)
+            run(x, True)
+        assert {*model.seen} == {(tb.bfloat16, tb.bfloat16, tb.bfloat16)}
+        assert {out.dtype for out in outs} == {tb.float32}
+        full = [p.full_tensor() if isinstance(p, dist.DTensor) else p for p in model.parameters()]
+        return [x.detach().numpy() for x in (*outs, *full)]
+
+    copies, parts = (dist.run_ranks(rank, 2, spread) for spread in (dist.replicate, dist.fully_shard))
+    for mine, right in zip(copies, parts, strict=True):
+        assert all((a == b).all() for a, b in zip(mine, right, strict=True))
+
+
 MISTAKES: dict[str, Callable[[nn.Module], object]] = {
     "replicated already": lambda m: dist.replicate(dist.replicate(m)),
     "is a FullyShardedModule already": lambda m: dist.replicate(dist.fully_shard(m)),
     "bucket_cap_mb": lambda m: dist.replicate(m, bucket_cap_mb=0),
+    "mp_policy is a MixedPrecisionPolicy or None, got 'bf16'": lambda m: dist.replicate(m, mp_policy="bf16"),
     "no parameter": lambda m: dist.replicate(m.requires_grad_(False)),
     "not both": lambda m: dist.replicate(
         m, dist.init_device_mesh("cpu", (1,)), process_group=dist.new_group()
     ),
-    r"'norm.weight', 'norm.bias', 'a.weight' and 4 more lie on 'cpu', and.*module.to\('refdev'\)": (
+    r"'never', 'norm.weight', 'norm.bias' and 4 more lie on 'cpu', and.*module.to\('refdev'\)": (
         lambda m: dist.replicate(m, dist.init_device_mesh("refdev", (1,)))
     ),
     "replicate: a DeviceMesh is needed, as init_device_mesh makes one, got 4": lambda m: dist.replicate(m, 4),

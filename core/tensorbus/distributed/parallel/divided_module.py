@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from copy import copy
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Sequence
 from functools import wraps
 from types import MethodType
 from typing import Any
 
 from ...devices.stream import Event, Stream
-from ...dtypes.definition import DType
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...tensor.tensor import Tensor
@@ -21,6 +18,7 @@ from .group_options import GroupOptions
 from .module_class import SpreadModule
 from .parameter_group import ParameterGroup
 from .policies import MixedPrecisionPolicy
+from .tensor_trees import converted, tensors_in
 
 
 class FullyShardedModule(SpreadModule):
@@ -175,9 +173,9 @@ def register_fsdp_forward_method(module: Module, method_name: str) -> None:
         return
 
     def run(self: Module, *args: Any, **kwargs: Any) -> Any:
-        converted = before_run(self, args, kwargs)
-        if converted is not None:
-            args, kwargs = converted
+        changed = before_run(self, args, kwargs)
+        if changed is not None:
+            args, kwargs = changed
         out = None
         try:
             out = function(self, *args, **kwargs)
@@ -203,15 +201,15 @@ def before_run(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     group.enter()
     if not policy.cast_forward_inputs or policy.param_dtype is None:
         return None
-    return _converted(args, policy.param_dtype), _converted(kwargs, policy.param_dtype)
+    return converted(args, policy.param_dtype), converted(kwargs, policy.param_dtype)
 
 
 def after_run(module: Module, args: tuple[Any, ...], out: Any) -> Any:
     """Go back to parts; return the results in the dtype that the policy asks for."""
     assert isinstance(module, FullyShardedModule)
     if module._group.depth:
-        module._group.leave(_tensors_in(out), module)
-    return _converted(out, module._mp_policy.output_dtype)
+        module._group.leave(tensors_in(out), module)
+    return converted(out, module._mp_policy.output_dtype)
 
 
 def _options_of(module: FullyShardedModule, recurse: bool) -> list[GroupOptions]:
@@ -229,7 +227,7 @@ def _check_values(module: FullyShardedModule, args: Any, kwargs: Any) -> None:
     """Refuse to compute with values where parameters have none."""
     empty = {id(p) for p in module._group.parameters if part_of(p.detach()).device.type == META}
     module._group.has_values = not empty
-    if not empty or all(x.device.type == META for x in _tensors_in((args, kwargs))):
+    if not empty or all(x.device.type == META for x in tensors_in((args, kwargs))):
         return
     names = [name for name, p in module.named_parameters() if id(p) in empty]
     raise ArgumentError(
@@ -237,50 +235,3 @@ def _check_values(module: FullyShardedModule, args: Any, kwargs: Any) -> None:
         f" a shape and without values. Call to_empty(device=...) on the model, then reset_parameters or"
         f" load_state_dict."
     )
-
-
-def _tensors_in(tree: Any) -> list[Tensor]:
-    tensors: list[Tensor] = []
-
-    def note(x: Tensor) -> Tensor:
-        tensors.append(x)
-        return x
-
-    _map_tensors(note, tree)
-    return tensors
-
-
-def _converted(tree: Any, dtype: DType | None) -> Any:
-    """Return arguments or results with floating-point tensors in ``dtype``."""
-    if dtype is None:
-        return tree
-    return _map_tensors(lambda x: x.to(dtype) if x.dtype.is_floating else x, tree)
-
-
-def _map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
-    """Return ``tree`` with ``function`` applied to its tensors, or itself where it changes none.
-
-    Unlike trees of ``tree_map``, mappings keep their class, and dataclasses are trees too: they are what
-    modules return.
-    """
-    if isinstance(tree, Tensor):
-        return function(tree)
-    data = is_dataclass(tree) and not isinstance(tree, type)
-    if not (data or isinstance(tree, Mapping | tuple | list)):
-        return tree
-    if isinstance(tree, Mapping):
-        old = dict(tree)
-    else:
-        old = {f.name: getattr(tree, f.name) for f in fields(tree)} if data else dict(enumerate(tree))
-    new = {key: _map_tensors(function, part) for key, part in old.items()}
-    if all(new[key] is part for key, part in old.items()):
-        return tree
-    if isinstance(tree, tuple | list):
-        return type(tree)(*new.values()) if hasattr(tree, "_fields") else type(tree)(new.values())
-    copied = copy(tree)
-    for key, part in new.items():
-        if isinstance(tree, Mapping):
-            copied[key] = part
-        else:
-            object.__setattr__(copied, key, part)
-    return copied

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...autograd.engine import no_grad
 from ...autograd.hooks import add_receiver
+from ...dtypes.definition import DType
 from ...errors import DistributedError
 from ...interchange.host_array import asarray
 from ...ops.creation.creation import zeros_like
@@ -74,18 +75,19 @@ class GradientReducer:
     ``label`` is what ranks compare, so that none averages gradients of another module.
 
     ``sync`` False leaves gradients to their leaves, where they add up. ``find_unused``: parameters that a
-    rank did not use count as zeros there, and those that no rank used keep what they have.
+    rank did not use count as zeros there, and those that no rank used keep what they have. ``dtype`` is what
+    gradients are averaged in; None: their own.
     """
 
     def __init__(
         self, names: Sequence[str], parameters: Sequence[Tensor], group: ProcessGroup, *, bucket_bytes: int,
-        find_unused: bool, views: bool, label: str,
+        find_unused: bool, views: bool, label: str, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         self.sync, self.label = True, label
         self.group, self._bucket_bytes = group, bucket_bytes
         self._names: list[str] = []
         self._parameters: list[Tensor] = []
-        self._find_unused, self._views = find_unused, views
+        self._find_unused, self._views, self._dtype = find_unused, views, dtype
         self._arrived: dict[int, Tensor] = {}
         self._started: list[Work | Tensor] = []
         self._resting = [*zip(names, parameters, strict=True)]
@@ -111,7 +113,7 @@ class GradientReducer:
         copied = GradientReducer(
             [*self._names, *resting[0]], parameters, self.group, bucket_bytes=self._bucket_bytes,
             find_unused=self._find_unused, views=self._views,
-            label=numbered(self.group, f"copy of {self.label}"),
+            label=numbered(self.group, f"copy of {self.label}"), dtype=self._dtype,
         )  # fmt: skip
         copied.sync = self.sync
         return copied
@@ -149,8 +151,8 @@ class GradientReducer:
                     self._start(len(self._started))
                 used = self._used_anywhere()
                 for bucket, started in zip(self._buckets, self._started, strict=True):
-                    flat = finished(started)
                     parameters = [self._parameters[k] for k in bucket]
+                    flat = finished(started).to(parameters[0].dtype)
                     parts = unflattened(flat, [part_of(p.detach()) for p in parameters])
                     for place, p, g in zip(bucket, parameters, parts, strict=True):
                         if p.requires_grad and used[place]:
@@ -175,6 +177,8 @@ class GradientReducer:
         """Start the collective of a bucket: beside the program, or as a node of what is captured."""
         group, label = self.group, f"gradients of {self.label}, bucket {number}"
         flat = flattened([self._gradient(k) for k in self._buckets[number]])
+        if self._dtype is not None and flat.dtype.is_floating:
+            flat = flat.to(self._dtype)
         if active_tracer() is None:
             average = lambda: functional.all_reduce(flat, "average", group, label=label)  # noqa: E731
             self._started.append(group.queue(average, tensors=[flat]))

@@ -18,9 +18,11 @@ from ..process_group.group import ProcessGroup
 from ..process_group.world import get_rank
 from ..tensor.device_mesh import META, DeviceMesh, mesh_for
 from ..tensor.dtensor import DTensor, laid_as, part_of
+from .computing_copies import ComputingCopies
 from .gradient_reducer import GradientReducer, flattened, unflattened
 from .labels import label_of
 from .module_class import SpreadModule, refuse_other, with_methods
+from .policies import MixedPrecisionPolicy
 
 M = TypeVar("M", bound=Module)
 
@@ -29,6 +31,7 @@ class ReplicatedModule(SpreadModule):
     """The methods that ``replicate`` adds to the class of a module."""
 
     _reducer: GradientReducer
+    _copies: ComputingCopies
 
     def set_requires_gradient_sync(self, requires_gradient_sync: bool) -> None:
         """Let gradients be averaged over ranks in ``backward``, or add up on each rank until they are."""
@@ -50,6 +53,7 @@ def replicate(
     module: M, mesh: DeviceMesh | None = None, *, process_group: ProcessGroup | None = None,
     bucket_cap_mb: float = 25.0, broadcast_buffers: bool = True, find_unused_parameters: bool = False,
     gradient_as_bucket_view: bool = True, ignored_params: Iterable[Tensor] | None = None,
+    mp_policy: MixedPrecisionPolicy | None = None,
 ) -> M:  # fmt: skip
     """Let ranks train ``module`` together, each on data of its own; return the module itself.
 
@@ -68,6 +72,10 @@ def replicate(
     do, is averaged from then on. A module that ``parallelize_module`` has split over another dimension
     of the mesh is averaged part by part. A step with ``tensorbus.compile`` around it is one program a rank,
     collectives included.
+
+    ``mp_policy`` says in which dtypes the module computes, by copies of its parameters that exist while it
+    runs, and gradients are averaged, without ``reduce_dtype`` in ``param_dtype``; parameters and gradients
+    keep their own dtypes.
 
     Raises ``ArgumentError`` for a module that is replicated already, has nothing to train or lies on other
     devices than the mesh, and ``DistributedError`` at the end of a ``backward`` that missed parameters.
@@ -91,7 +99,10 @@ def replicate(
         raise ArgumentError("replicate: say mesh or process_group, not both.")
     group = group_or_all(process_group if mesh is None else mesh.get_group())
     others = {*group.ranks} - {get_rank()}
-    ignored = {id(p) for p in ignored_params or ()}
+    if not isinstance(mp_policy, MixedPrecisionPolicy | None):
+        raise ArgumentError(f"replicate: mp_policy is a MixedPrecisionPolicy or None, got {mp_policy!r}.")
+    own = tuple(ignored_params or ())
+    ignored = {id(p) for p in own}
     named = [(name, p) for name, p in module.named_parameters() if id(p) not in ignored]
     for name, p in named:
         if isinstance(p, DTensor) and any(others & {*g.ranks} for g in p.device_mesh.groups):
@@ -109,9 +120,14 @@ def replicate(
     reducer = GradientReducer(
         names, parameters, group, bucket_bytes=int(bucket_cap_mb * (1 << 20)),
         find_unused=find_unused_parameters, views=gradient_as_bucket_view, label=label,
+        dtype=None if mp_policy is None else mp_policy.reduce_dtype or mp_policy.param_dtype,
     )  # fmt: skip
     with_methods(module, ReplicatedModule)
     module._reducer = reducer
+    if mp_policy is not None:
+        module._copies = ComputingCopies(mp_policy, own)
+        module.register_forward_pre_hook(_begin_run, prepend=True, with_kwargs=True)
+        module.register_forward_hook(_end_run, always_call=True)
     module.register_forward_pre_hook(_note_new)
     if broadcast_buffers and any(True for _ in module.buffers()):
         module.register_forward_pre_hook(_share_buffers)
@@ -146,6 +162,16 @@ def share(cells: list[Tensor], group: ProcessGroup, label: str) -> None:
             flat = functional.broadcast(flattened(parts), 0, group, label=label)
             for (cell, _), value in zip(same, unflattened(flat, parts), strict=True):
                 hold(cell, laid_as(value.detach(), cell))
+
+
+def _begin_run(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    assert isinstance(module, ReplicatedModule)
+    return module._copies.enter(module, args, kwargs)
+
+
+def _end_run(module: Module, args: tuple[Any, ...], out: Any) -> Any:
+    assert isinstance(module, ReplicatedModule)
+    return module._copies.leave(out)
 
 
 def _note_new(module: Module, args: tuple[Any, ...]) -> None:
