@@ -44,6 +44,25 @@ def everywhere(mesh_shape: tuple[int, ...], shape: tuple[int, ...], device: str)
         assert_within(gradient, weight, rounded * abs(weight), f"{source} to {target}")
 
 
+def compiled_everywhere(size: int, shape: tuple[int, ...], device: str) -> None:
+    """On a rank: a program sends what the function does, in its order, also where this rank uses none."""
+    mesh = dist.init_device_mesh(None, (size,))
+    layouts = (R, S(0), S(1), P, dist.Partial("average"))
+
+    def changed(x: Any) -> list[Any]:
+        ways = itertools.product(layouts, layouts)
+        return [x.redistribute([a]).redistribute([b]).to_local() * 2 for a, b in ways]
+
+    x = dist.distribute_tensor(tb.ones(shape, device=device), mesh)
+    calls, numbers = [], []
+    for run in (changed, tb.compile(changed, fullgraph=True)):
+        before = len(dist.records())
+        numbers.append([y.tolist() for y in run(x)])
+        calls.append([(r.operation, r.shapes) for r in dist.records()[before:]])
+    assert numbers[0] == numbers[1]
+    assert calls[0] == calls[1]
+
+
 def S0s(mesh: Any) -> list[Any]:
     return [S(0)] * mesh.ndim
 
@@ -51,6 +70,7 @@ def S0s(mesh: Any) -> list[Any]:
 @pytest.mark.parametrize("shape", SHAPES[:1])
 def test_every_placement_to_every_other(device: str, shape: tuple[int, ...]) -> None:
     dist.run_ranks(everywhere, 2, (2,), shape, device)
+    dist.run_ranks(compiled_everywhere, 2, 2, shape, device)
 
 
 @pytest.mark.full

@@ -5,18 +5,53 @@ The order of all calls stays: each ordered one names the one before (see ``Op.or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from ..backend_interface.graph import Graph, Node
-from ..decompose.tracer import OPS
+from ..backend_interface.protocols import Call
+from ..decompose.tracer import GraphTracer
 from ..graph.rewrite import topological, with_inputs
-from ..ops.definition import AFTER, table
+from ..ops.definition import AFTER, Op, table
+
+
+class _CountingTracer(GraphTracer):
+    """Traces every op as it is called, and counts the ordered ones, used or not."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, lambda op: True)
+        self._of_thread = threading.local()
+
+    def prepare(self, op: Op[...], call: Call) -> Callable[..., Any] | None:
+        """Return what makes a node of an op, as ``GraphTracer.prepare``."""
+        run = super().prepare(op, call)
+        if run is None or not op.ordered:
+            return run
+
+        def counted(*values: Any) -> Any:
+            self._of_thread.count += 1
+            return run(*values)
+
+        return counted
+
+    def pieces(
+        self, op: Op[...], operands: Sequence[Node], attrs: Mapping[str, Any]
+    ) -> tuple[Node, list[Node], int]:
+        """Return the result of a composite, the nodes that make it, and how many ordered calls it makes."""
+        self._of_thread.count = 0
+        (result,) = self.run_decomposition(op, [*map(self.wrap, operands)], attrs)
+        return result, _within(result, operands), self._of_thread.count
+
+
+_TRACER: Final = _CountingTracer("ordered")
 
 
 def expand_ordered(graph: Graph) -> Graph:
     """Return ``graph`` with the ordered composites replaced by what they call, in their order.
 
     One that communicates nothing on this rank drops out of the order, unless calls before it would be lost.
+    One that communicates and does not use what it gets on this rank, which other ranks do, stays as it is.
     """
     if not any(_is_composite(node) for node in graph):
         return graph
@@ -41,9 +76,9 @@ def _expanded(graph: Graph, keep: bool) -> tuple[Graph, set[Node]]:
         result = Node(op=node.op, inputs=tuple(operands), attrs=attrs, spec=node.spec)
         within = [result]
         if _is_composite(node):
-            (composed,) = OPS.run_decomposition(table[node.op], [*map(OPS.wrap, operands)], attrs)
-            pieces = _within(composed, operands)
-            if not keep or any(map(_is_ordered, pieces)):
+            composed, pieces, count = _TRACER.pieces(table[node.op], operands, attrs)
+            used = sum(map(_is_ordered, pieces))
+            if used == count and (used or not keep):
                 result, within = composed, pieces
         values[node], last[node] = _in_order(result, within, follows, node.recompute_tag)
         if (call := last[node]) is not None:
