@@ -103,6 +103,39 @@ def test_rows_give_several_results(bench: Bench) -> None:
     np.testing.assert_array_equal(top, x.max(1))
 
 
+SHARING: dict[str, Callable[[Any], Any]] = {
+    "softmax": lambda x: tb.softmax(x, axis=-1),
+    "moments": lambda x: (x.mean(axis=1), x.var(axis=1), tb.argmax(x, axis=1)),
+    "columns": lambda x: x.reshape((12_000, 100)).sum(axis=0),
+    "running sum": lambda x: tb.cumulative_sum(x, axis=1),
+    "sort": lambda x: (tb.sort(x, axis=1), tb.argsort(x, axis=0)),
+    "partition": lambda x: tb.sort(x > 0, axis=1),
+    "scatter": lambda x: x.index_add(0, tb.argmax(x, axis=1) % 9, x),
+}
+
+
+@pytest.mark.parametrize("function", SHARING.values(), ids=SHARING)
+def test_no_work_item_may_miss_a_barrier(function: Callable[[Any], Any]) -> None:
+    """A barrier stands in no condition, though it hold for all: drivers were seen to compile that wrongly."""
+    from tensorbus_opencl.dialect import dialect
+
+    barriers = 0
+    for target in (THIN, replace(THIN, subgroup_size=32, vector_bytes=16)):
+        _, program = program_of(record(function, spec(300, 4000)), target)
+        language = dialect(half=True, double=True, target=target)
+        for launch in (step.launch for item in program.steps for step in steps_of(item)):
+            blocks: list[str] = []
+            for line in map(str.strip, render(launch.kernel, language).splitlines()):
+                if line.startswith("}"):
+                    blocks.pop()
+                if line.endswith("{"):
+                    blocks.append(line)
+                if line.startswith("barrier("):
+                    barriers += 1
+                    assert not [block for block in blocks if block.startswith("if")], launch.kernel.name
+    assert barriers
+
+
 def test_neighbours_read_each_others_registers_where_the_language_has_assembly() -> None:
     from tensorbus_opencl.dialect import dialect
 

@@ -228,7 +228,9 @@ class _Renderer:
             self.line(f"for ({index} {s.var.name} = {start}; {s.var.name} < {stop}; {step}) {{")
         elif s.kind == "parallel" and self.dialect.parallel:
             self.line(f"const {index} {s.var.name} = {self.dialect.parallel[s.axis]};")
-            self.line(f"if ({s.var.name} < {stop}) {{")
+            # Workgroups of a given size leave no work-item over. A condition would say that some may miss the
+            # barriers inside: a driver was seen to let all work-items pass the conditions behind these.
+            self.line("{" if self.kernel.group else f"if ({s.var.name} < {stop}) {{")
         else:
             if s.kind == "parallel" and self.dialect.bounds:
                 start, stop = self.dialect.bounds[s.axis]
