@@ -67,6 +67,8 @@ class RedisStore:
     def __init__(self, client: Any, url: str, prefix: str, timeout: float = _DEFAULT_TIMEOUT) -> None:
         self._client, self._timeout = client, timeout
         self._keys, self._queues = f"tensorbus:{prefix}:key:", f"tensorbus:{prefix}:queue:"
+        self._losses, self._lives = f"tensorbus:{prefix}:losses", f"tensorbus:{prefix}:alive:"
+        self._subscriptions: list[Any] = []
         self.url = url
         self._swap: Any = client.register_script(_COMPARE_SET)
         self._reach()
@@ -84,7 +86,12 @@ class RedisStore:
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
         limit, name = self._limit(timeout), self._keys + store_key(key)
-        value = self._until(lambda: self._do(lambda: self._client.get(name)), limit)
+
+        def look() -> Any:
+            value, loss = self._at_once(lambda all_: (all_.get(name), all_.hget(self._losses, key)))
+            return loss if value is None and self._put_lost([key], [loss]) else value
+
+        value = self._until(look, limit)
         if value is None:
             raise DistributedTimeoutError(f"store {self.url}: nobody set {key!r} within {limit:g} seconds.")
         return bytes(value)
@@ -112,8 +119,14 @@ class RedisStore:
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        names = [self._keys + key for key in {*store_keys(keys)}]
-        return not names or int(self._do(lambda: self._client.exists(*names))) == len(names)
+        keys = [*{*store_keys(keys)}]
+        if not keys:
+            return True
+        names = [self._keys + key for key in keys]
+        count, losses = self._at_once(lambda all_: (all_.exists(*names), all_.hmget(self._losses, keys)))
+        if count < len(names) and self._put_lost(keys, losses):
+            count = self._do(lambda: self._client.exists(*names))
+        return int(count) == len(names)
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
@@ -176,8 +189,44 @@ class RedisStore:
             )
         return bytes(value)
 
+    def set_on_loss(self, key: str, value: bytes) -> None:
+        """Put ``value`` under ``key`` once this process's connection has ended: for whoever looks then.
+
+        So others hear of a process that ends without a word. It subscribes to a channel: the server knows who
+        does.
+        """
+        channel, data = self._lives + store_key(key), store_value(value)
+        subscription: Any = self._client.pubsub(ignore_subscribe_messages=False)
+        self._do(lambda: subscription.subscribe(channel))
+        self._do(lambda: subscription.get_message(timeout=_QUEUE_WAIT * 30))  # the server has done it
+        self._subscriptions.append(subscription)
+        self._do(lambda: self._client.hset(self._losses, key, data))
+
+    def _put_lost(self, keys: Sequence[str], losses: Sequence[Any]) -> bool:
+        """Put what was to be put once a connection ends, where that has; return whether there was any."""
+        due = {key: value for key, value in zip(keys, losses, strict=True) if value is not None}
+        if not due:
+            return False
+        channels = [self._lives + key for key in due]
+        counts = self._do(lambda: self._client.pubsub_numsub(*channels))
+        lost = {key: value for (key, value), (_, count) in zip(due.items(), counts, strict=True) if not count}
+        self.multi_set([*lost], [*lost.values()])
+        return bool(lost)
+
+    def _at_once(self, request: Callable[[Any], object]) -> list[Any]:
+        """Return the answers to several requests, which go as one."""
+
+        def asked() -> list[Any]:
+            with self._client.pipeline(transaction=False) as all_:
+                request(all_)
+                return list(all_.execute())
+
+        return self._do(asked)
+
     def close(self, reason: str = "") -> None:
         """Leave; the server stays, and what was written there."""
+        for subscription in self._subscriptions:
+            subscription.close()
         self._client.close()
 
     def _limit(self, timeout: float | None) -> float:

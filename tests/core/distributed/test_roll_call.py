@@ -13,7 +13,7 @@ from tensorbus import distributed as dist
 from tensorbus.distributed.process_group.roll_call import LOST, SILENT
 from tensorbus.distributed.process_group.world import World
 
-from store_kinds import free_port
+from store_kinds import opened
 
 SCRIPT = """
 import sys, time
@@ -32,9 +32,11 @@ if dist.get_rank() == 0:
 ENDS = {
     "the end of its program": ("", "rank 1 will not come: its program has ended"),
     "an exception": ("raise ValueError('mine')", "rank 1 will not come: it raised ValueError: mine"),
-    "an end without a word": (
-        "import os; time.sleep(2); os._exit(0)", "rank 1 has left the store without a word: it was ended",
-    ),
+    **{
+        f"an end without a word at {kind}://": (
+            "import os; time.sleep(2); os._exit(0)", "rank 1 has left the store without a word: it was ended",
+        ) for kind in ("tcp", "file", "redis")
+    },
     "shutdown": (
         "dist.shutdown(); time.sleep(3600)",
         "rank 1 will not come: it called tensorbus.distributed.shutdown()",
@@ -47,13 +49,17 @@ ENDS = {
 )
 def test_a_process_that_leaves(name: str, tmp_path: Path) -> None:
     end, text = ENDS[name]
-    (tmp_path / "script.py").write_text(SCRIPT.format(end=end))
-    environment = {**os.environ, "WORLD_SIZE": "2", "TENSORBUS_STORE": f"file://{tmp_path}/store"}
-    if "without a word" in name:
-        environment["TENSORBUS_STORE"] = f"tcp://127.0.0.1:{free_port()}"
+    kind = name.rpartition(" ")[2].removesuffix("://")
+    with opened(kind if kind in ("tcp", "redis") else "file", tmp_path) as (_, url):
+        _check_words_of_the_other(end, text, tmp_path, {"WORLD_SIZE": "2", "TENSORBUS_STORE": url})
+
+
+def _check_words_of_the_other(end: str, text: str, folder: Path, variables: dict[str, str]) -> None:
+    (folder / "script.py").write_text(SCRIPT.format(end=end))
+    environment = {**os.environ, "TENSORBUS_STORE_SERVED": "1", **variables}
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(tmp_path / "script.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, str(folder / "script.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env={**environment, "RANK": str(rank)},
         )
         for rank in range(2)

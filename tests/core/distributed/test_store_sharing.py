@@ -105,6 +105,36 @@ def test_a_holder_of_the_file_that_hangs_is_told(tmp_path: Path, monkeypatch: py
     store.set("k", b"")  # the lock has gone with its holder
 
 
+LIVES = """
+import sys, time
+from tensorbus import distributed as dist
+store = dist.open_store(sys.argv[1])
+store.set_on_loss("lost", b"1")
+part = dist.PrefixStore("part/", store)
+part.set_on_loss("lost", b"2")
+print("lives", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_a_process_that_is_killed_leaves_what_it_said_before(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as (store, url):
+        rank = subprocess.Popen([sys.executable, "-c", LIVES, url], stdout=subprocess.PIPE)
+        assert rank.stdout is not None
+        try:
+            assert rank.stdout.readline() == b"lives\n"
+            assert not store.check(["lost"])
+            assert not store.check(["part/lost"])
+            store.set_on_loss("mine", b"3")
+        finally:
+            rank.kill()
+            rank.communicate()
+        store.wait(["lost"], 10)
+        assert [store.get(key, 10) for key in ("lost", "part/lost")] == [b"1", b"2"]
+        assert not store.check(["mine", "lost"])
+
+
 SERVES = """
 import sys, time
 from tensorbus import distributed as dist

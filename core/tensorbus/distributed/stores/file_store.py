@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,11 +15,16 @@ from ...backend_interface import store_arguments
 from ...errors import DistributedError, DistributedTimeoutError
 from ...system import fork_safe_locks
 
+if sys.platform != "win32":
+    from .life_locks import LifeLocks
+
 T = TypeVar("T")
 _DEFAULT_TIMEOUT: Final = 300.0
 _BUSY_SECONDS: Final = 60.0
 _POLLS: Final = (0.001, 0.05)
 """The shortest and the longest pause between two looks at the file, in seconds."""
+_LOSSES: Final = "CREATE TABLE IF NOT EXISTS losses (key TEXT PRIMARY KEY, value BLOB, slot INTEGER)"
+_LOSS: Final = "SELECT key, value, slot FROM losses WHERE key = ?"
 _READ, _WRITE = "BEGIN", "BEGIN IMMEDIATE"
 """How a step begins: readers hold the file together, one that writes has it for itself."""
 
@@ -38,6 +44,7 @@ class FileStore:
         self._writes = fork_safe_locks.simple()
         """Threads take turns here: SQLite lets one that waits look from time to time only."""
         self._do(lambda db: db.execute("CREATE TABLE IF NOT EXISTS pairs (key TEXT PRIMARY KEY, value BLOB)"))
+        self._do(lambda db: db.execute(_LOSSES))
 
     def set(self, key: str, value: bytes) -> None:
         """Put ``value`` under ``key``."""
@@ -47,7 +54,7 @@ class FileStore:
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """Wait for ``key`` and return its value. Raises ``DistributedTimeoutError``."""
         key = store_arguments.store_key(key)
-        return self._until(lambda: self._do(lambda db: _look(db, key), _READ), lambda: [key], timeout)
+        return self._until(lambda: self._values([key])[0], lambda: [key], timeout)
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number under ``key`` and return the sum."""
@@ -71,8 +78,7 @@ class FileStore:
 
     def check(self, keys: Sequence[str]) -> bool:
         """Return whether all keys are there."""
-        names = store_arguments.store_keys(keys)
-        return self._do(lambda db: all(_look(db, key) is not None for key in names), _READ)
+        return None not in self._values(store_arguments.store_keys(keys))
 
     def compare_set(self, key: str, expected: bytes, value: bytes) -> bytes:
         """Put ``value`` where ``expected`` is there (b"": nothing is); return what is there then."""
@@ -95,6 +101,39 @@ class FileStore:
         """Take the key out; return whether it was there."""
         key = store_arguments.store_key(key)
         return self._do(lambda db: db.execute("DELETE FROM pairs WHERE key = ?", (key,)).rowcount > 0)
+
+    if sys.platform != "win32":
+
+        def set_on_loss(self, key: str, value: bytes) -> None:
+            """Put ``value`` under ``key`` once this process has ended, however: for whoever looks then.
+
+            So others hear of a process that ends without a word. On a file system without locks they do not.
+            """
+            key, value = store_arguments.store_key(key), store_arguments.store_value(value)
+
+            def register(db: sqlite3.Connection) -> None:
+                (slot,) = db.execute("SELECT COALESCE(MAX(slot), 0) + 1 FROM losses").fetchone()
+                if LifeLocks.of(self.path).hold(slot):
+                    db.execute("INSERT OR REPLACE INTO losses VALUES (?, ?, ?)", (key, value, slot))
+
+            self._do(register)
+
+    def _values(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return several values as they are now, those of processes that have ended too."""
+
+        def look(db: sqlite3.Connection) -> tuple[list[bytes | None], list[tuple[str, bytes, int]]]:
+            values = [_look(db, key) for key in keys]
+            missing = [key for key, value in zip(keys, values, strict=True) if value is None]
+            return values, [row for key in missing for row in db.execute(_LOSS, (key,))]
+
+        values, losses = self._do(look, _READ)
+        if sys.platform != "win32":
+            lost = [(key, value) for key, value, slot in losses if not LifeLocks.of(self.path).is_held(slot)]
+            for key, value in lost:
+                self.set(key, value)
+            if lost:
+                return self._do(lambda db: [_look(db, key) for key in keys], _READ)
+        return values
 
     def close(self, reason: str = "") -> None:
         """Leave; the file stays, for the ranks that still use it."""
