@@ -2,7 +2,7 @@
 
 Ranks are threads of a process (``run_ranks``) or processes (``init``). What connects them is a plugin, chosen
 by the tensors' device. Stages in order: ``process_group``, ``stores``, ``collectives``, ``launch``,
-``tensor``, ``parallel``.
+``tensor``, ``parallel``, ``algorithms``.
 """
 
 from typing import Any as _Any
@@ -13,6 +13,7 @@ from ..errors import DistributedTimeoutError as DistributedTimeoutError
 from ..plugins import communicators as communicators
 from ..plugins import register_communicator as register_communicator
 from ..plugins import unregister_communicator as unregister_communicator
+from . import algorithms as algorithms
 from .collectives import functional as functional
 from .collectives.messages import P2POp as P2POp
 from .collectives.messages import batch_isend_irecv as batch_isend_irecv
@@ -45,6 +46,7 @@ from .parallel.divided_module import FullyShardedModule as FullyShardedModule
 from .parallel.divided_module import UnshardHandle as UnshardHandle
 from .parallel.divided_module import register_fsdp_forward_method as register_fsdp_forward_method
 from .parallel.fully_shard import fully_shard as fully_shard
+from .parallel.gradient_bucket import GradBucket as GradBucket
 from .parallel.parallelize import parallelize_module as parallelize_module
 from .parallel.policies import CPUOffloadPolicy as CPUOffloadPolicy
 from .parallel.policies import MixedPrecisionPolicy as MixedPrecisionPolicy
@@ -58,6 +60,7 @@ from .parallel.styles import PrepareModuleOutput as PrepareModuleOutput
 from .parallel.styles import RowwiseParallel as RowwiseParallel
 from .parallel.styles import SequenceParallel as SequenceParallel
 from .parallel.vocabulary_loss import loss_parallel as loss_parallel
+from .process_group.future import Future as Future
 from .process_group.group import ProcessGroup as ProcessGroup
 from .process_group.membership import GroupMember as GroupMember
 from .process_group.membership import new_group as new_group

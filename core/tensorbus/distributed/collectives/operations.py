@@ -397,10 +397,16 @@ def _do(
             put(target, value)
 
     if async_op and not any(is_value_mode(x.device.type) for x in tensors):
-        return ranks.queue(lambda: call(ranks), finish, tensors)
+        work = ranks.queue(lambda: call(ranks), finish, tensors)
+        work.outputs = () if target is None else (target,)
+        return work
     with no_grad():
         finish(call(ranks))
-    return ranks.queue(lambda: None) if async_op else None  # what stands for others is done at once
+    if not async_op:
+        return None
+    work = ranks.queue(lambda: None)  # what stands for others is done at once
+    work.outputs = () if target is None else (target,)
+    return work
 
 
 def _raw(
@@ -417,8 +423,13 @@ def _raw(
 
     if group.size == 1:
         finish(inputs if targets else [])
-        return group.queue(lambda: None) if async_op else None
+        if not async_op:
+            return None
+        work = group.queue(lambda: None)
+    elif async_op:
+        work = group.submit(name, inputs, lambda c: call(c, inputs), finish, terms, parts=parts)
     if async_op:
-        return group.submit(name, inputs, lambda c: call(c, inputs), finish, terms, parts=parts)
+        work.outputs = targets
+        return work
     finish(group.run(name, inputs, lambda c: call(c, inputs), terms, parts=parts))
     return None

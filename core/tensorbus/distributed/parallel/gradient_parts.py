@@ -15,7 +15,8 @@ from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
 from .flat_parts import FlatParts, filling
-from .gradient_reducer import finished, flattened, unflattened
+from .gradient_bucket import unflattened
+from .gradient_reducer import finished, flattened
 from .group_options import GroupOptions
 from .group_parts import GroupParts, by_kind, queued
 

@@ -6,23 +6,25 @@ order, whatever the order in which their gradients arrive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
 from ...autograd.engine import no_grad
 from ...autograd.hooks import add_receiver
 from ...dtypes.definition import DType
-from ...errors import DistributedError
+from ...errors import ArgumentError, DistributedError
 from ...interchange.host_array import asarray
 from ...ops.creation.creation import zeros_like
 from ...ops.movement.movement import concat, reshape
 from ...tensor.tensor import Tensor
 from ...tracing.active_tracer import active_tracer
 from ..collectives import functional
+from ..process_group.future import Future, tensor_of
 from ..process_group.group import ProcessGroup
 from ..process_group.work import Work
 from ..tensor.dtensor import laid_as, part_of
+from .gradient_bucket import GradBucket, unflattened
 from .labels import numbered
 
 FIRST_BUCKET: Final = 1 << 20
@@ -35,18 +37,13 @@ def flattened(tensors: Sequence[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else concat(parts)
 
 
-def unflattened(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts of ``flat`` in the shapes of the tensors that it holds."""
-    parts, start = [], 0
-    for x in like:
-        parts.append(reshape(flat[start : start + x.size], x.shape))
-        start += x.size
-    return parts
-
-
 def finished(work: Work | Tensor) -> Tensor:
     """Return the result of a collective: of one beside the program once it is there."""
     return work.wait() if isinstance(work, Work) else work
+
+
+CommHook = Callable[[Any, GradBucket], "Future | Work | Tensor"]
+"""Called with a state and a bucket: what becomes of gradients in place of the average."""
 
 
 def buckets_of(parameters: Sequence[Tensor], limit: int) -> list[list[int]]:
@@ -84,12 +81,14 @@ class GradientReducer:
         find_unused: bool, views: bool, label: str, dtype: DType | None = None,
     ) -> None:  # fmt: skip
         self.sync, self.label = True, label
+        self.hook: tuple[CommHook, Any] | None = None
+        """What averages a bucket in place of an all-reduce, and its state."""
         self.group, self._bucket_bytes = group, bucket_bytes
         self._names: list[str] = []
         self._parameters: list[Tensor] = []
         self._find_unused, self._views, self._dtype = find_unused, views, dtype
         self._arrived: dict[int, Tensor] = {}
-        self._started: list[Work | Tensor] = []
+        self._started: list[Future | Work | Tensor] = []
         self._resting = [*zip(names, parameters, strict=True)]
         """Parameters that have required no gradient yet, with their names."""
         self.note_new()
@@ -115,7 +114,7 @@ class GradientReducer:
             find_unused=self._find_unused, views=self._views,
             label=numbered(self.group, f"copy of {self.label}"), dtype=self._dtype,
         )  # fmt: skip
-        copied.sync = self.sync
+        copied.sync, copied.hook = self.sync, self.hook
         return copied
 
     def take(self, place: int, g: Tensor) -> bool:
@@ -152,8 +151,9 @@ class GradientReducer:
                 used = self._used_anywhere()
                 for bucket, started in zip(self._buckets, self._started, strict=True):
                     parameters = [self._parameters[k] for k in bucket]
-                    flat = finished(started).to(parameters[0].dtype)
-                    parts = unflattened(flat, [part_of(p.detach()) for p in parameters])
+                    like = [part_of(p.detach()) for p in parameters]
+                    flat = self._result(started, sum(x.size for x in like)).to(like[0].dtype)
+                    parts = unflattened(flat, like)
                     for place, p, g in zip(bucket, parameters, parts, strict=True):
                         if p.requires_grad and used[place]:
                             p.grad = laid_as(g.detach() if self._views else g.clone(), p, gradient=True)
@@ -179,11 +179,38 @@ class GradientReducer:
         flat = flattened([self._gradient(k) for k in self._buckets[number]])
         if self._dtype is not None and flat.dtype.is_floating:
             flat = flat.to(self._dtype)
-        if active_tracer() is None:
+        if self.hook is not None:
+            self._started.append(self._hooked(self.hook, number, flat, label))
+        elif active_tracer() is None:
             average = lambda: functional.all_reduce(flat, "average", group, label=label)  # noqa: E731
             self._started.append(group.queue(average, tensors=[flat]))
         else:
             self._started.append(functional.all_reduce(flat, "average", group, label=label))
+
+    def _hooked(
+        self, hook: tuple[CommHook, Any], number: int, flat: Tensor, label: str
+    ) -> Future | Work | Tensor:
+        """Return what the hook makes of a bucket, of which it has a copy to write into."""
+        parameters = [self._parameters[k] for k in self._buckets[number]]
+        parts = [part_of(p.detach()) for p in parameters]
+        bucket = GradBucket(
+            number, flat.clone() if len(parts) == 1 else flat, parameters, parts,
+            number == len(self._buckets) - 1, self.group, label,
+        )  # fmt: skip
+        function, state = hook
+        result = function(state, bucket)
+        return result.get_future() if isinstance(result, Work) else result
+
+    def _result(self, started: Future | Work | Tensor, size: int) -> Tensor:
+        """Return the average of a bucket, once it is there. Raises ``ArgumentError`` for what is none."""
+        x = finished(started) if isinstance(started, Work) else tensor_of(started)
+        if not isinstance(x, Tensor) or x.size != size:
+            got = f"a tensor of {x.size}" if isinstance(x, Tensor) else repr(x)
+            raise ArgumentError(
+                f"register_comm_hook: the hook returns the average of bucket.buffer(), a tensor of {size}"
+                f" elements or the future of one, got {got}."
+            )
+        return reshape(x, (size,))
 
     def _gradient(self, place: int) -> Tensor:
         arrived = self._arrived.get(place)

@@ -12,6 +12,7 @@ from ...nn.module import Module
 from ...nn.parameter import Parameter, hold
 from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
+from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
 from ..collectives.operations import group_or_all
 from ..process_group.group import ProcessGroup
@@ -19,7 +20,8 @@ from ..process_group.world import get_rank
 from ..tensor.device_mesh import META, DeviceMesh, mesh_for
 from ..tensor.dtensor import DTensor, laid_as, part_of
 from .computing_copies import ComputingCopies
-from .gradient_reducer import GradientReducer, flattened, unflattened
+from .gradient_bucket import unflattened
+from .gradient_reducer import CommHook, GradientReducer, flattened
 from .labels import label_of
 from .module_class import SpreadModule, refuse_other, with_methods
 from .policies import MixedPrecisionPolicy
@@ -46,6 +48,24 @@ class ReplicatedModule(SpreadModule):
             yield
         finally:
             self._reducer.sync = before
+
+    def register_comm_hook(self, state: Any, hook: CommHook) -> None:
+        """Let ``hook(state, bucket)`` average the gradients of each bucket, a ``GradBucket``, from now on.
+
+        It is called while ``backward`` goes on, with this rank's gradients, and returns a tensor of as many
+        elements, or the ``Future`` of one: ``all_reduce(x, async_op=True).get_future()``, say. In programs of
+        ``tensorbus.compile`` it is captured, for which it communicates by ``functional``. Those of
+        ``distributed.algorithms.ddp_comm_hooks.default_hooks`` average in float16 or bfloat16.
+
+        Raises ``ArgumentError`` for what cannot be called, and where there is a hook already; ``backward``
+        does for what is no average.
+        """
+        if not callable(hook):
+            raise ArgumentError(f"register_comm_hook: a hook(state, bucket) is needed, got {hook!r}.")
+        if self._reducer.hook is not None:
+            raise ArgumentError("register_comm_hook: there is a hook already; a module has one.")
+        self._reducer.hook = hook, state
+        bump_mutation_counter()
 
 
 @with_signature

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from ...devices.device import Device
 from ...devices.stream import Event, has_streams
 from ...errors import DistributedTimeoutError
+from .future import Future
 
 _SHORTEST, _LONGEST = 20e-6, 2e-3
 _GLANCE: Final = 0.2
@@ -53,6 +54,8 @@ class Work:
         self, finish: Callable[[Any], Any] | None = None, check: Callable[[], None] | None = None
     ) -> None:
         self.place = Place()
+        self.outputs: Sequence[Any] = ()
+        """The tensors that the result is put into, where there are such ones."""
         self._finish, self._check = finish, check
         self._result: Any = None
         self._error: BaseException | None = None
@@ -102,6 +105,23 @@ class Work:
             finish, self._finish = self._finish, None
             self._result = finish(self._result)
         return self._result
+
+    def get_future(self) -> Future:
+        """Return the future of the list of tensors that the collective puts its result into.
+
+        >>> import tensorbus as tb
+        >>> def rank():
+        ...     work = tb.distributed.all_reduce(tb.ones(2, device="cpu"), async_op=True)
+        ...     return work.get_future().then(lambda known: known.value()[0] / 2).wait().tolist()
+        >>> tb.distributed.run_ranks(rank, 2)
+        [[1.0, 1.0], [1.0, 1.0]]
+        """
+
+        def outputs() -> list[Any]:
+            result = self.wait()
+            return [*self.outputs] if result is None else [result]
+
+        return Future(outputs, self.is_completed)
 
     def _run(self, call: Callable[[], Any]) -> None:
         try:

@@ -1,0 +1,1 @@
+"""Other ways to average gradients: ``ddp_comm_hooks``."""

@@ -1,0 +1,1 @@
+"""Hooks that ``replicate`` averages gradients by, in place of its own all-reduce: ``default_hooks``."""
