@@ -273,6 +273,30 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
         ]
 
 
+def test_ranks_that_share_a_gpu_are_told(communicators: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL says that its usage is invalid, and no more."""
+    cuda = sys.modules["cupy.cuda"]
+    monkeypatch.setattr(cuda.runtime, "deviceGetPCIBusId", "0000:{:02}:00.0".format, raising=False)
+    monkeypatch.setattr(_Nccl, "__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("invalid usage")))
+    texts = ["", "", ""]
+
+    def run(rank: int, index: int) -> None:
+        with pytest.raises(dist.DistributedError, match="NCCL does not connect its 3 ranks: inv") as raised:
+            communicators(rank).prepare(types.SimpleNamespace(type="cuda", index=index))
+        texts[rank] = str(raised.value)
+
+    ends = [threading.Thread(target=run, args=place) for place in enumerate((4, 5, 4))]
+    for thread in ends:
+        thread.start()
+    for thread in ends:
+        thread.join(30)
+    assert "share" not in texts[1]
+    for text in texts[::2]:
+        assert (
+            "Ranks 0 and 2 share the GPU 0000:04:00.0, here cuda:4; each needs its own: once init()" in text
+        )
+
+
 def test_messages_say_what_they_are(communicators: Any) -> None:
     """Whoever receives waits for none, and is told of one that is not what was asked for."""
     sender, receiver = communicators(0), communicators(1)

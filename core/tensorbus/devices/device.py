@@ -7,6 +7,7 @@ default where nothing else is asked for, is what its manifest declares.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -125,15 +126,21 @@ inner_devices: Final[dict[str, Callable[[Device], Device | None]]] = {}
 
 _device_stack: Final[ContextVar[tuple[Device, ...]]] = ContextVar("tensorbus_devices", default=())
 _default_device: Final[list[Device | None]] = [None]
+_default_type: Final = [""]
+"""The type by which the default device was given; "" where it was given with an index."""
 _initial: Device | None = None
+_local_rank: Final = [0]
+"""The number of the rank that this process is, among those of its machine."""
 
 
 def device(spec: DeviceLike = None) -> Device:
     """Return the device that ``spec`` names, once its backend is ready.
 
-    ``spec`` is ``"type"``, ``"type:index"``, a ``Device``, or None for the default. Raises ``DeviceError``
-    for anything else, ``DeviceUnavailableError`` where it is not installed or cannot be used here,
-    ``PluginError`` where its package is broken.
+    ``spec`` is ``"type"``, ``"type:index"``, a ``Device``, or None for the default. A type by itself is its
+    first unit; in a process that is a rank it is the unit with the rank's number on its machine, counted
+    round, so that ranks that see all GPUs of a machine have one each. Raises ``DeviceError`` for anything
+    else, ``DeviceUnavailableError`` where it is not installed or cannot be used here, ``PluginError`` where
+    its package is broken.
 
     >>> import tensorbus as tb
     >>> with tb.device("cpu:0"):
@@ -166,7 +173,27 @@ def parse(spec: str | Device) -> Device:
             f"{spec!r} names no device; it must be of the form 'type' or 'type:index', such as"
             f" {' or '.join(map(repr, plugins.known_types())) or repr('npu:0')}."
         )
-    return Device(name, int(index or 0))
+    return Device(name, int(index) if colon else _own_index(name))
+
+
+def _own_index(name: str) -> int:
+    """Return the index of the unit that a type by itself names: 0, but for ranks beside others."""
+    if _local_rank[0]:
+        with suppress(DeviceError, PluginError):  # what uses the device says why it cannot be
+            return _local_rank[0] % plugins.backend(name).device_count
+    return 0
+
+
+def set_local_rank(number: int) -> None:
+    """Make types by themselves name the units of rank ``number`` of its machine, where each has its own.
+
+    A default device that was given by its type is that rank's too from now on. Devices that were made before
+    stay what they are.
+    """
+    global _initial
+    _local_rank[0], _initial = number, None
+    if _default_type[0]:
+        _default_device[0] = parse(_default_type[0])
 
 
 def set_default_device(spec: DeviceLike) -> None:
@@ -177,6 +204,7 @@ def set_default_device(spec: DeviceLike) -> None:
     global _initial
     chosen = None if spec is None else device(spec)
     _default_device[0], _initial = chosen, None
+    _default_type[0] = spec.strip() if isinstance(spec, str) and ":" not in spec else ""
 
 
 def get_default_device() -> Device:

@@ -347,7 +347,7 @@ class Communicator:
 
     def barrier(self) -> None:
         """Combine a number of each rank, whatever it is; core waits for it."""
-        index = self._session.index if self._session is not None else tb.Device("cuda").index
+        index = self._session.index if self._session is not None else tb.device("cuda").index
         self.all_reduce(device_empty((1,), tb.int32, tb.Device("cuda", index)), "sum")
 
     def problem(self) -> str:

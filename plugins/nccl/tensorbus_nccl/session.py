@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -13,6 +14,8 @@ from tensorbus.errors import DistributedError
 
 _PENDING: Final = 7
 """``ncclInProgress``: no error."""
+_TELL_SECONDS: Final = 5.0
+"""How long a rank waits to hear which GPU another one has."""
 _CALL_SECONDS: Final = 0.5
 """How long an abort waits for calls of other threads."""
 
@@ -21,7 +24,11 @@ class Session:
     """One rank's NCCL communicator on one GPU. What it is given runs in the stream that is current there."""
 
     def __init__(self, rendezvous: Rendezvous, index: int) -> None:
-        """All ranks call it; raises ``DistributedTimeoutError`` where one does not come."""
+        """Connect NCCL, where all ranks do.
+
+        Raises ``DistributedTimeoutError`` where one does not come, and ``DistributedError`` where NCCL does
+        not connect them, as ranks that share a GPU.
+        """
         import cupy
         from cupy.cuda import nccl
 
@@ -39,8 +46,29 @@ class Session:
         store.set(keys[rendezvous.rank], b"1")
         store.wait([*keys, f"{name}/nccl/id"], rendezvous.timeout)
         identity = store.get(f"{name}/nccl/id", rendezvous.timeout)
-        with self.device():
-            self.comm = nccl.NcclCommunicator(size, identity, rendezvous.rank)
+        try:
+            with self.device():
+                self.comm = nccl.NcclCommunicator(size, identity, rendezvous.rank)
+        except nccl.NcclError as error:
+            why = f"group {name!r}: NCCL does not connect its {size} ranks: {error}."
+            raise DistributedError(why + self._shared_gpu(rendezvous)) from error
+
+    def _shared_gpu(self, rendezvous: Rendezvous) -> str:
+        """Return which ranks have one GPU, which NCCL refuses, and what to do; "" where none has."""
+        store, rank = rendezvous.store, rendezvous.rank
+        key = f"{rendezvous.name}/nccl/gpu/"
+        with suppress(DistributedError):  # of ranks that failed otherwise
+            place = self._cupy.cuda.runtime.deviceGetPCIBusId(self.index)
+            store.set(f"{key}{rank}", f"{socket.gethostname()} {place}".encode())
+            for other in range(rendezvous.size):
+                if other != rank and store.get(f"{key}{other}", _TELL_SECONDS) == store.get(f"{key}{rank}"):
+                    pair = sorted(rendezvous.ranks[k] for k in (rank, other))
+                    return (
+                        f" Ranks {pair[0]} and {pair[1]} share the GPU {place}, here cuda:{self.index}; each"
+                        f" needs its own: once init() is called, tensorbus.device('cuda') is the one of this"
+                        f" rank's number on its machine."
+                    )
+        return ""
 
     def device(self) -> AbstractContextManager[Any]:
         """Return a context in which CuPy works on the GPU."""

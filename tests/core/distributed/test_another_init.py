@@ -35,6 +35,31 @@ dist.shutdown()
 dist.shutdown()
 print(total())
 """,
+    "devices by their type": """
+os.environ["TENSORBUS_DEFAULT_DEVICE"] = "refdev"
+first = tb.ones(1).device
+dist.init(timeout=30)
+own = f"refdev:{me % 2}"
+made = [tb.ones(1), tb.ones(1, device="refdev"), tb.ones(1, device="cpu").to("refdev")]
+tb.set_default_device("refdev:0")
+made += [tb.ones(1), tb.ones(1, device=tb.Device("refdev"))]
+dist.shutdown()
+tb.set_default_device("refdev")
+made += [tb.ones(1)]
+assert [str(x.device) for x in made] == [own] * 3 + ["refdev:0"] * 3, (me, made)
+assert str(first) == "refdev:0" and str(tb.ones(1, device="cpu").device) == "cpu:0"
+dist.init(timeout=30)
+assert str(tb.ones(1).device) == own
+mesh = dist.init_device_mesh("refdev", (count,))
+tb.fallback("allow")
+parts = dist.distribute_tensor(tb.arange(6, device="cpu"), mesh, [dist.Shard(0)])
+module = tb.nn.Linear(4, 4, device="cpu")
+dist.fully_shard(module, mesh=mesh)
+for part in (parts, *module.parameters(), dist.zeros(4, device_mesh=mesh)):
+    assert str(part.to_local().device) == own, (me, part)
+dist.shutdown()
+print(total())
+""",
     "fewer, then all again": """
 total()
 if me < count - 1:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from ...backend_interface.communication import Store
+from ...devices.device import set_local_rank
 from ...errors import ArgumentError, DistributedError
 from ...random.generator import Generator, generator_of_thread
 from ...system.rank_of_thread import rank_of_thread, set_rank_of_thread
@@ -212,6 +213,8 @@ def set_process_world(world: World) -> None:
     if world.size > 1:
         _tell_of_errors()
     _process.append(world)
+    if not world.alone:
+        set_local_rank(world.local_rank)
 
 
 def times_joined(size: int) -> int:
@@ -229,6 +232,7 @@ def shutdown() -> None:
         _local.world.close(left=_SHUT_DOWN, is_failing=is_failing)
         _local.world = None
     elif _process:
+        set_local_rank(0)
         _process.pop().close(left=_SHUT_DOWN, is_failing=is_failing)
 
 
