@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from .call_layout import attribute
 from .schema import Schema, SchemaParameter
 
+_FILE: Final = __file__.removesuffix(".py") + " (generated)"
+"""A name that no file has, under which it is code of tensorbus: captured programs have no guard for it."""
 _TYPES = {"int": "int", "float": "float", "bool": "bool", "str": "str"}
 
 
@@ -33,8 +35,7 @@ def call_function(schema: Schema, names: dict[str, Any]) -> FunctionType:
     if has_fast_path(schema):
         lines += _fast_path(schema)
     lines.append(f"    return _slow(({values},))")
-    # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
-    exec(compile("\n".join(lines), __file__, "exec"), scope)
+    exec(compile("\n".join(lines), _FILE, "exec"), scope)
     function: FunctionType = scope["call"]
     return function
 
@@ -44,7 +45,7 @@ def arguments_function(schema: Schema, split: Callable[..., Any]) -> FunctionTyp
     scope: dict[str, Any] = {"_split": split}
     values = ", ".join(p.name for p in schema.parameters)
     text = f"def arguments({_parameters(schema, scope)}): return _split(({values},))"
-    exec(compile(text, __file__, "exec"), scope)
+    exec(compile(text, _FILE, "exec"), scope)
     function: FunctionType = scope["arguments"]
     return function
 
@@ -144,7 +145,7 @@ def kernel_function(schema: Schema, attrs: Mapping[str, Any], names: dict[str, A
         "            return value",
         f"    return _check(x, ({', '.join(values)},))",
     ]
-    exec(compile("\n".join(lines), __file__, "exec"), scope)
+    exec(compile("\n".join(lines), _FILE, "exec"), scope)
     function: FunctionType = scope["run"]
     return function
 
@@ -153,7 +154,6 @@ def named(name: str, parameters: Sequence[str], target: Callable[..., Any]) -> C
     """Return ``target``, which takes its arguments in order, as a function with these parameters."""
     text = ", ".join(parameters)
     scope: dict[str, Any] = {"_target": target}
-    # Under this file's name it is code of tensorbus, which captured programs need not be guarded by.
-    exec(compile(f"def {name}({text}): return _target({text})", __file__, "exec"), scope)
+    exec(compile(f"def {name}({text}): return _target({text})", _FILE, "exec"), scope)
     function: Callable[..., Any] = scope[name]
     return function
