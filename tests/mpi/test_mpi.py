@@ -93,6 +93,51 @@ def test_messages_that_wait_for_their_receivers(tmp_path: Path) -> None:
     assert done.stdout.count("received") == 3
 
 
+FORKS = """
+import ctypes, os, sys
+from tensorbus import distributed as dist
+import tensorbus as tb
+dist.init(timeout=60)
+dist.all_reduce(tb.ones(5, device="cpu"))
+if dist.get_rank() == 1:
+    for how in ("exit", "raise", "last line"):
+        child = os.fork()
+        if child == 0 and how == "exit":
+            sys.exit(3)
+        if child == 0 and how == "raise":
+            raise ValueError("the child's")
+        if child == 0:
+            break
+        print("a child ends by", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+if dist.is_initialized():
+    dist.barrier()
+    from mpi4py import MPI
+    mpi, key = ctypes.CDLL(MPI.__file__), ctypes.c_int()
+    abort = ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p)  # when MPI ends, and gives attributes back
+    if ABORTS:
+        mpi.MPI_Comm_create_keyval(None, abort, ctypes.byref(key), None)
+        mpi.MPI_Comm_set_attr(ctypes.c_int(MPI.COMM_SELF.handle), key, None)
+    print("a rank ends", flush=True)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("aborts", [False, True])
+def test_only_ranks_end_mpi(tmp_path: Path, aborts: bool) -> None:
+    """Children that were forked from one end as they like; ``aborts`` shows that the ranks end it."""
+    path = tmp_path / "script.py"
+    path.write_text(f"ABORTS = {aborts}\n{FORKS}")
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", sys.executable, str(path)], capture_output=True, text=True, timeout=120
+    )
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line[:8] == "a child "] == [f"a child ends by {n}" for n in (3, 1, 0)]
+    assert lines.count("a rank ends") == 2
+    assert done.stderr.count("ValueError: the child's") == 1
+    assert (done.returncode != 0) is aborts, done.stderr
+    assert "forked" not in done.stderr
+
+
 MODULES = """
 from tensorbus import distributed as dist, nn
 import tensorbus as tb

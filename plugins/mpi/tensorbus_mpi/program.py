@@ -6,6 +6,7 @@ MPI is started by the first import of ``mpi4py.MPI``, which happens here and now
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -20,6 +21,8 @@ _VARIABLES: Final = ("PMI_SIZE", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE")
 """Each is set by what starts processes of MPI programs: MPICH's and Intel's mpiexec, PMIx, Open MPI's."""
 _FORWARD_SECONDS: Final = 0.5
 """What mpiexec gets to forward an error before the abort: what it has not read by then is lost."""
+_LAST_SECONDS: Final = 10.0
+"""How long the end of a program may wait until what it has sent is received."""
 _lock: Final = threading.Lock()
 _is_watched: list[bool] = []
 
@@ -33,6 +36,7 @@ def mpi() -> Any:
     """Return the module ``mpi4py.MPI``, MPI being started. Raises ``DistributedError`` where it cannot be."""
     with _lock:
         try:
+            ends_here = _leave_the_end_to_us()
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise DistributedError(
@@ -46,27 +50,62 @@ def mpi() -> Any:
         if not _is_watched:
             _is_watched.append(True)
             _end_with_the_first_error(MPI)
-            if hasattr(os, "register_at_fork"):
+            if ends_here:
+                atexit.register(_end, MPI, os.getpid())
+            elif hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_child=lambda: atexit.register(_say_how_a_child_ends))
     return MPI
+
+
+def _leave_the_end_to_us() -> bool:
+    """Have mpi4py not end MPI by itself, and return whether that is so.
+
+    It would in forked children too, which are none of the program: MPI crashes there, or hangs. It is too
+    late where somebody else has imported it, and no matter of ours where that is to end MPI.
+    """
+    import mpi4py
+
+    if "mpi4py.MPI" in sys.modules or mpi4py.rc.finalize is not None:
+        return False
+    mpi4py.rc.finalize = False
+    return True
+
+
+def _end(module: Any, rank: int) -> None:
+    """Let MPI end once Python has, whose threads may call it until then, if this is the process ``rank``."""
+    if os.getpid() != rank or module.Is_finalized():
+        return
+    try:
+        finalize = ctypes.CDLL(module.__file__).MPI_Finalize  # of the library that it is linked with
+        is_known = ctypes.pythonapi.Py_AtExit(ctypes.cast(finalize, ctypes.c_void_p)) == 0
+    except (AttributeError, OSError):
+        is_known = False
+    if not is_known:
+        from .outbox import outbox
+
+        outbox.flush(_LAST_SECONDS)
+        module.Finalize()
 
 
 def _say_how_a_child_ends() -> None:
     """Say what comes next, in a forked child that ends as a program does: a second end of the rank's MPI."""
     print(
         f"process {os.getpid()} was forked from a rank of an MPI program, and ends as the rank itself would:"
-        f" MPI may fail or hang by that. Leave by os._exit(), as multiprocessing's children do, or start the"
-        f" process by subprocess or multiprocessing's 'spawn'.",
+        f" MPI may fail or hang by that, as mpi4py was imported before the rank communicated. Leave by"
+        f" os._exit(), as multiprocessing's children do, or start the process by subprocess or"
+        f" multiprocessing's 'spawn'.",
         file=sys.stderr, flush=True,
     )  # fmt: skip
 
 
 def _end_with_the_first_error(module: Any) -> None:
     """End all ranks when this one ends by an exception, which is shown first."""
-    show = sys.excepthook
+    show, process = sys.excepthook, os.getpid()
 
     def end(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         show(kind, error, trace)
+        if os.getpid() != process:  # forked from the rank
+            return
         if not module.Is_finalized() and module.COMM_WORLD.Get_size() > 1:
             rank = module.COMM_WORLD.Get_rank()
             print(f"rank {rank} ended by this error, and all others with it.", file=sys.stderr)
