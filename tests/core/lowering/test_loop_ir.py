@@ -98,6 +98,17 @@ def test_the_verifier_names_what_is_wrong(statement: Stmt, message: str | None) 
     assert message in str(caught.value)
 
 
+def test_a_workgroup_is_the_whole_of_axis_0() -> None:
+    """Nothing asks there whether a work-item has an iteration."""
+    good = kernel(Store("out", AT, DOUBLED))
+    (loop,) = good.body
+    assert isinstance(loop, For)
+    verify(replace(good, group=32, body=(replace(loop, stop=Const(32, INDEX)),)))
+    for stop in (N, Const(33, INDEX), Const(64, INDEX)):
+        with pytest.raises(IRError, match="a workgroup of 32"):
+            verify(replace(good, group=32, body=(replace(loop, stop=stop),)))
+
+
 def test_arguments_have_names_of_their_own() -> None:
     good = kernel(Store("out", AT, DOUBLED))
     with pytest.raises(IRError, match="one name"):

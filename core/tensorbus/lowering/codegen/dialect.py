@@ -77,8 +77,10 @@ class Dialect:
     """All that the renderer and the schedules know of a language and the device behind it.
 
     ``parallel`` names the work-item on each grid axis, and ``strides`` how many there are on it, where a
-    launch may have fewer than the loop has iterations. Without ``parallel`` the loops are written as loops:
-    over the whole axis, or from and to what ``bounds`` gives for it, where a call runs a part of the grid.
+    launch may have fewer than the loop has iterations. It may have more, but for kernels whose ``group`` is
+    not 0: these have as many as the grid says, so that barriers stand in no condition. Without ``parallel``
+    the loops are written as loops: over the whole axis, or from and to what ``bounds`` gives for it, where a
+    call runs a part of the grid.
     ``share`` are the lines that begin the loop of a task over its part of axis 0, of length ``{n}``.
     ``task_types`` stand in for ``types`` in kernels of tasks. ``wide`` are the expressions of whole vectors
     of floats that are not written as those of single ones; ``target.vector_ops`` says which ops have any.

@@ -93,16 +93,7 @@ class _Checker:
                     self.same(s.condition, scope, bool_, 1, "condition")
                     self.block(s.body, scope)
                 case For():
-                    self.need(s.var.dtype is INDEX, f"loop variable {s.var.name!r} is not an index")
-                    self.need(s.var.name not in scope, f"{s.var.name!r} is defined twice")
-                    self.same(s.start, scope, INDEX, 1, "start")
-                    self.same(s.stop, scope, INDEX, 1, "stop")
-                    parallel = s.kind == "parallel"
-                    self.need(not parallel or top, f"parallel loop {s.var.name!r} is not outermost")
-                    if s.kind == "unroll":
-                        constant = isinstance(s.start, Const) and isinstance(s.stop, Const)
-                        self.need(constant, f"unrolled loop {s.var.name!r} has unknown bounds")
-                    self.block(s.body, {**scope, s.var.name: (s.var, False)}, top=parallel)
+                    self.loop(s, scope, top)
                 case Report():
                     for e in (s.code, s.value, s.limit):
                         self.same(e, scope, INDEX, 1, "report")
@@ -129,6 +120,21 @@ class _Checker:
                     scope[s.last.name] = (s.last, False)
                 case Barrier():
                     pass
+
+    def loop(self, s: For, scope: dict[str, tuple[Var, bool]], top: bool) -> None:
+        self.need(s.var.dtype is INDEX, f"loop variable {s.var.name!r} is not an index")
+        self.need(s.var.name not in scope, f"{s.var.name!r} is defined twice")
+        self.same(s.start, scope, INDEX, 1, "start")
+        self.same(s.stop, scope, INDEX, 1, "stop")
+        parallel = s.kind == "parallel"
+        self.need(not parallel or top, f"parallel loop {s.var.name!r} is not outermost")
+        if parallel and s.axis == 0 and (group := self.kernel.group):
+            whole = isinstance(s.stop, Const) and s.stop.value == group
+            self.need(whole, f"{s.var.name!r} is no loop over a workgroup of {group}")
+        if s.kind == "unroll":
+            constant = isinstance(s.start, Const) and isinstance(s.stop, Const)
+            self.need(constant, f"unrolled loop {s.var.name!r} has unknown bounds")
+        self.block(s.body, {**scope, s.var.name: (s.var, False)}, top=parallel)
 
     def same(self, e: Expr, scope: dict[str, tuple[Var, bool]], dtype: DType, lanes: int, where: str) -> None:
         self.check(e, scope)
