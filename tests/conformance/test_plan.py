@@ -135,6 +135,7 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, monkeypatch: pytest.
         "from tensorbus import nn\n"
         "def net():\n    return nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 4)), (tb.ones((2, 6)),)\n"
         "def wrong():\n    return 3\n"
+        "def broken():\n    raise ValueError('no such size')\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "own_model", raising=False)
@@ -148,6 +149,10 @@ def test_the_command_prints_tables_and_json(tmp_path: Path, monkeypatch: pytest.
     assert "reduce_scatter" in answer.stdout
     answer = CliRunner().invoke(app, ["plan", "--model", "own_model:wrong", "--mesh", "dp=4"])
     assert (answer.exit_code, "must return a module and a tuple" in answer.output) == (2, True)
+    assert "own_model.py" not in answer.output
+    answer = CliRunner().invoke(app, ["plan", "--model", "own_model:broken", "--mesh", "dp=4"])
+    assert (answer.exit_code, "no such size (ValueError in broken" in answer.output) == (2, True)
+    assert "own_model.py:8)" in answer.output
 
 
 WRONG = {

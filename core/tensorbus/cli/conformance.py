@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sysconfig
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,5 +59,15 @@ def problems() -> Iterator[None]:
     try:
         yield
     except (TensorbusError, ValueError) as error:
-        typer.echo(f"tensorbus: {error}", err=True)
+        typer.echo(f"tensorbus: {error}{_place(error)}", err=True)
         raise typer.Exit(2) from None
+
+
+def _place(error: Exception) -> str:
+    """Return the line of the user's own program, such as a model of ``plan``, that an error came through."""
+    own = (str(Path(__file__).parents[1]), sysconfig.get_path("stdlib"))
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames):
+        if not frame.filename.startswith(own):
+            return f" ({type(error).__name__} in {frame.name}, {frame.filename}:{frame.lineno})"
+    return ""
