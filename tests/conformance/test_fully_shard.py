@@ -172,7 +172,8 @@ def test_losses_are_those_of_one_rank(name: str, where: str) -> None:
 
 
 def test_computing_in_bfloat16() -> None:
-    policy = dist.MixedPrecisionPolicy(tb.bfloat16, tb.float32, tb.float32)
+    policy = dist.MixedPrecisionPolicy("bfloat16", tb.float32, tb.float32)
+    assert policy == dist.MixedPrecisionPolicy(tb.bfloat16, "float32", "float32")
 
     def rank() -> Any:
         model, seen = Net(), []
