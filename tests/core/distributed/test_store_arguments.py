@@ -131,6 +131,11 @@ FILES = {
 }  # fmt: skip
 
 
+def test_a_store_is_named_by_a_text() -> None:
+    with pytest.raises(ArgumentError, match=r"a store's URL is a str, as 'tcp://host:port', got 5\."):
+        dist.open_store(5)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("url", FILES)
 def test_a_url_of_no_file_is_refused(url: str) -> None:
     with pytest.raises(ArgumentError, match=FILES[url]):

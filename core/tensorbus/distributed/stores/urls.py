@@ -62,6 +62,8 @@ def open_store(url: str, *, serve: bool = False, timeout: float = DEFAULT_TIMEOU
 
 def check_scheme(url: str) -> None:
     """Raise ``ArgumentError`` where nothing opens the store of a URL; no package is imported."""
+    if not isinstance(url, str):
+        raise ArgumentError(f"distributed: a store's URL is a str, as 'tcp://host:port', got {url!r}.")
     schemes = [*_SCHEMES, *plugins.store_schemes()]
     scheme = urlsplit(url).scheme
     if scheme in schemes:

@@ -34,6 +34,14 @@ class Shard(Placement):
     """Each rank has a part along axis ``dim``, as ``chunk`` splits it: the last may be short.
 
     ``dim`` is an int, which may be negative; anything else raises ``ArgumentError``.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> list[int]:
+    ...     mesh, x = dist.init_device_mesh("cpu", (2,)), tb.arange(3, device="cpu")
+    ...     return dist.distribute_tensor(x, mesh, [dist.Shard(0)]).to_local().tolist()
+    >>> dist.run_ranks(rank, 2)
+    [[0, 1], [2]]
     """
 
     dim: int
@@ -49,12 +57,24 @@ class StridedShard(Shard):
 
     So ``fully_shard`` divides what ``parallelize_module`` has split: along ``("dp", "tp")`` a weight lies as
     ``(StridedShard(0), Shard(0))``, and its parts along ``"dp"`` make up the part of one rank of ``"tp"``.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> list[int]:
+    ...     mesh, lies = dist.init_device_mesh("cpu", (2, 2)), [dist.StridedShard(0), dist.Shard(0)]
+    ...     return dist.distribute_tensor(tb.arange(4, device="cpu"), mesh, lies).to_local().tolist()
+    >>> dist.run_ranks(rank, 4)
+    [[0], [2], [1], [3]]
     """
 
 
 @dataclass(frozen=True)
 class Replicate(Placement):
-    """Each rank has the whole tensor."""
+    """Each rank has the whole tensor.
+
+    >>> Replicate() == Replicate(), Replicate().is_replicate(), Replicate().is_shard()
+    (True, True, False)
+    """
 
 
 @dataclass(frozen=True)
@@ -64,6 +84,14 @@ class Partial(Placement):
     ``reduction`` is ``"sum"``, ``"average"``, which may be called ``"avg"``, ``"product"``, ``"min"`` or
     ``"max"``; anything else raises ``ArgumentError``. Along several dimensions of a mesh it is the same, or
     sums and averages: others give another value in another order.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> list[float]:
+    ...     mesh, mine = dist.init_device_mesh("cpu", (2,)), tb.ones(2, device="cpu") * dist.get_rank()
+    ...     return dist.DTensor.from_local(mine, mesh, [dist.Partial("max")]).full_tensor().tolist()
+    >>> dist.run_ranks(rank, 2)
+    [[1.0, 1.0], [1.0, 1.0]]
     """
 
     reduction: str = "sum"
@@ -89,7 +117,10 @@ def checked_placements(name: str, placements: Sequence[Placement], mesh_ndim: in
     """Return placements, one a dimension of the mesh, with axes that are not negative."""
     chosen = placements if isinstance(placements, Placement) else tuple(placements)
     if isinstance(chosen, Placement):
-        raise ArgumentError(f"{name}: placements are a list, one for each dimension of the mesh; [{chosen}].")
+        raise ArgumentError(
+            f"{name}: placements are a list, one for each dimension of the mesh, got {chosen!r}; write"
+            f" [{chosen!r}]."
+        )
     if len(chosen) != mesh_ndim or not all(isinstance(p, Shard | Replicate | Partial) for p in chosen):
         raise ArgumentError(
             f"{name}: a placement (Shard, Replicate or Partial) is needed for each of the mesh's {mesh_ndim}"
