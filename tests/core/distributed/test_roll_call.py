@@ -11,7 +11,7 @@ import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
 from tensorbus.distributed.process_group.roll_call import LOST, SILENT
-from tensorbus.distributed.process_group.world import World
+from tensorbus.distributed.process_group.world import World, in_world
 
 from store_kinds import opened
 
@@ -98,3 +98,12 @@ def test_what_is_wrong_is_told_before_ranks_meet() -> None:
         with pytest.raises(tb.ArgumentError, match=text):
             call()
         assert not dist.is_initialized()
+
+
+def test_a_rank_that_comes_after_the_end_is_told_at_once() -> None:
+    world = World(0, 2, dist.MemoryStore(), timeout=3600, threads=True)
+    world.close("rank 1 raised ValueError: mine")
+    with in_world(world):
+        for call in (lambda: dist.all_reduce(tb.ones(2)), dist.barrier, lambda: dist.new_group([0, 1])):
+            with pytest.raises(dist.DistributedError, match="ended: rank 1 raised ValueError: mine"):
+                call()

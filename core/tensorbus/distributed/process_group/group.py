@@ -51,10 +51,22 @@ class ProcessGroup(KnownByIdentity):
     """Ranks that communicate with each other; ``rank`` is this one's place among ``ranks``.
 
     ``new_group`` makes one. Every collective of a group is called by all of its ranks, in the same order.
+
+    >>> import tensorbus as tb
+    >>> def rank() -> tuple[ProcessGroup, int, int]:
+    ...     group = tb.distributed.new_group([1, 0])
+    ...     return group, group.rank, group.size
+    >>> tb.distributed.run_ranks(rank, 2)[1]
+    (ProcessGroup('1,0#1', ranks=[1, 0], rank=0), 0, 2)
     """
 
     def __init__(self, world: World, name: str, ranks: tuple[int, ...], timeout: float | None = None) -> None:
-        """``timeout`` is the seconds that its collectives wait for other ranks; None: as all others."""
+        """``timeout`` is the seconds that its collectives wait for other ranks; None: as all others.
+
+        Raises ``DistributedError`` where the ranks have been ended: nobody would come.
+        """
+        if world.ended:
+            raise DistributedError(f"group {name!r}: the ranks were ended: {world.ended}.")
         self.world, self.ranks = world, ranks
         self.timeout = world.timeout if timeout is None else timeout
         self.label, self.name = name, name + world.token

@@ -86,6 +86,8 @@ class World:
         """Set where a call of this rank, which is a thread, does not return: nobody waits for it any more."""
         self.is_served = False
         """Whether rank 0 serves the store."""
+        self.ended = ""
+        """Why no group is made any more: what another rank, which is a thread too, has ended by."""
         self.roll_call = RollCall(self)
 
     def close(self, reason: str = "", left: str = "", is_failing: bool = False) -> None:
@@ -97,6 +99,7 @@ class World:
         """
         if not reason and not is_failing:
             self.drain()
+        self.ended = self.ended or reason
         for group in list(self.groups.values()):
             group.close(reason, is_failing)
         teardown.wait()
@@ -182,7 +185,11 @@ def current() -> World:
 
 
 def is_available() -> bool:
-    """Return True: every installation has what programs of several ranks need."""
+    """Return True: every installation has what programs of several ranks need.
+
+    >>> is_available()
+    True
+    """
     return True
 
 
@@ -226,6 +233,12 @@ def shutdown() -> None:
     """Leave: close the groups of this rank, once what was queued is done. Without ranks nothing happens.
 
     While an error is on its way, as in ``finally``, nothing that was queued is waited for.
+
+    >>> import tensorbus as tb
+    >>> tb.distributed.init()
+    >>> tb.distributed.shutdown()
+    >>> tb.distributed.is_initialized()
+    False
     """
     is_failing = sys.exc_info()[1] is not None
     if _local.world is not None:
@@ -288,20 +301,51 @@ def in_world(world: World) -> Iterator[None]:
 
 
 def get_rank(group: ProcessGroup | None = None) -> int:
-    """Return the number of this rank: in the program, or in a group."""
+    """Return the number of this rank: in the program, or in a group, -1 where it is not in that.
+
+    Raises ``DistributedError`` where this program is no rank.
+
+    >>> import tensorbus as tb
+    >>> tb.distributed.run_ranks(tb.distributed.get_rank, 3)
+    [0, 1, 2]
+    """
     return current().rank if group is None else group.rank
 
 
 def get_world_size(group: ProcessGroup | None = None) -> int:
-    """Return how many ranks there are: in the program, or in a group."""
+    """Return how many ranks there are: in the program, or in a group, -1 where this one is not in that.
+
+    Raises ``DistributedError`` where this program is no rank.
+
+    >>> import tensorbus as tb
+    >>> tb.distributed.run_ranks(tb.distributed.get_world_size, 2)
+    [2, 2]
+    """
     return current().size if group is None else group.size
 
 
 def get_local_rank() -> int:
-    """Return the number of this rank among those of its machine, which chooses its device."""
+    """Return the number of this rank among those of its machine, which chooses its device.
+
+    Raises ``DistributedError`` where this program is no rank.
+
+    >>> import tensorbus as tb
+    >>> tb.distributed.run_ranks(tb.distributed.get_local_rank, 2)  # threads are of one machine
+    [0, 1]
+    """
     return current().local_rank
 
 
 def records() -> list[Record]:
-    """Return what this rank communicated last, oldest first: operation, shapes, state, times."""
+    """Return what this rank communicated last, oldest first: operation, shapes, state, times.
+
+    Raises ``DistributedError`` where this program is no rank.
+
+    >>> import tensorbus as tb
+    >>> def rank():
+    ...     tb.distributed.all_reduce(tb.ones(2, device="cpu"))
+    ...     return [(call.operation, call.shapes, call.state) for call in tb.distributed.records()]
+    >>> tb.distributed.run_ranks(rank, 2)[0]
+    [('all_reduce', ((2,),), 'done')]
+    """
     return current().records.last()
