@@ -78,11 +78,27 @@ class DeviceUnavailableError(DeviceError):
 
 
 class DistributedError(TensorbusError, RuntimeError):
-    """Ranks do not fit together, one of them failed, or what connects them did."""
+    """Ranks do not fit together, one of them failed, or what connects them did.
+
+    >>> import tensorbus as tb
+    >>> try:
+    ...     tb.distributed.get_rank()
+    ... except DistributedError as error:
+    ...     print(str(error)[:27])
+    this program is no rank yet
+    """
 
 
 class DistributedTimeoutError(DistributedError, TimeoutError):
-    """Another rank did not do in time what this one waits for."""
+    """Another rank did not do in time what this one waits for.
+
+    >>> import tensorbus as tb
+    >>> try:
+    ...     tb.distributed.MemoryStore().get("address", 0.01)
+    ... except DistributedTimeoutError as error:
+    ...     print(error)
+    store: nobody set 'address' within 0.01 seconds.
+    """
 
 
 class OutOfMemoryError(DeviceError, MemoryError):

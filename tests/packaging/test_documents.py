@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+from tensorbus import distributed
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -108,3 +110,17 @@ def test_paths_from_the_root_exist(document: Path) -> None:
     )
     bases = (ROOT, ROOT / "core/tensorbus")
     assert not {path for path in named if not any((base / path).exists() for base in bases)}
+
+
+def test_all_that_connects_ranks_is_explained() -> None:
+    pages = [
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("distributed.md", "connecting.md")
+    ]
+    public = [name for name in dir(distributed) if not name.startswith("_")]
+    public = [name for name in public if not inspect.ismodule(getattr(distributed, name))]
+    assert len(public) > 80
+    words = set(re.findall(r"\w+", " ".join(pages)))
+    assert not set(public) - words  # each stands on a page
+    for name in public:
+        text = inspect.getdoc(getattr(distributed, name)) or ""
+        assert re.search(r"\w.*\n\n(?s:.*)>>> ", text), name  # and has an example, which doctest runs

@@ -35,6 +35,10 @@ class Connectors:
         """Return what connects ranks, by name; what was registered comes first.
 
         Those that fail are left out with a warning, and their failure is kept.
+
+        >>> import tensorbus as tb
+        >>> "threads" in tb.distributed.communicators()
+        True
         """
         addons = self._of(COMMUNICATORS)
         offered: dict[str, CommunicatorFactory] = {}
@@ -92,6 +96,17 @@ class Connectors:
         """Add a communicator while the program runs; ``extension`` has the hook ``tensorbus_communicator``.
 
         Raises ``PluginError`` where the name is taken, or where it fails.
+
+        >>> import tensorbus as tb
+        >>> threads = tb.distributed.communicators()["threads"]
+        >>> class Extension:
+        ...     @tb.backend_api.hookimpl
+        ...     def tensorbus_communicator(self, name):
+        ...         return threads
+        >>> tb.distributed.register_communicator("mine", Extension())
+        >>> tb.distributed.run_ranks(tb.distributed.get_rank, 2, prefer="mine")
+        [0, 1]
+        >>> tb.distributed.unregister_communicator("mine")
         """
         from .manifest import Manifest
 
@@ -106,7 +121,16 @@ class Connectors:
             self._addons[name] = addon
 
     def unregister_communicator(self, name: str) -> None:
-        """Take out a communicator that was added by ``register_communicator``."""
+        """Take out a communicator that was added by ``register_communicator``, which has an example.
+
+        Raises ``PluginError`` where none of that name was.
+
+        >>> import tensorbus as tb
+        >>> tb.distributed.unregister_communicator("mine")
+        Traceback (most recent call last):
+            ...
+        tensorbus.errors.PluginError: no communicator 'mine' was registered.
+        """
         with self._lock:
             if self._addons.pop(name, None) is None:
                 raise PluginError(f"no communicator {name!r} was registered.")

@@ -97,6 +97,11 @@ def reduce_scatter(
 
     ``lengths`` are the parts' lengths; None: the length of the axis divided by the number of ranks. Raises as
     ``all_reduce`` does, and ``ShapeError`` where the parts do not make up the axis.
+
+    >>> import tensorbus as tb
+    >>> part = lambda: tb.distributed.functional.reduce_scatter(tb.arange(4, device="cpu")).tolist()
+    >>> tb.distributed.run_ranks(part, 2)
+    [[0, 2], [4, 6]]
     """
     check_reduction("reduce_scatter", reduction, x)
     name = _name(group)
@@ -120,6 +125,11 @@ def all_to_all(
 
     ``send_lengths`` are the parts' lengths, ``receive_lengths`` the lengths along ``concat_axis`` of what
     each rank sends here. Raises as ``all_gather`` does.
+
+    >>> import tensorbus as tb
+    >>> swap = lambda x: tb.distributed.functional.all_to_all(x + tb.distributed.get_rank()).tolist()
+    >>> tb.distributed.run_ranks(swap, 2, tb.asarray([0, 10], device="cpu"))
+    [[0, 1], [10, 11]]
     """
     name = _name(group)
     split_axis, concat_axis = _axis("all_to_all", x, split_axis), _axis("all_to_all", x, concat_axis)
@@ -142,6 +152,11 @@ def broadcast(x: Tensor, root: int = 0, group: ProcessGroup | None = None, *, la
     """Return the ``x`` of rank ``root`` of the group; on other ranks ``x`` says shape, dtype and device.
 
     Raises as ``all_reduce`` does.
+
+    >>> import tensorbus as tb
+    >>> last = lambda x: tb.distributed.functional.broadcast(x + tb.distributed.get_rank(), root=1).item()
+    >>> tb.distributed.run_ranks(last, 2, tb.zeros((), device="cpu"))
+    [1.0, 1.0]
     """
     check_tensors("broadcast", x)
     name = _name(group)

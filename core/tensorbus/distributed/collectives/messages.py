@@ -17,15 +17,28 @@ from ...tensor.tensor import Tensor
 from ..process_group.group import ProcessGroup
 from ..process_group.membership import by_members
 from ..process_group.work import Work
+from .calls import group_or_all, place_of, put
 from .functional import check_tensors
-from .operations import group_or_all, place_of, put
 
 
 def send(
     tensor: Tensor, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
     group_dst: int | None = None,
 ) -> None:  # fmt: skip
-    """Send ``tensor`` to rank ``dst``, which calls ``recv`` with the tag; it may be changed afterwards."""
+    """Send ``tensor`` to rank ``dst``, which calls ``recv`` with the tag; it may be changed afterwards.
+
+    ``group_dst`` is the rank's place in the group, in the place of ``dst``. Raises ``ArgumentError`` for no
+    other rank of the group, ``DistributedError`` and ``DistributedTimeoutError``.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> list[float]:
+    ...     x = tb.full((2,), 1.0 - dist.get_rank(), device="cpu")
+    ...     dist.recv(x, src=0) if dist.get_rank() else dist.send(x, dst=1)
+    ...     return x.tolist()
+    >>> dist.run_ranks(rank, 2)
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:  # of a rank of the group
         work.wait()
@@ -61,7 +74,19 @@ def isend(
 ) -> Work:  # fmt: skip
     """Send ``tensor`` to rank ``dst`` beside the program; it is not changed before ``wait()`` returns.
 
-    ``group_dst`` is the rank's place in the group, in the place of ``dst``.
+    ``group_dst`` is the rank's place in the group, in the place of ``dst``. Raises as ``send`` does, in
+    ``wait()`` what comes later.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> float:
+    ...     mine, other = tb.ones((), device="cpu") * dist.get_rank(), tb.zeros((), device="cpu")
+    ...     sent = dist.isend(mine, 1 - dist.get_rank())
+    ...     dist.irecv(other, 1 - dist.get_rank()).wait()
+    ...     sent.wait()
+    ...     return other.item()
+    >>> dist.run_ranks(rank, 2)
+    [1.0, 0.0]
     """
     message = _message("send", tensor, dst, group_dst, group, tag)
     assert message.peer is not None
@@ -77,6 +102,18 @@ def irecv(
 
     ``wait()`` puts it into ``tensor``, and returns the sender. ``group_src`` is the rank's place in the
     group, in the place of ``src``. Messages are given to those who ask in the order in which these asked.
+    Raises as ``isend`` does.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> tuple[int, float]:
+    ...     x = tb.ones((), device="cpu")
+    ...     if dist.get_rank():
+    ...         return dist.send(x, dst=0)
+    ...     work = dist.irecv(x, src=None)
+    ...     return work.wait(), x.item()
+    >>> dist.run_ranks(rank, 2)[0]
+    (1, 1.0)
     """
     message, ranks = _message("recv", tensor, src, group_src, group, tag), group_or_all(group)
     source = message.peer
@@ -164,7 +201,13 @@ def _message(
 class P2POp:
     """A message for ``batch_isend_irecv``: ``op`` is ``isend`` or ``irecv``, of ``tensor``, and ``peer``.
 
-    ``group_peer`` is the place of the peer in the group, in the place of ``peer``.
+    ``group_peer`` is the place of the peer in the group, in the place of ``peer``. Raises ``ArgumentError``
+    for any other ``op``, and for no tensor.
+
+    >>> import tensorbus as tb
+    >>> message = P2POp(isend, tb.ones(2, device="cpu"), 1, tag=7)
+    >>> message.peer, message.tag
+    (1, 7)
     """
 
     op: Callable[..., Work]

@@ -25,6 +25,16 @@ class FullyShardedModule(SpreadModule):
     """The methods that ``fully_shard`` adds to the class of a module.
 
     Those that have ``recurse`` are of all divided modules in this one, or of this one alone.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> tuple[bool, object, object]:
+    ...     model = dist.fully_shard(tb.nn.Linear(4, 2, device="cpu"))
+    ...     part = model.weight.to_local().shape
+    ...     model.unshard()
+    ...     return isinstance(model, dist.FullyShardedModule), part, model.weight.shape
+    >>> dist.run_ranks(rank, 2)[0]
+    (True, (1, 4), (2, 4))
     """
 
     _group: ParameterGroup
@@ -134,7 +144,18 @@ class FullyShardedModule(SpreadModule):
 
 
 class UnshardHandle:
-    """The parameters of a divided module, on their way."""
+    """The parameters of a divided module, on their way: what ``unshard(async_op=True)`` returns.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> float:
+    ...     model = dist.fully_shard(tb.nn.Linear(4, 2, device="cpu"))
+    ...     handle = model.unshard(async_op=True)  # the all_gather goes on beside the program
+    ...     handle.wait()
+    ...     return model.weight.size
+    >>> dist.run_ranks(rank, 2)
+    [8, 8]
+    """
 
     def __init__(self, module: FullyShardedModule) -> None:
         self._module: FullyShardedModule | None = module

@@ -12,7 +12,21 @@ from ..process_group.group import ProcessGroup
 class GradBucket:
     """Gradients of several parameters in one tensor of one dimension, before ranks have averaged them.
 
-    ``group`` is the ranks that the module is averaged over, ``label`` what they compare.
+    ``group`` is the ranks that the module is averaged over, ``label`` what they compare. Hooks of
+    ``replicate`` get it, and return what takes its place.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> list[int]:
+    ...     model, sizes = dist.replicate(tb.nn.Linear(4, 1, device="cpu")), []
+    ...     def average(state: None, bucket: GradBucket) -> tb.Tensor:
+    ...         sizes.append(bucket.buffer().size)
+    ...         return dist.functional.all_reduce(bucket.buffer(), "average", bucket.group)
+    ...     model.register_comm_hook(None, average)
+    ...     model(tb.ones((2, 4), device="cpu")).sum().backward()
+    ...     return sizes
+    >>> dist.run_ranks(rank, 2)
+    [[5], [5]]
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
 from ...tracing.mutation_counter import bump_mutation_counter
 from ..collectives import functional
-from ..collectives.operations import group_or_all
+from ..collectives.calls import group_or_all
 from ..process_group.group import ProcessGroup
 from ..process_group.world import get_rank
 from ..tensor.device_mesh import META, DeviceMesh, mesh_for

@@ -33,6 +33,18 @@ class ParallelStyle(ABC):
 
     A style of your own has ``apply(module, device_mesh)``, which changes the module or returns another one.
     ``parallelize_module`` puts its ``src_data_rank`` there before: see ``distribute_tensor``.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> class Frozen(dist.ParallelStyle):
+    ...     def apply(self, module, device_mesh):
+    ...         return module.requires_grad_(False)
+    >>> def rank() -> list[bool]:
+    ...     model, mesh = tb.nn.Sequential(tb.nn.Linear(2, 2)), dist.init_device_mesh("cpu", (2,))
+    ...     dist.parallelize_module(model, mesh, {"0": Frozen()})
+    ...     return [p.requires_grad for p in model.parameters()]
+    >>> dist.run_ranks(rank, 2)[0]
+    [False, False]
     """
 
     src_data_rank: int | None = 0
@@ -125,6 +137,15 @@ class RowwiseParallel(_LayerStyle):
     ``Shard(-1)``); that of an ``Embedding`` is whole, and ``input_layouts=Replicate()`` says so. The output
     is summed over ranks into ``output_layouts`` (None: ``Replicate()``; ``Shard(1)`` for sequence parallel),
     an ordinary tensor unless ``use_local_output`` is False. Lengths need not divide.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     model, mesh = tb.nn.Embedding(5, 2).to("cpu"), dist.init_device_mesh("cpu", (2,))
+    ...     dist.parallelize_module(model, mesh, dist.RowwiseParallel(input_layouts=dist.Replicate()))
+    ...     return model.weight.to_local().shape, model(tb.asarray([0, 4], device="cpu")).shape
+    >>> dist.run_ranks(rank, 2)
+    [((3, 2), (2, 2)), ((2, 2), (2, 2))]
     """
 
     _splits = {Linear: {"weight": Shard(1)}, Embedding: {"weight": Shard(0)}}
@@ -144,6 +165,16 @@ class SequenceParallel(ParallelStyle):
 
     Parameters are whole on each rank. An ordinary input is this rank's part along ``sequence_dim``, and a
     distributed one is moved there; the output lies so too, and is distributed unless ``use_local_output``.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     model, mesh = tb.nn.LayerNorm(4).to("cpu"), dist.init_device_mesh("cpu", (2,))
+    ...     dist.parallelize_module(model, mesh, dist.SequenceParallel())
+    ...     y = model(tb.ones((1, 3, 4), device="cpu"))  # three of six places
+    ...     return y.shape, y.placements
+    >>> dist.run_ranks(rank, 2)[0]
+    ((1, 6, 4), (Shard(dim=1),))
     """
 
     def __init__(self, *, sequence_dim: int = 1, use_local_output: bool = False) -> None:
@@ -175,7 +206,19 @@ class PrepareModuleInput(ParallelStyle):
     ``input_layouts`` says where arguments come from, one entry each or one placement for a single argument;
     None leaves an argument as it is. ``desired_input_layouts`` says where they go. The same for arguments by
     name in ``input_kwarg_layouts`` and ``desired_input_kwarg_layouts``. The module gets distributed tensors,
-    or with ``use_local_output`` this rank's parts.
+    or with ``use_local_output`` this rank's parts. Raises ``ArgumentError`` where entries do not fit.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     model, mesh = tb.nn.GELU(), dist.init_device_mesh("cpu", (2,))
+    ...     whole = dist.PrepareModuleInput(
+    ...         input_layouts=dist.Shard(0), desired_input_layouts=dist.Replicate(), use_local_output=True
+    ...     )
+    ...     dist.parallelize_module(model, mesh, whole)
+    ...     return model(tb.ones((2, 4), device="cpu")).shape
+    >>> dist.run_ranks(rank, 2)
+    [(4, 4), (4, 4)]
     """
 
     def __init__(
@@ -223,6 +266,19 @@ class PrepareModuleOutput(ParallelStyle):
 
     ``output_layouts`` says where results come from, ``desired_output_layouts`` where they go, one entry each;
     None leaves a result as it is. They are this rank's parts, or with ``use_local_output=False`` distributed.
+    Raises ``ArgumentError`` where entries do not fit the results.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     model, mesh = tb.nn.GELU(), dist.init_device_mesh("cpu", (2,))
+    ...     part = dist.PrepareModuleOutput(
+    ...         output_layouts=dist.Replicate(), desired_output_layouts=dist.Shard(0)
+    ...     )
+    ...     dist.parallelize_module(model, mesh, part)
+    ...     return model(tb.ones((2, 4), device="cpu")).shape
+    >>> dist.run_ranks(rank, 2)
+    [(1, 4), (1, 4)]
     """
 
     def __init__(
@@ -248,7 +304,21 @@ class PrepareModuleOutput(ParallelStyle):
 
 
 class PrepareModuleInputOutput(ParallelStyle):
-    """``PrepareModuleInput`` and ``PrepareModuleOutput`` in one; ``use_local_input`` is the former's."""
+    """``PrepareModuleInput`` and ``PrepareModuleOutput`` in one; ``use_local_input`` is the former's.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank():
+    ...     model, mesh = tb.nn.Linear(4, 4).to("cpu"), dist.init_device_mesh("cpu", (2,))
+    ...     around = dist.PrepareModuleInputOutput(
+    ...         input_layouts=dist.Shard(0), desired_input_layouts=dist.Replicate(), use_local_input=True,
+    ...         output_layouts=dist.Replicate(), desired_output_layouts=dist.Shard(0),
+    ...     )
+    ...     dist.parallelize_module(model, mesh, around)
+    ...     return model(tb.ones((2, 4), device="cpu")).shape
+    >>> dist.run_ranks(rank, 2)
+    [(2, 4), (2, 4)]
+    """
 
     def __init__(
         self, *, input_layouts: Layouts = None, desired_input_layouts: Layouts = None,

@@ -11,6 +11,9 @@ class Future:
 
     The collective runs beside the program. A function passed to ``then`` runs where its result is waited for,
     once.
+
+    >>> Future(lambda: 3, lambda: True).then(lambda known: known.value() + 1).wait()
+    4
     """
 
     def __init__(self, compute: Callable[[], Any], is_done: Callable[[], bool]) -> None:

@@ -35,7 +35,13 @@ NON_GROUP_MEMBER: Final = NonMember()
 
 
 class GroupMember:
-    """PyTorch's name of what ``new_group`` returns on a rank that is not in the group."""
+    """PyTorch's name of what ``new_group`` returns on a rank that is not in the group.
+
+    It is false, and collectives with it warn and do nothing.
+
+    >>> bool(GroupMember.NON_GROUP_MEMBER)
+    False
+    """
 
     NON_GROUP_MEMBER = NON_GROUP_MEMBER
 

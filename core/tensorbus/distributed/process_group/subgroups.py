@@ -11,7 +11,13 @@ from .world import get_world_size
 
 
 def get_process_group_ranks(group: ProcessGroup | None = None) -> list[int]:
-    """Return the ranks of a group as numbers in the program, in its order; None: of all ranks."""
+    """Return the ranks of a group as numbers in the program, in its order; None: of all ranks.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> dist.run_ranks(lambda: dist.get_process_group_ranks(dist.new_group([1, 0])), 2)
+    [[1, 0], [1, 0]]
+    """
     return [*get_group().ranks] if group is None else [*group.ranks]
 
 
@@ -39,6 +45,11 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
     """Return the place in a group of a rank of the program.
 
     Raises ``ArgumentError`` for a rank that is not in the group.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> dist.run_ranks(lambda: dist.get_group_rank(dist.new_group([1, 0]), 1), 2)
+    [0, 0]
     """
     if global_rank not in group.ranks:
         raise ArgumentError(f"get_group_rank: rank {global_rank!r} is not in {group!r}.")
@@ -50,9 +61,14 @@ def new_subgroups(
 ) -> tuple[ProcessGroup, list[ProcessGroup]]:
     """Divide the ranks of ``group`` (None: all) into groups of ``group_size`` ranks that follow each other.
 
-    Returns the one that this rank is in, and all of them,
-    ``GroupMember.NON_GROUP_MEMBER`` for those that it is not in. All ranks of the
-    program call it. Raises ``ArgumentError`` where ``group_size`` does not divide the number of ranks.
+    Returns the one that this rank is in, and all of them, ``GroupMember.NON_GROUP_MEMBER`` for those that it
+    is not in. All ranks of the program call it. Raises ``ArgumentError`` where ``group_size`` does not divide
+    the number of ranks.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> dist.run_ranks(lambda: dist.new_subgroups(2)[0].ranks, 4)
+    [(0, 1), (0, 1), (2, 3), (2, 3)]
     """
     ranks = get_process_group_ranks(group)
     if group_size < 1 or len(ranks) % group_size:

@@ -48,6 +48,16 @@ class Work:
 
     A group's collectives run in the order in which they were asked for. ``check`` raises what the group has
     failed by, if it has.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> tuple[float, bool]:
+    ...     x = tb.ones((), device="cpu")
+    ...     work = dist.all_reduce(x, async_op=True)
+    ...     work.wait()
+    ...     return x.item(), work.is_completed()
+    >>> dist.run_ranks(rank, 2)
+    [(2.0, True), (2.0, True)]
     """
 
     def __init__(

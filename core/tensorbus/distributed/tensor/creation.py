@@ -41,7 +41,16 @@ def ones(
     placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
     requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
-    """Return ones: see ``zeros``."""
+    """Return ones, laid out as ``zeros`` does; raises as that.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> tuple[object, float]:
+    ...     x = dist.ones(3, 2, device_mesh=dist.init_device_mesh("cpu", (2,)), placements=[dist.Shard(0)])
+    ...     return x.to_local().shape, x.sum().item()
+    >>> dist.run_ranks(rank, 2)
+    [((2, 2), 6.0), ((1, 2), 6.0)]
+    """
     return _filled("ones", shape, 1, device_mesh, placements, dtype, requires_grad)
 
 
@@ -50,7 +59,16 @@ def empty(
     placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
     requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
-    """Return a tensor with unspecified contents: see ``zeros``."""
+    """Return a tensor with unspecified contents, laid out as ``zeros`` does; raises as that.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> tuple[object, object]:
+    ...     x = dist.empty(3, device_mesh=dist.init_device_mesh("cpu", (2,)), placements=[dist.Shard(0)])
+    ...     return x.shape, x.to_local().shape
+    >>> dist.run_ranks(rank, 2)
+    [((3,), (2,)), ((3,), (1,))]
+    """
     return _filled("empty", shape, None, device_mesh, placements, dtype, requires_grad)
 
 
@@ -59,7 +77,18 @@ def full(
     placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
     requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
-    """Return ``fill_value`` everywhere, in its own dtype where none is given: see ``zeros``."""
+    """Return ``fill_value`` everywhere, in its own dtype where none is given, laid out as ``zeros`` does.
+
+    Raises as ``zeros`` does, and ``DtypeError`` for a number that the dtype has not.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> list[int]:
+    ...     mesh = dist.init_device_mesh("cpu", (2,))
+    ...     return dist.full(3, 7, device_mesh=mesh, placements=[dist.Shard(0)]).to_local().tolist()
+    >>> dist.run_ranks(rank, 2)
+    [[7, 7], [7]]
+    """
     return _filled("full", (shape,), fill_value, device_mesh, placements, dtype, requires_grad)
 
 

@@ -46,7 +46,19 @@ def randn(
     placements: Sequence[Placement] | None = None, dtype: DType | str | None = None,
     generator: Generator | None = None, requires_grad: bool = False,
 ) -> DTensor:  # fmt: skip
-    """Return normally distributed numbers, those of ``tb.randn``: see ``rand``."""
+    """Return normally distributed numbers, the same for any placements: those of ``tb.randn``.
+
+    Ranks, generators and placements are as for ``rand``; raises as that.
+
+    >>> import tensorbus as tb
+    >>> dist = tb.distributed
+    >>> def rank() -> bool:
+    ...     mesh = dist.init_device_mesh("cpu", (2,))
+    ...     x = dist.randn(3, device_mesh=mesh, placements=[dist.Shard(0)], generator=tb.Generator(0))
+    ...     return x.full_tensor().tolist() == tb.randn(3, device="cpu", generator=tb.Generator(0)).tolist()
+    >>> dist.run_ranks(rank, 2)
+    [True, True]
+    """
     like = _blank("randn", shape, device_mesh, placements, dtype)
     return cast("DTensor", sampling.randn_like(like, generator=generator, requires_grad=requires_grad))
 
