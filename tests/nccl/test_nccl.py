@@ -3,170 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import queue
 import sys
 import threading
 import types
 import weakref
-from contextlib import nullcontext
-from functools import partial
-from itertools import cycle
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus import distributed as dist
-from tensorbus.backend_api import Rendezvous
+
+from nccl_stand_in import RANKS, Nccl, Pinned, nccl_communicators
 
 pytest.importorskip("tensorbus_nccl", reason="tensorbus-nccl is not installed")
-RANKS = 3
-NUMPY = {4: np.float32, 5: np.int32, 6: np.uint8, 7: np.int64}
-NAMES = {"FLOAT32": 4, "INT32": 5, "UINT8": 6, "INT64": 7, "SUM": 0, "PROD": 1, "MIN": 2, "MAX": 3}
-COMBINE = (np.add, np.multiply, np.minimum, np.maximum)
-
-
-def _at(address: int, count: int, kind: int) -> Any:
-    size = count * np.dtype(NUMPY[kind]).itemsize
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), NUMPY[kind])
-
-
-class _Nccl:
-    """One thread's NCCL: what ranks queue between the same two meetings is matched, and then done."""
-
-    meeting = threading.Barrier(RANKS)
-    calls: dict[int, list[tuple[Any, ...]]] = {}
-    messages: dict[tuple[int, int], queue.SimpleQueue[Any]] = {}
-    """What was sent by itself, from whom to whom."""
-    own = threading.local()
-
-    def __init__(self, size: int, identity: bytes, rank: int) -> None:
-        assert size == RANKS
-        assert len(identity) == 128
-        assert isinstance(identity, bytes)
-        self.rank, self.aborted = rank, False
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._queue, name)
-
-    def check_async_error(self) -> None:
-        pass
-
-    def _queue(self, name: str, *values: int) -> None:
-        grouped = getattr(self.own, "grouped", None)
-        self.own.comm = self
-        if grouped is not None:
-            grouped.append((name, *values))
-        elif name == "send":
-            source, count, kind, to, _ = values
-            self.messages.setdefault((self.rank, to), queue.SimpleQueue()).put(
-                _at(source, count, kind).copy()
-            )
-        elif name == "recv":
-            target, count, kind, source, _ = values
-            sent = self.messages.setdefault((source, self.rank), queue.SimpleQueue()).get(timeout=20)
-            ctypes.memmove(target, sent.tobytes(), min(sent.nbytes, count * np.dtype(NUMPY[kind]).itemsize))
-        else:
-            self.run([(name, *values)])
-
-    def run(self, calls: list[tuple[Any, ...]]) -> None:
-        self.calls[self.rank] = calls
-        self.meeting.wait(20)
-        done = [self._done(call, n) for n, call in enumerate(calls)]
-        self.meeting.wait(20)
-        for target, values in filter(None, done):
-            ctypes.memmove(target, values.tobytes(), values.nbytes)
-        self.meeting.wait(20)
-
-    def _done(self, call: tuple[Any, ...], n: int) -> tuple[int, Any] | None:
-        name, *values = call
-        everyone = range(RANKS)
-        if name == "send":
-            return None
-        if name == "recv":
-            target, count, kind, peer, _ = values
-            place = sum(c[0] == "recv" and c[4] == peer for c in self.calls[self.rank][:n])
-            sent = [c for c in self.calls[peer] if c[0] == "send" and c[4] == self.rank][place]
-            assert sent[2:4] == (count, kind)
-            return target, _at(sent[1], count, kind).copy()
-        source, target, count, kind, *rest = values
-        if name == "allGather":
-            whole = [_at(self.calls[k][n][1], count, kind) for k in everyone]
-            return target, np.concatenate(whole)
-        if name == "broadcast":
-            return target, _at(self.calls[rest[0]][n][1], count, kind).copy()
-        scattered = RANKS if name == "reduceScatter" else 1
-        total = _at(source, count * scattered, kind)
-        combine = COMBINE[rest[0]]
-        total = combine.reduce([_at(self.calls[k][n][1], count * scattered, kind) for k in everyone])
-        if name == "reduce":
-            return (target, total) if rest[1] == self.rank else None
-        return target, total[count * self.rank :][:count] if scattered > 1 else total
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    destroy = abort
-
-
-def _group_start() -> None:
-    _Nccl.own.grouped = []
-
-
-def _group_end() -> None:
-    calls, _Nccl.own.grouped = _Nccl.own.grouped, None
-    _Nccl.own.comm.run(calls)
 
 
 @pytest.fixture
 def communicators(monkeypatch: pytest.MonkeyPatch) -> Any:
-    nccl: Any = types.ModuleType("cupy.cuda.nccl")
-    nccl.NcclCommunicator, nccl.NcclError = _Nccl, RuntimeError
-    nccl.groupStart, nccl.groupEnd = _group_start, _group_end
-    nccl.get_unique_id = lambda: bytes(range(128, 256))
-    for name, number in NAMES.items():
-        setattr(nccl, f"NCCL_{name}", number)
-    cupy: Any = types.ModuleType("cupy")
-    cupy.cuda = types.ModuleType("cupy.cuda")
-    cupy.cuda.nccl = nccl
-    cupy.cuda.Device = lambda index: nullcontext()
-    stream = types.SimpleNamespace(ptr=0)
-    cupy.cuda.get_current_stream = lambda index: stream
-    cupy.cuda.alloc_pinned_memory = _Pinned
-    cupy.cuda.runtime = types.SimpleNamespace(
-        CUDARuntimeError=OSError, deviceSynchronize=lambda: None, memcpyDeviceToHost=2,
-        getDevice=partial(next, cycle((0, 1))),
-        memcpyAsync=lambda target, source, nbytes, kind, stream: ctypes.memmove(target, source, nbytes),
-    )  # fmt: skip
-    for module in (cupy, cupy.cuda, nccl):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr("tensorbus_nccl.communicator.device_address", _address)
-    monkeypatch.setattr("tensorbus_nccl.communicator.device_contiguous", _contiguous)
-    empty = lambda shape, dtype, device: tb.empty(tuple(shape), dtype=dtype, device=device)  # noqa: E731
-    monkeypatch.setattr("tensorbus_nccl.communicator.device_empty", empty)
-    from tensorbus_nccl.communicator import Factory
-
-    store = dist.MemoryStore()
-    return lambda rank: Factory().connect(Rendezvous("g", tuple(range(RANKS)), rank, store, 10.0))
-
-
-class _Pinned:
-    """Memory of the host."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.memory = (ctypes.c_uint8 * nbytes)()
-        self.ptr = ctypes.addressof(self.memory)
-
-
-def _address(x: tb.Tensor) -> int | None:
-    if not x.size:
-        return 0
-    array = np.from_dlpack(x)
-    return array.ctypes.data if array.flags.c_contiguous else None
-
-
-def _contiguous(x: tb.Tensor) -> tb.Tensor:
-    return x if _address(x) is not None else tb.asarray(np.ascontiguousarray(x.numpy()))
+    return nccl_communicators(monkeypatch)
 
 
 def _into(shape: tuple[int, ...], prepare: Any) -> Any:
@@ -237,7 +92,7 @@ def test_what_is_asked_of_nccl(communicators: Any) -> None:
             run(rank)
         except BaseException as error:
             failures.append(error)
-            _Nccl.meeting.abort()
+            Nccl.meeting.abort()
 
     threads = [threading.Thread(target=guarded, args=(rank,)) for rank in range(RANKS)]
     for thread in threads:
@@ -277,7 +132,7 @@ def test_ranks_that_share_a_gpu_are_told(communicators: Any, monkeypatch: pytest
     """NCCL says that its usage is invalid, and no more."""
     cuda = sys.modules["cupy.cuda"]
     monkeypatch.setattr(cuda.runtime, "deviceGetPCIBusId", "0000:{:02}:00.0".format, raising=False)
-    monkeypatch.setattr(_Nccl, "__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("invalid usage")))
+    monkeypatch.setattr(Nccl, "__init__", lambda *_: (_ for _ in ()).throw(RuntimeError("invalid usage")))
     texts = ["", "", ""]
 
     def run(rank: int, index: int) -> None:
@@ -354,7 +209,7 @@ def test_heads_of_messages_are_of_the_stream_that_sends_them(
     monkeypatch.setattr(cupy.cuda, "get_current_stream", lambda index: current[0])
     monkeypatch.setattr(communicator, "_packed", packed)
     monkeypatch.setattr(communicator, "_HEADS", 3)
-    monkeypatch.setattr(_Nccl, "send", send, raising=False)
+    monkeypatch.setattr(Nccl, "send", send, raising=False)
     ends = [communicators(rank) for rank in range(RANKS)]
     connecting = [
         threading.Thread(target=end.prepare, args=(types.SimpleNamespace(type="cuda", index=0),))
@@ -398,7 +253,7 @@ def test_heads_are_looked_at_once_they_are_there() -> None:
     from tensorbus_nccl.arrivals import HEAD, Arrivals, head_of
 
     def arrived(spec: str) -> Any:
-        memory = _Pinned(HEAD)
+        memory = Pinned(HEAD)
         ctypes.memmove(memory.ptr, head_of(spec), HEAD)
         return memory
 
@@ -445,8 +300,8 @@ def test_an_abort_comes_between_calls(
         order.append("abort")
         aborted.set()
 
-    monkeypatch.setattr(_Nccl, "allReduce", reduce, raising=False)
-    monkeypatch.setattr(_Nccl, "abort", abort)
+    monkeypatch.setattr(Nccl, "allReduce", reduce, raising=False)
+    monkeypatch.setattr(Nccl, "abort", abort)
     x = tb.ones(2, device="cpu")
     calling = threading.Thread(target=ends[0].all_reduce, args=(x, "sum"))
     calling.start()
@@ -477,10 +332,10 @@ def test_memory_is_there_before_messages_are_asked_for(
         order.append(name)
         queue_as_is(self, name, *values)
 
-    queue_as_is = _Nccl._queue
-    monkeypatch.setattr(_Nccl, "_queue", queue)
+    queue_as_is = Nccl._queue
+    monkeypatch.setattr(Nccl, "_queue", queue)
     monkeypatch.setattr(communicator, "device_empty", noted(communicator.device_empty))
-    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", noted(_Pinned))
+    monkeypatch.setattr(cupy.cuda, "alloc_pinned_memory", noted(Pinned))
     x = tb.arange(3, dtype="float32", device="cpu")
     ends[0].send(x, 1)
     order.clear()
