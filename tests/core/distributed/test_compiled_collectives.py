@@ -50,6 +50,11 @@ def _empty_parts(x: Any) -> Any:
     return y.redistribute([dist.Shard(0)])[1:1].sum().full_tensor() + y[2:].max().full_tensor()
 
 
+def _indices(x: Any) -> Any:
+    places = reduce(x).to(tb.int64) - 2
+    return x[places] if dist.get_rank() == 0 else x
+
+
 def _in_place(x: Any) -> Any:
     y = x * 2
     dist.all_reduce(y)
@@ -97,7 +102,7 @@ BREAKING = [_beside_the_program, _from_one_to_another, _waiting, _between_breaks
     [
         *BREAKING[:3], _of_a_branch, _in_place,
         _one_rank_uses_it, _ranks_return_them_in_other_orders, _equal_calls, _nobody_uses_it,
-        _one_rank_uses_the_gradient, _between_breaks, _empty_parts,
+        _one_rank_uses_the_gradient, _between_breaks, _empty_parts, _indices,
     ],
     ids=lambda f: f.__name__[1:],
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 In eager mode they raise on their own line, and user code may handle the error there. So during a capture such
 an op is computed at once where that matters; a compiled program that fails is dropped for that call, and
-Python runs the function as it would without ``compile``.
+Python runs the function as it would without ``compile``. What ranks have exchanged is not computed twice:
+there an error comes when the program runs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,20 @@ def is_checked_read(op: Op[...]) -> bool:
     return op.raises_for == op.operands[1:]
 
 
+def pending_operands(op: Op[...], operands: Sequence[Any]) -> list[int]:
+    """Return the numbers of the operands that decide whether an op fails and are not computed yet."""
+    free = _free(op)
+    return [
+        k for k, x in enumerate(operands)
+        if isinstance(x, Tensor) and type(x._value) is LazyValue and x._value.value is None and k not in free
+    ]  # fmt: skip
+
+
+def _free(op: Op[...]) -> list[int]:
+    """Return the numbers of the operands whose values do not decide whether an op fails."""
+    return [k for k, name in enumerate(op.operands) if name not in op.raises_for]
+
+
 def run_now(
     trace: OpTrace, op: Op[...], operands: Sequence[Any], places: Sequence[int], attrs: Any, mode: str
 ) -> None:
@@ -45,11 +60,8 @@ def run_now(
 
     Operands whose values do not decide are not computed: of an array that is indexed the shape will do.
     """
-    free = [k for k, name in enumerate(op.operands) if name not in op.raises_for]
-    waiting = [
-        k for k, x in enumerate(operands)
-        if isinstance(x, Tensor) and type(x._value) is LazyValue and x._value.value is None and k not in free
-    ]  # fmt: skip
+    free = _free(op)
+    waiting = pending_operands(op, operands)
     computed: dict[int, Any] = {}
     if waiting:
         feeds = [feed.value for feed in trace.sources]

@@ -34,7 +34,7 @@ from ..programs.op_trace import OpTrace, Transfer
 from ..programs.program_cache import compile_program
 from . import symbolic_index
 from .break_sites import BreakSites
-from .data_dependent_errors import is_checked_read, is_error_handled, run_now
+from .data_dependent_errors import is_checked_read, is_error_handled, pending_operands, run_now
 from .flush import TraceFlush
 from .graph_break import GraphBreak, locate_break
 from .op_signatures import OpSignature, signature_of, symbolic_signature
@@ -223,13 +223,17 @@ class Tracer(Mode):
         """See to it that an op that was just recorded fails here if it fails at all, where that matters."""
         if self.prologue.dry or self.shape_env.symbols or any(feed.value is None for feed in trace.sources):
             return
-        if self.trial or (is_checked_read(op) and not any(_is_pending(x) for x in operands[1:])):
+        is_exchanged = any(trace.is_ordered(places[k]) for k in pending_operands(op, operands))
+        is_tried = self.trial or (is_checked_read(op) and not any(_is_pending(x) for x in operands[1:]))
+        if is_tried and not is_exchanged:
             try:
                 self.untraced(partial(run_now, trace, op, operands, places, attrs, self.mode))
             except Exception:
                 self.prologue.obstacle = f"has run into an error of {op.name}, which depends on values"
                 raise
-        elif not self.fullgraph and (op.raises_for == op.operands or is_error_handled(sys._getframe(1))):
+        elif not self.fullgraph and (
+            (op.raises_for == op.operands and not self.trial) or is_error_handled(sys._getframe(1))
+        ):
             self._fragile = op.name
 
     def _as_operands(self, op: Op[...], operands: Sequence[Any]) -> Sequence[Any]:
