@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -258,6 +259,19 @@ def test_vectors_are_loaded_whole() -> None:
     assert source.count("tb_read_16(") == 2, "the function, and its call"
     assert source.count("tb_write_16(") == 2
     assert "(__global const uint4 *)from" in source
+
+
+def test_no_variable_is_a_half_where_the_device_has_none() -> None:
+    """The standard allows pointers to halves only, without cl_khr_fp16."""
+    from tensorbus_opencl.dialect import dialect
+
+    target = replace(THIN, vector_bytes=16)
+    halves = spec(512, 1024, dtype=dt.float16)
+    for function in (lambda x: x + x, lambda x: x.sum(axis=0), lambda x: tb.sort(x, axis=1)):
+        _, program = program_of(record(function, halves), target)
+        for step in (step for item in program.steps for step in steps_of(item)):
+            source = render(step.launch.kernel, dialect(half=False, double=False, target=target))
+            assert not re.search(r"\bhalf\d*\s+\w+\s*[\[=;]", source), source
 
 
 @pytest.mark.parametrize("block", [None, 32], ids=["no mask", "blocks"])

@@ -50,6 +50,9 @@ HALF: Final = TypeRule(
 HALF_BY_FUNCTIONS: Final = TypeRule(
     storage="half", register="float", unsigned="uint", suffix="f", load="vload_half({i}, {p})",
     store="vstore_half_rte({v}, {i}, {p})", rounded="tb_round_half({0})", **_HALVES,
+    # Without cl_khr_fp16 there are pointers to halves only.
+    access_array="ushort {name}_bits[{n}] __attribute__((aligned(16)));"
+    " half *const {name} = (half *){name}_bits",
 )  # fmt: skip
 # A driver was seen to crash on unrolled loops over native halves; this makes integers of them.
 HALF_BY_BITS: Final = TypeRule(

@@ -26,8 +26,9 @@ class TypeRule:
     of a value that has no more bits than the dtype. ``rounded`` rounds a register value ``{0}`` to the
     precision of the dtype where registers hold more. ``wide_load``, ``wide_store``, ``wide_rounded`` and
     ``wide_nontemporal`` (a store that bypasses the caches) are those of vectors of ``{lanes}``, where the
-    dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the dtype alone. A complex
-    dtype is a struct of two parts ``x`` and ``y``.
+    dialect's do not do; ``wide_cast`` rounds what was not computed of numbers of the dtype alone, and
+    ``access_array`` stands for the dialect's where no variable may be of ``storage``. A complex dtype is a
+    struct of two parts ``x`` and ``y``.
     """
 
     storage: str
@@ -44,6 +45,7 @@ class TypeRule:
     wide_rounded: Template = ""
     wide_cast: Template = ""
     wide_nontemporal: Template = ""
+    access_array: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,8 @@ class _Renderer:
                 self.memory[s.name] = (s.dtype, s.space == "vector")
                 if s.space == "vector":
                     rule = self.rule(s.dtype)
-                    self.line(self.dialect.access_array.format(T=rule.storage, name=s.name, n=s.size) + ";")
+                    form = rule.access_array or self.dialect.access_array
+                    self.line(form.format(T=rule.storage, name=s.name, n=s.size) + ";")
                     return
                 shared = f"{self.dialect.shared} " if s.space == "shared" else ""
                 paged = self.dialect.paged if s.size * s.dtype.itemsize >= PAGE else ""
