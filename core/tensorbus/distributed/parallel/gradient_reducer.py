@@ -83,6 +83,8 @@ class GradientReducer:
         self.sync, self.label = True, label
         self.hook: tuple[CommHook, Any] | None = None
         """What averages a bucket in place of an all-reduce, and its state."""
+        self.present: Tensor | None = None
+        """How many ranks take part in averages, where that is not all of the group."""
         self.group, self._bucket_bytes = group, bucket_bytes
         self._names: list[str] = []
         self._parameters: list[Tensor] = []
@@ -92,6 +94,11 @@ class GradientReducer:
         self._resting = [*zip(names, parameters, strict=True)]
         """Parameters that have required no gradient yet, with their names."""
         self.note_new()
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters, those that require no gradient too."""
+        return [*self._parameters, *(p for _, p in self._resting)]
 
     def note_new(self) -> None:
         """Average the gradients of parameters that require one since they were looked at last, too."""
@@ -159,14 +166,30 @@ class GradientReducer:
                             p.grad = laid_as(g.detach() if self._views else g.clone(), p, gradient=True)
                             changed.append(p)
         finally:
-            self._arrived.clear()
-            self._started.clear()
+            self.drop()
         return changed
 
     def drop(self) -> None:
         """Forget the gradients of a ``backward`` that has failed."""
         self._arrived.clear()
         self._started.clear()
+        self.present = None
+
+    def shadow(self, present: Tensor | None) -> None:
+        """Take part in the averages of other ranks' ``backward``, by zeros, and keep nothing of them."""
+        self.note_new()
+        self.present = present
+        try:
+            with no_grad():
+                self._arrived |= {k: zeros_like(part_of(p.detach())) for k, p in enumerate(self._parameters)}
+                while len(self._started) < len(self._buckets):
+                    self._start(len(self._started))
+                if self._find_unused:
+                    self._used([0] * len(self._parameters))
+                for started in self._started:
+                    tensor_of(started.wait() if isinstance(started, Work) else started)
+        finally:
+            self.drop()
 
     def _is_full(self, number: int) -> bool:
         return number < len(self._buckets) and all(
@@ -177,15 +200,16 @@ class GradientReducer:
         """Start the collective of a bucket: beside the program, or as a node of what is captured."""
         group, label = self.group, f"gradients of {self.label}, bucket {number}"
         flat = flattened([self._gradient(k) for k in self._buckets[number]])
+        reduction = "average" if self.present is None else "sum"
         if self._dtype is not None and flat.dtype.is_floating:
             flat = flat.to(self._dtype)
         if self.hook is not None:
             self._started.append(self._hooked(self.hook, number, flat, label))
         elif active_tracer() is None:
-            average = lambda: functional.all_reduce(flat, "average", group, label=label)  # noqa: E731
+            average = lambda: functional.all_reduce(flat, reduction, group, label=label)  # noqa: E731
             self._started.append(group.queue(average, tensors=[flat]))
         else:
-            self._started.append(functional.all_reduce(flat, "average", group, label=label))
+            self._started.append(functional.all_reduce(flat, reduction, group, label=label))
 
     def _hooked(
         self, hook: tuple[CommHook, Any], number: int, flat: Tensor, label: str
@@ -210,6 +234,8 @@ class GradientReducer:
                 f"register_comm_hook: the hook returns the average of bucket.buffer(), a tensor of {size}"
                 f" elements or the future of one, got {got}."
             )
+        if self.present is not None and self.hook is None:
+            x = x / self.present.to(x.device)
         return reshape(x, (size,))
 
     def _gradient(self, place: int) -> Tensor:
@@ -223,7 +249,11 @@ class GradientReducer:
         """Return of each parameter whether any rank had a gradient of it."""
         if not self._find_unused:
             return [True] * len(self._parameters)
-        here = [int(k in self._arrived or p.grad is not None) for k, p in enumerate(self._parameters)]
+        return self._used(
+            [int(k in self._arrived or p.grad is not None) for k, p in enumerate(self._parameters)]
+        )
+
+    def _used(self, here: list[int]) -> list[bool]:
         device = part_of(self._parameters[0]).device
         label = f"which are used of {self.label}"
         used = functional.all_reduce(asarray(here, device=device), "max", self.group, label=label)

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from ...autograd.engine import no_grad
+from ...autograd.engine import is_grad_enabled
+from ...devices.device import Device
 from ...errors import ArgumentError
+from ...func.checkpoint import is_recomputing
 from ...nn.module import Module
-from ...nn.parameter import Parameter, hold
+from ...nn.parameter import Parameter
 from ...ops.call_errors import with_signature
 from ...tensor.tensor import Tensor
 from ...tracing.mutation_counter import bump_mutation_counter
-from ..collectives import functional
+from ..algorithms.join import NOT_JOINED, Join, Joinable, JoinConfig, JoinHook
 from ..collectives.calls import group_or_all
 from ..process_group.group import ProcessGroup
 from ..process_group.world import get_rank
 from ..tensor.device_mesh import META, DeviceMesh, mesh_for
-from ..tensor.dtensor import DTensor, laid_as, part_of
+from ..tensor.dtensor import DTensor, part_of
 from .computing_copies import ComputingCopies
-from .gradient_bucket import unflattened
-from .gradient_reducer import CommHook, GradientReducer, flattened
+from .gradient_reducer import CommHook, GradientReducer
+from .joined_ranks import ShadowingHook, flags_of, share_buffers
 from .labels import label_of
 from .module_class import SpreadModule, refuse_other, with_methods
 from .policies import MixedPrecisionPolicy
+from .shared_state import share
 
 M = TypeVar("M", bound=Module)
 
@@ -34,6 +37,10 @@ class ReplicatedModule(SpreadModule):
 
     _reducer: GradientReducer
     _copies: ComputingCopies
+    _shares_buffers: bool
+    _join_config: JoinConfig
+    _divides_by_all: bool
+    """Whether averages in the block of a ``Join`` count ranks that have no more batches."""
 
     def set_requires_gradient_sync(self, requires_gradient_sync: bool) -> None:
         """Let gradients be averaged over ranks in ``backward``, or add up on each rank until they are."""
@@ -66,6 +73,49 @@ class ReplicatedModule(SpreadModule):
             raise ArgumentError("register_comm_hook: there is a hook already; a module has one.")
         self._reducer.hook = hook, state
         bump_mutation_counter()
+
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:  # fmt: skip
+        """Return a block in which ranks may have different numbers of batches; see ``Join``.
+
+        A rank that has no more of them takes part in the averages of the others by zeros, and has the state
+        of one that has gone on to the end afterwards, but for that of its optimizer. Sums of gradients are
+        divided by the number of all ranks, or without ``divide_by_initial_world_size`` of those that go on.
+        Each run in which gradients are recorded is followed by one ``backward``; other calls that communicate
+        are not shadowed. A hook of ``register_comm_hook`` gets zeros, and divides as it always does.
+
+        >>> import tensorbus as tb
+        >>> def rank():
+        ...     model = tb.distributed.replicate(tb.nn.Linear(1, 1, device="cpu"))
+        ...     with model.join(divide_by_initial_world_size=False):
+        ...         for _ in range(1 + tb.distributed.get_rank()):
+        ...             model.zero_grad()
+        ...             model(tb.ones((1, 1), device="cpu")).sum().backward()
+        ...     return model.bias.grad.tolist()
+        >>> tb.distributed.run_ranks(rank, 2)
+        [[1.0], [1.0]]
+        """
+        return Join(
+            [cast("Joinable", self)], enable, throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )  # fmt: skip
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """Return what a rank does that has no more batches, by ``divide_by_initial_world_size``."""
+        self._divides_by_all = bool(kwargs.get("divide_by_initial_world_size", True))
+        return ShadowingHook(self, self._reducer, self._divides_by_all)
+
+    @property
+    def join_device(self) -> Device:
+        """The device by which ranks that go on are counted: that of the parameters."""
+        return part_of(self._reducer.parameters[0]).device
+
+    @property
+    def join_process_group(self) -> ProcessGroup:
+        """The ranks that gradients are averaged over."""
+        return self._reducer.group
 
 
 @with_signature
@@ -148,9 +198,9 @@ def replicate(
         module._copies = ComputingCopies(mp_policy, own)
         module.register_forward_pre_hook(_begin_run, prepend=True, with_kwargs=True)
         module.register_forward_hook(_end_run, always_call=True)
-    module.register_forward_pre_hook(_note_new)
-    if broadcast_buffers and any(True for _ in module.buffers()):
-        module.register_forward_pre_hook(_share_buffers)
+    module._join_config, module._divides_by_all = NOT_JOINED, True
+    module._shares_buffers = broadcast_buffers and any(True for _ in module.buffers())
+    module.register_forward_pre_hook(_before_run)
     return module
 
 
@@ -167,23 +217,6 @@ def _check_devices(named: list[tuple[str, Parameter]], mesh: DeviceMesh) -> None
         )
 
 
-def share(cells: list[Tensor], group: ProcessGroup, label: str) -> None:
-    """Make cells hold what those of the group's first rank hold: one collective for a dtype and device.
-
-    Of a cell that is distributed over other ranks, this rank's part. ``label`` is what ranks compare.
-    """
-    kinds: dict[Any, list[tuple[Tensor, Tensor]]] = {}
-    for cell in cells:
-        part = part_of(cell.detach())
-        kinds.setdefault(part._vtype.materialized, []).append((cell, part))
-    with no_grad():
-        for same in kinds.values():
-            parts = [part for _, part in same]
-            flat = functional.broadcast(flattened(parts), 0, group, label=label)
-            for (cell, _), value in zip(same, unflattened(flat, parts), strict=True):
-                hold(cell, laid_as(value.detach(), cell))
-
-
 def _begin_run(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert isinstance(module, ReplicatedModule)
     return module._copies.enter(module, args, kwargs)
@@ -194,13 +227,25 @@ def _end_run(module: Module, args: tuple[Any, ...], out: Any) -> Any:
     return module._copies.leave(out)
 
 
-def _note_new(module: Module, args: tuple[Any, ...]) -> None:
+def _before_run(module: Module, args: tuple[Any, ...]) -> None:
     assert isinstance(module, ReplicatedModule)
-    module._reducer.note_new()
+    reducer, config = module._reducer, module._join_config
+    reducer.note_new()
+    shares = module._shares_buffers and module.training and reducer.sync
+    if not config.enable:
+        reducer.present = None
+        if shares:
+            share_buffers(module, reducer)
+        return
+    if is_recomputing():
+        return
+    Join.notify_join_context(cast("Joinable", module))
+    averages = reducer.sync and is_grad_enabled()
+    flags = flags_of(reducer, here=True, averages=averages, shares=shares)
+    if shares:
+        share_buffers(module, reducer, flags)
+    size = reducer.group.size
+    reducer.present = flags[:size].sum() if averages and not module._divides_by_all else None
 
 
-def _share_buffers(module: Module, args: tuple[Any, ...]) -> None:
-    assert isinstance(module, ReplicatedModule)
-    if module.training and module._reducer.sync:
-        reducer = module._reducer
-        share([*module.buffers()], reducer.group, f"buffers of {reducer.label}")
+Joinable.register(ReplicatedModule)

@@ -14,7 +14,7 @@ from ..ir.layout import Layout, ordered, reshape_strides
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Concatenation:
     """A concatenation, the results of calls that are its operands, and in which order its axes lie best."""
 
     whole: Node
@@ -35,7 +35,9 @@ class Join:
         return by_id
 
 
-def joins(nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node]) -> dict[int, Join]:
+def joins(
+    nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node]
+) -> dict[int, Concatenation]:
     """Return the concatenations of results that nothing else reads, by the id of each such result.
 
     ``shown`` are the program's own results, which lie as they are.
@@ -47,12 +49,12 @@ def joins(nodes: Sequence[Node], calls: Collection[Node], shown: Collection[Node
     for node in nodes:
         for x in node.inputs:
             users.setdefault(x, []).append(node)
-    by_part: dict[int, Join] = {}
+    by_part: dict[int, Concatenation] = {}
     for whole in wholes:
         parts = [_result(x, users, calls) for x in whole.inputs]
         if whole in shown or any(x is None or x in shown for x in parts):
             continue
-        join = Join(whole, tuple(x for x in parts if x is not None), _order(whole, users))
+        join = Concatenation(whole, tuple(x for x in parts if x is not None), _order(whole, users))
         by_part |= {id(x): join for x in join.parts}
     return by_part
 

@@ -20,7 +20,7 @@ from ..ir.layout import Layout, ordered, packed, view
 from ..library import Calls, Library, is_call
 from ..op_sets import ATTENTION, ELEMENTWISE
 from ..target import Target
-from .concat_in_place import Join, joins
+from .concat_in_place import Concatenation, joins
 from .materialize import choose_buffers, fused_operands
 
 _ROWS_APART: Final = ELEMENTWISE | {"broadcast_to", "reshape"}
@@ -185,7 +185,7 @@ def _new_buffer(
 
 
 def _in_concat(
-    asked: LoweringInput, concat: Join, slot: int, where: Mapping[int, Layout]
+    asked: LoweringInput, concat: Concatenation, slot: int, where: Mapping[int, Layout]
 ) -> Mapping[int, Layout] | None:
     """Return where the results of calls lie in their concatenation; None where the calls cannot do it."""
     if any(result_orders(asked, x.inputs[0], where) is None for x in concat.parts):
