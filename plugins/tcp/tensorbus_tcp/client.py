@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
@@ -24,6 +25,8 @@ _GRACE: Final = 30.0
 """Seconds beyond a request's own limit after which the server counts as gone."""
 
 
+_SILENT: Final = 10.0
+"""Seconds after which a rank that waits for the server says so."""
 _PATIENCE: Final = 5.0
 """Seconds that a server which has answered before, and is gone, gets to come back."""
 
@@ -212,7 +215,8 @@ class TcpStore:
     def _connect(self) -> socket.socket:
         """Connect, waiting for a server that is not there yet, and prove to know the secret."""
         patience = min(self._timeout, _PATIENCE) if self._is_known else self._timeout
-        end, pause = time.monotonic() + patience, 0.01
+        begin, pause, is_told = time.monotonic(), 0.01, False
+        end = begin + patience
         while True:
             try:
                 connection = socket.create_connection(self._address, timeout=_GRACE)
@@ -220,6 +224,14 @@ class TcpStore:
             except OSError as error:
                 if isinstance(error, socket.gaierror) or time.monotonic() + pause > end:
                     raise
+            if not is_told and time.monotonic() - begin > _SILENT:
+                is_told = True
+                warnings.warn(
+                    f"store {self.url}: nothing answers there yet; waiting for the rank that serves it, for"
+                    f" up to {patience:g} seconds.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
         try:

@@ -13,7 +13,10 @@ from typing import Any
 
 import pytest
 from tensorbus import distributed as dist
+from tensorbus_tcp import client as client_module
 from tensorbus_tcp.frames import CHALLENGE, DIGEST, LENGTH, packed, proof, read, unpacked
+
+from store_kinds import free_port
 
 
 @pytest.fixture
@@ -38,6 +41,15 @@ def test_who_does_not_know_the_secret_is_refused(monkeypatch: pytest.MonkeyPatch
         assert client(store).add("n", 1) == 1
     finally:
         store.close()
+
+
+def test_a_rank_that_waits_for_the_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_SILENT", 0.05)
+    with (
+        pytest.warns(RuntimeWarning, match="nothing answers there yet; waiting for the rank that serves it"),
+        pytest.raises(dist.DistributedError, match="cannot be reached"),
+    ):
+        dist.open_store(f"tcp://127.0.0.1:{free_port()}", timeout=0.3)
 
 
 NOISE = {
