@@ -284,7 +284,7 @@ def run(
     try:
         code = launchers.run(
             command, ranks, max_restarts=max_restarts, store=store, launcher=launcher,
-            options={name: value for name, _, value in pairs}, log_dir=log_dir,
+            options={name: value for name, _, value in pairs}, log_dir=log_dir, progress=waiting,
         )  # fmt: skip
     except TensorbusError as error:
         typer.echo(f"tensorbus run: {str(error).removeprefix('run: ')}", err=True)

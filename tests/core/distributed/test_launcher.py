@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,16 @@ def run(script: str, size: int, folder: Path, **options: object) -> tuple[int, s
 @pytest.mark.parametrize("store", [None, pytest.param("file", marks=pytest.mark.full)])
 def test_ranks_meet_and_communicate(tmp_path: Path, store: str | None) -> None:
     url = None if store is None else f"file://{tmp_path}/store"
-    code, out, err = run(MEETS, 3, tmp_path, store=url)
+    shown: list[str] = []
+
+    @contextlib.contextmanager
+    def progress(what: str) -> Iterator[None]:
+        shown.append(what)
+        yield
+
+    code, out, err = run(MEETS, 3, tmp_path, store=url, progress=progress)
     assert (code, err) == (0, "")
+    assert shown == ["Starting 3 ranks by the launcher 'local'"]
     assert sorted(out.splitlines()) == [f"[{rank}] 0,1,2" for rank in range(3)]
 
 
