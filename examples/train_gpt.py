@@ -206,6 +206,8 @@ def train(chosen: argparse.Namespace) -> list[float]:
                 show.at(number, losses[-1], chosen.batch * chosen.length)
             else:
                 show.advance(number)
+    if dist.get_rank() == 0 and chosen.sample:
+        print(f"writing {chosen.sample} characters ...", flush=True)
     start = [numbers[character] for character in text[: min(16, chosen.length)]]
     characters = written(model, start, chosen.sample, chosen.length, device)
     if dist.get_rank() == 0 and chosen.report:

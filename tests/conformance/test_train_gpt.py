@@ -122,5 +122,7 @@ def test_it_writes_text(capsys: pytest.CaptureFixture[str]) -> None:
     on_threads(f"--steps 2 --sample 9 --mesh dp=2 --eager {size}", 2)
     progress, _, text = capsys.readouterr().out.partition(" tokens/s\n")
     assert progress.startswith("step 2/2  loss ")
+    announced, _, text = text.partition("\n")
+    assert announced == "writing 9 characters ..."
     assert text.startswith('"""R')  # how the sources begin
     assert len(text) == 4 + 9 + 1
