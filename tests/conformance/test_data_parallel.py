@@ -230,6 +230,9 @@ MISTAKES: dict[str, Callable[[nn.Module], object]] = {
     r"'never', 'norm.weight', 'norm.bias' and 4 more lie on 'cpu', and.*module.to\('refdev'\)": (
         lambda m: dist.replicate(m, dist.init_device_mesh("refdev", (1,)))
     ),
+    r"a mesh of one dimension is needed.*pass a slice of it, such as mesh\['dp'\]": lambda m: dist.replicate(
+        m, dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    ),
     "replicate: a DeviceMesh is needed, as init_device_mesh makes one, got 4": lambda m: dist.replicate(m, 4),
 }
 

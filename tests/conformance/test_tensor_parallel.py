@@ -310,6 +310,7 @@ MISTAKES: dict[str, tuple[type[Exception], Callable[[], Any]]] = {
         lambda: dist.parallelize_module(nn.Linear(4, 4), 2, COLUMNS()),
     ),
     "a plan is a style, or styles by the paths": (ArgumentError, lambda: split([COLUMNS()])),
+    "a module is needed, got 3": (ArgumentError, lambda: dist.parallelize_module(3, None, {})),
     "'2' names no module": (ArgumentError, lambda: split({"2": COLUMNS()})),
     "holds styles such as": (ArgumentError, lambda: split({"0": COLUMNS})),
     "Name the layers inside": (ArgumentError, lambda: split(COLUMNS())),

@@ -48,6 +48,8 @@ def parallelize_module(
     >>> dist.run_ranks(rank, 2)[0]
     [Shard(dim=0), Shard(dim=0), Shard(dim=1)]
     """
+    if not isinstance(module, Module):
+        raise ArgumentError(f"parallelize_module: a module is needed, got {module!r}.")
     device_mesh = mesh_for("parallelize_module", device_mesh)
     if device_mesh.ndim != 1:
         raise ArgumentError(

@@ -163,11 +163,7 @@ def replicate(
     refuse_other("replicate", module, ReplicatedModule)
     if not bucket_cap_mb > 0:
         raise ArgumentError(f"replicate: bucket_cap_mb must be > 0, got {bucket_cap_mb!r}.")
-    if mesh is not None:
-        mesh_for("replicate", mesh)
-    if mesh is not None and process_group is not None:
-        raise ArgumentError("replicate: say mesh or process_group, not both.")
-    group = group_or_all(process_group if mesh is None else mesh.get_group())
+    group = _group_of(mesh, process_group)
     others = {*group.ranks} - {get_rank()}
     if not isinstance(mp_policy, MixedPrecisionPolicy | None):
         raise ArgumentError(f"replicate: mp_policy is a MixedPrecisionPolicy or None, got {mp_policy!r}.")
@@ -202,6 +198,21 @@ def replicate(
     module._shares_buffers = broadcast_buffers and any(True for _ in module.buffers())
     module.register_forward_pre_hook(_before_run)
     return module
+
+
+def _group_of(mesh: DeviceMesh | None, process_group: ProcessGroup | None) -> ProcessGroup:
+    """Return the ranks that have copies. Raises ``ArgumentError`` for no mesh, one of several dimensions."""
+    if mesh is None:
+        return group_or_all(process_group)
+    mesh_for("replicate", mesh)
+    if mesh.ndim != 1:
+        raise ArgumentError(
+            f"replicate: a mesh of one dimension is needed, along which the ranks have copies, got {mesh!r};"
+            f" pass a slice of it, such as mesh[{(mesh.mesh_dim_names or ('dp',))[0]!r}]."
+        )
+    if process_group is not None:
+        raise ArgumentError("replicate: say mesh or process_group, not both.")
+    return group_or_all(mesh.get_group())
 
 
 def _check_devices(named: list[tuple[str, Parameter]], mesh: DeviceMesh) -> None:
