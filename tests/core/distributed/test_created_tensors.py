@@ -59,6 +59,9 @@ def test_lengths_one_by_one_gradients_and_what_makes_no_sense() -> None:
         ):  # fmt: skip
             with pytest.raises(tb.errors.TensorbusError, match=message):
                 dist.zeros(4, 2, device_mesh=mesh, placements=placements)
+        for name in ("zeros", "rand"):  # as it was asked for, and not the shape of this rank's part
+            with pytest.raises(tb.ShapeError, match=rf"{name}: lengths must be >= 0, got shape \(-4, 2\)"):
+                getattr(dist, name)(-4, 2, device_mesh=mesh, placements=[dist.Shard(0)])
         return x.grad.placements, x.grad.full_tensor().tolist()
 
     assert dist.run_ranks(rank, 2) == [((dist.Shard(0),), [[3.0, 3.0]] * 4)] * 2

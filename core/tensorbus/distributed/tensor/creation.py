@@ -97,7 +97,7 @@ def laid_out(
 ) -> tuple[tuple[int, ...], Placements, tuple[int, ...]]:
     """Return shape and placements of a new tensor, checked, and the shape of this rank's part."""
     places, whole = mesh.places(name), (Replicate(),) * mesh.ndim
-    size = as_shape(name, shape[0] if len(shape) == 1 else shape)
+    size = creation.check_shape(name, as_shape(name, shape[0] if len(shape) == 1 else shape))
     chosen = checked_placements(name, whole if placements is None else placements, mesh.ndim, len(size))
     if any(isinstance(p, Partial) for p in chosen):
         raise ArgumentError(
