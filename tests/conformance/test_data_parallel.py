@@ -233,6 +233,7 @@ MISTAKES: dict[str, Callable[[nn.Module], object]] = {
     r"a mesh of one dimension is needed.*pass a slice of it, such as mesh\['dp'\]": lambda m: dist.replicate(
         m, dist.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
     ),
+    "replicate: a module is needed, got 4": lambda m: dist.replicate(4),
     "replicate: a DeviceMesh is needed, as init_device_mesh makes one, got 4": lambda m: dist.replicate(m, 4),
 }
 

@@ -168,6 +168,7 @@ MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
     "2 entries, one for each result, but the function returned 1": lambda x, mesh: dist.local_map(
         lambda part: part, [[R()], [R()]], [[R()]]
     )(dist.distribute_tensor(x, mesh)),
+    "a function of ranks' parts is needed, got 3": lambda x, mesh: dist.local_map(3, [S(0)]),
     "out_placements is a list.*got Shard": lambda x, mesh: dist.local_map(abs, S(0), [[R()]]),
     "out_placements is a list.*got None": lambda x, mesh: dist.local_map(abs, None, [[R()]]),
     "in_placements is a list.*got \\[Shard": lambda x, mesh: dist.local_map(abs, [S(0)], [S(0)]),

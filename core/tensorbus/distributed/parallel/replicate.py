@@ -158,6 +158,8 @@ def replicate(
     >>> tb.distributed.run_ranks(rank, 2)
     [[[0.5, 0.5]], [[0.5, 0.5]]]
     """
+    if not isinstance(module, Module):
+        raise ArgumentError(f"replicate: a module is needed, got {module!r}.")
     if isinstance(module, ReplicatedModule):
         raise ArgumentError(f"replicate: this {type(module).__name__} is replicated already.")
     refuse_other("replicate", module, ReplicatedModule)

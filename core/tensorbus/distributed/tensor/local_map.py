@@ -47,6 +47,8 @@ def local_map(
     >>> dist.run_ranks(rank, 2)
     [6, 6]
     """
+    if not callable(function):
+        raise ArgumentError(f"local_map: a function of ranks' parts is needed, got {function!r}.")
     of_each = not _is_layout(out_placements)
     out = _entries("out_placements", out_placements) if of_each else [*out_placements]
     split = any(isinstance(p, Shard) for one in (out if of_each else [out]) for p in one or ())
