@@ -88,6 +88,54 @@ def test_steps_are_those_of_losses_that_are_not_scaled(name: str, compiled: bool
         assert_alike(parameters, right, ROUNDINGS)
 
 
+def split(model: nn.Sequential) -> nn.Sequential:
+    """Split the layers over pairs of ranks, whose pairs have copies of each other."""
+    mesh = dist.init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    dist.parallelize_module(model, mesh["tp"], {"0": dist.ColwiseParallel(), "2": dist.RowwiseParallel()})
+    return dist.replicate(model, mesh["dp"])
+
+
+SHARED: dict[str, tuple[int, Callable[[nn.Sequential], nn.Sequential]]] = {
+    "copies": (2, dist.replicate), "parts": (2, divided), "copies of split layers": (4, split)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_parameter_of_one_rank_alone_decides_on_all(name: str) -> None:
+    size, spread = SHARED[name]
+
+    def rank() -> Any:
+        model = spread(net("cpu"))
+        own = [nn.Parameter(tb.ones(2, device="cpu"))] * (dist.get_rank() == size - 1)
+        optimizer = optim.SGD([*model.parameters(), *own], lr=0.1)
+        scaler, taken = tb.amp.GradScaler(init_scale=8.0), []
+        for factor in (1.0, math.inf, 1.0):
+            before = [x.clone() for x in model.parameters()]
+            scaler.scale(sum((x.sum() * factor for x in own), model(X).sum())).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            pairs = zip(before, model.parameters(), strict=True)
+            taken.append(any(bool((a != b).any()) for a, b in pairs))
+        return taken, scaler.get_scale()
+
+    assert dist.run_ranks(rank, size) == [([True, False, True], 4.0)] * size
+
+
+def test_optimizers_that_ranks_share_and_others_need_factors_of_their_own() -> None:
+    def rank() -> None:
+        model, own = dist.replicate(net("cpu")), nn.Parameter(tb.ones(2, device="cpu"))
+        scaler = tb.amp.GradScaler()
+        scaler.scale(model(X).sum() + own.sum()).backward()
+        optimizers = [optim.SGD(parameters, lr=0.1) for parameters in (model.parameters(), [own])]
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+        scaler.update()
+
+    with pytest.raises(StateError, match=r"rank's own: ranks would.*scaler for each"):
+        dist.run_ranks(rank, 2)
+
+
 def test_states_and_switches() -> None:
     scaler = tb.amp.GradScaler("cpu", init_scale=8.0)
     scaler.set_growth_factor(3.0)

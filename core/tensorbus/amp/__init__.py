@@ -1,7 +1,7 @@
 """Automatic mixed precision: autocast, the precision of matrix products, losses that are scaled.
 
 An op with float32 operands comes in; what leaves is the same op on operands cast to the narrow dtype. In
-order: ``autocast_mode``, ``matmul_precision``, ``grad_scaler``.
+order: ``autocast_mode``, ``matmul_precision``, ``rank_agreement``, ``grad_scaler``.
 """
 
 from __future__ import annotations

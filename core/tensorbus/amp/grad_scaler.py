@@ -14,6 +14,7 @@ from ..autograd.engine import no_grad
 from ..dtypes import definition as dt
 from ..errors import ArgumentError, DtypeError, StateError
 from ..tensor.tensor import Tensor
+from .rank_agreement import current
 
 _NUMBERS = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 """The entries of a state dict."""
@@ -23,8 +24,9 @@ class GradScaler:
     """Scales losses by a factor that follows what gradients can hold.
 
     A step is left out where a gradient is infinite or NaN, and the factor multiplied by ``backoff_factor``;
-    after ``growth_interval`` steps in a row that were done it is multiplied by ``growth_factor``. Gradients
-    of parameters that lie in parts on ranks, as those of ``fully_shard`` do, decide on all of them alike.
+    after ``growth_interval`` steps in a row that were done it is multiplied by ``growth_factor``. Ranks that
+    share parameters of an optimizer, as copies of ``replicate`` or in parts, decide alike by all that it has,
+    also by those of one rank alone: all of them make the same calls, and each has shared ones in it.
     ``device`` is what PyTorch's has, and chooses nothing here. With ``enabled=False`` nothing is scaled.
 
     bfloat16 has the range of float32 and needs none of this. Raises ``ArgumentError`` for numbers that do not
@@ -59,6 +61,8 @@ class GradScaler:
         self._not_finite: dict[int, bool] = {}
         """Of optimizers whose gradients are unscaled since the last ``update``: whether one is not finite."""
         self._stepped: set[int] = set()
+        self._is_shared: set[bool] = set()
+        """Whether ranks share parameters, of optimizers since the last ``update``."""
 
     def scale(self, outputs: Any) -> Any:
         """Return a loss multiplied by the factor, or those in tuples, lists and mappings."""
@@ -94,15 +98,18 @@ class GradScaler:
                     f" vanishes again. Keep parameters in float32, and compute by autocast or"
                     f" MixedPrecisionPolicy."
                 )
-        sums: dict[Any, Tensor] = {}
+        ranks, sums = current(), dict[Any, Tensor]()
         with no_grad():
             for p in tensors:
                 p.grad = p.grad * (1.0 / self._scale)
-                nothing = (p.grad * 0).sum()  # NaN where it is not finite; sums of parts are added up once
-                key = p.grad.device, p.grad.dtype
+                mine = ranks.part_of(p.grad)
+                nothing = (mine * 0).sum()  # NaN where it is not finite
+                key = mine.device, mine.dtype
                 sums[key] = nothing if key not in sums else sums[key] + nothing
-            read = [abs(x.item()) for x in sums.values()]  # each of them, as other ranks do
-        self._not_finite[id(optimizer)] = not all(map(math.isfinite, read))
+            here = not all(math.isfinite(abs(x.item())) for x in sums.values())
+        groups = ranks.groups_of([p for group in optimizer.param_groups for p in group["params"]])
+        self._not_finite[id(optimizer)] = ranks.any_of(here, groups)
+        self._is_shared.add(bool(groups))
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """Let the optimizer step, and return what that returns, if all its gradients are finite.
@@ -121,12 +128,19 @@ class GradScaler:
     def update(self, new_scale: float | Tensor | None = None) -> None:
         """Let the factor grow or shrink, or be ``new_scale``; at the end of each step.
 
-        Raises ``StateError`` where no optimizer's gradients were looked at.
+        Raises ``StateError`` where no optimizer's gradients were looked at, and where ranks share parameters
+        of one optimizer and none of another, which would let them come to different factors.
         """
         if not self._enabled:
             return
         if new_scale is None and not self._not_finite:
             raise StateError("GradScaler.update: no step() or unscale_() since the last update().")
+        if new_scale is None and len(self._is_shared) > 1:
+            raise StateError(
+                "GradScaler.update: ranks share parameters of one optimizer, and another has only this"
+                " rank's own: ranks would come to different factors. Put them into one optimizer, or use a"
+                " scaler for each."
+            )
         if new_scale is not None:
             self._scale = float(new_scale)
         elif any(self._not_finite.values()):
@@ -138,6 +152,7 @@ class GradScaler:
                 self._scale, self._growth_tracker = grown if math.isfinite(grown) else self._scale, 0
         self._not_finite.clear()
         self._stepped.clear()
+        self._is_shared.clear()
 
     def get_scale(self) -> float:
         """Return the factor."""

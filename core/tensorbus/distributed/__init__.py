@@ -7,6 +7,7 @@ by the tensors' device. Stages in order: ``process_group``, ``stores``, ``collec
 
 from typing import Any as _Any
 
+from ..amp.rank_agreement import provide_agreement as _provide_agreement
 from ..compat import torch_modules as _torch_modules
 from ..errors import DistributedError as DistributedError
 from ..errors import DistributedTimeoutError as DistributedTimeoutError
@@ -51,6 +52,7 @@ from .parallel.parallelize import parallelize_module as parallelize_module
 from .parallel.policies import CPUOffloadPolicy as CPUOffloadPolicy
 from .parallel.policies import MixedPrecisionPolicy as MixedPrecisionPolicy
 from .parallel.policies import OffloadPolicy as OffloadPolicy
+from .parallel.rank_agreement import AGREEMENT as _AGREEMENT
 from .parallel.replicate import replicate as replicate
 from .parallel.styles import ColwiseParallel as ColwiseParallel
 from .parallel.styles import ParallelStyle as ParallelStyle
@@ -101,6 +103,8 @@ from .tensor.placements import StridedShard as StridedShard
 from .tensor.random import rand as rand
 from .tensor.random import randn as randn
 from .tensor.sharding_table import visualize_sharding as visualize_sharding
+
+_provide_agreement(_AGREEMENT)
 
 
 def __getattr__(name: str) -> _Any:
