@@ -158,11 +158,7 @@ def replicate(
     >>> tb.distributed.run_ranks(rank, 2)
     [[[0.5, 0.5]], [[0.5, 0.5]]]
     """
-    if not isinstance(module, Module):
-        raise ArgumentError(f"replicate: a module is needed, got {module!r}.")
-    if isinstance(module, ReplicatedModule):
-        raise ArgumentError(f"replicate: this {type(module).__name__} is replicated already.")
-    refuse_other("replicate", module, ReplicatedModule)
+    _check_module(module)
     if not bucket_cap_mb > 0:
         raise ArgumentError(f"replicate: bucket_cap_mb must be > 0, got {bucket_cap_mb!r}.")
     group = _group_of(mesh, process_group)
@@ -182,8 +178,8 @@ def replicate(
         _check_devices(named, mesh)
     if not any(p.requires_grad for _, p in named):
         raise ArgumentError(f"replicate: {type(module).__name__} has no parameter that requires a gradient.")
-    label = label_of(group, module, [name for name, _ in named])
     names, parameters = [name for name, _ in named], [p for _, p in named]
+    label = label_of(group, module, names)
     share([*parameters, *module.buffers()], group, label)
     reducer = GradientReducer(
         names, parameters, group, bucket_bytes=int(bucket_cap_mb * (1 << 20)),
@@ -200,6 +196,15 @@ def replicate(
     module._shares_buffers = broadcast_buffers and any(True for _ in module.buffers())
     module.register_forward_pre_hook(_before_run)
     return module
+
+
+def _check_module(module: Module) -> None:
+    """Raise ``ArgumentError`` for no module, and one whose parameters ranks share already."""
+    if not isinstance(module, Module):
+        raise ArgumentError(f"replicate: a module is needed, got {module!r}.")
+    if isinstance(module, ReplicatedModule):
+        raise ArgumentError(f"replicate: this {type(module).__name__} is replicated already.")
+    refuse_other("replicate", module, ReplicatedModule)
 
 
 def _group_of(mesh: DeviceMesh | None, process_group: ProcessGroup | None) -> ProcessGroup:
