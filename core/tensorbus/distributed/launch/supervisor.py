@@ -116,8 +116,12 @@ def _run_once(launcher: Launcher, request: LaunchRequest, output: RankOutput) ->
                 return None
             time.sleep(_POLL)
     finally:
-        if isinstance(sys.exc_info()[1], KeyboardInterrupt):
+        error = sys.exc_info()[1]
+        if isinstance(error, KeyboardInterrupt):
             output.say("tensorbus run: interrupted; the ranks are ending. Another Ctrl-C ends them at once.")
+        elif isinstance(error, _Asked):
+            output.say(f"tensorbus run: {error.signal} has come; the ranks are being ended.")
+            output.end_errors()
         else:
             output.end_errors()
         ranks.end()
@@ -150,6 +154,14 @@ def _cause(ranks: Ranks, size: int, output: RankOutput) -> int:
         time.sleep(_POLL)
 
 
+class _Asked(SystemExit):
+    """The exit that a signal has asked for, with the code that a shell would show; ``signal`` is its name."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(128 + number)
+        self.signal = signal.Signals(number).name
+
+
 @contextlib.contextmanager
 def _interrupted_by(*names: str) -> Iterator[None]:
     """Let signals, where the platform has them, end the block as an exit does: no rank outlives it."""
@@ -158,7 +170,7 @@ def _interrupted_by(*names: str) -> Iterator[None]:
         return
 
     def leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+        raise _Asked(number)
 
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
