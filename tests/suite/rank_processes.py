@@ -34,12 +34,16 @@ launcher.run([sys.executable, *sys.argv[1:]], 2)
 
 @contextlib.contextmanager
 def start_ranks(start: str, folder: Path, habit: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``start``, which starts the command of its arguments as two ranks; yield it when both are there."""
+    """Run ``start``, which starts the command of its arguments as two ranks; yield it when both are there.
+
+    Its error stream is in the file ``errors``.
+    """
     (folder / "script.py").write_text(WAITS)
-    program = subprocess.Popen(
-        [sys.executable, "-c", HEEDS + start, str(folder / "script.py"), f"{folder}/", habit],
-        stderr=subprocess.DEVNULL,
-    )
+    with (folder / "errors").open("wb") as errors:
+        program = subprocess.Popen(
+            [sys.executable, "-c", HEEDS + start, str(folder / "script.py"), f"{folder}/", habit],
+            stderr=errors,
+        )
     try:
         code = program.poll()
         while not all(file.exists() and file.read_text() for file in _files(folder)):

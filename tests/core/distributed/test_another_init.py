@@ -73,18 +73,21 @@ print(total())
 """,
     "a fork": """
 dist.init(timeout=30)
-dist.barrier()
+group, x = dist.new_group(range(count)), tb.ones(2, device="cpu")
+for which in (None, group):
+    dist.all_reduce(tb.ones(2, device="cpu"), group=which)
 if me == 0:
     child = os.fork()
     if child == 0:
         assert not dist.is_initialized()
-        try:
-            dist.get_rank()
-        except dist.DistributedError as error:
-            sys.exit(0 if "was forked from process" in str(error) else 2)
-        sys.exit(3)
+        for call in (dist.get_rank, lambda: dist.all_reduce(x), lambda: dist.all_reduce(x, group=group)):
+            try:
+                call()
+                sys.exit(3)
+            except dist.DistributedError as error:
+                assert "was forked from process" in str(error), error
+        sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
-x = tb.ones(2, device="cpu")
 dist.all_reduce(x)
 dist.shutdown()
 print(x.tolist())

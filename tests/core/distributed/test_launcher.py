@@ -324,6 +324,12 @@ def test_no_rank_outlives_what_has_started_it(tmp_path: Path, name: str) -> None
             time.sleep(0.5 * (len(signals) - 1))  # the first one asks the ranks to end, and waits for them
         assert program.wait(60) in (expected, -signal.SIGINT)
     wait_for_ranks(tmp_path)
+    came = [
+        line for line in (tmp_path / "errors").read_text().splitlines() if " has come; the ranks " in line
+    ]
+    assert [line.split()[2] for line in came] == [
+        name for name in signals[:1] if name in ("SIGTERM", "SIGHUP")
+    ]
 
 
 def test_a_program_that_is_not_there_is_named() -> None:

@@ -107,3 +107,11 @@ def test_a_rank_that_comes_after_the_end_is_told_at_once() -> None:
         for call in (lambda: dist.all_reduce(tb.ones(2)), dist.barrier, lambda: dist.new_group([0, 1])):
             with pytest.raises(dist.DistributedError, match="ended: rank 1 raised ValueError: mine"):
                 call()
+
+
+def test_a_rank_that_is_a_thread_makes_its_process_none() -> None:
+    with pytest.raises(
+        dist.DistributedError, match=r"this thread is rank [01] of 2 already, .*init\(\) is for"
+    ):
+        dist.run_ranks(dist.init, 2)
+    assert not dist.is_initialized()

@@ -28,8 +28,9 @@ class CheckedCommunicator:
     What else the end has is had as it is.
     """
 
-    def __init__(self, name: str, end: Any, rank: int) -> None:
-        self.name, self._end = name, end
+    def __init__(self, name: str, end: Any, meeting: Rendezvous) -> None:
+        rank = meeting.rank
+        self.name, self._end, self._rank = name, end, meeting.ranks[rank]
         for method in ("all_reduce", "broadcast", "receive"):
             self._check(method, lambda x, *_: [_like(x)])
         self._check("reduce_scatter", lambda xs, *_: [_like(xs[rank])])
@@ -42,7 +43,7 @@ class CheckedCommunicator:
         return getattr(self._end, name)
 
     def _check(self, method: str, due: Callable[..., list[_Spec]] | None) -> None:
-        name, call = self.name, getattr(self._end, method)
+        name, here, call = self.name, self._rank, getattr(self._end, method)
 
         @functools.wraps(call)
         def checked(*args: Any, **kwargs: Any) -> Any:
@@ -52,7 +53,7 @@ class CheckedCommunicator:
                 raise
             except Exception as error:
                 raise DistributedError(
-                    f"communicator {name!r}: {method} raised {type(error).__name__}: {error}."
+                    f"communicator {name!r}: {method} raised {type(error).__name__} on rank {here}: {error}."
                 ) from error
             if due is not None:
                 _check_result(name, method, result, due(*args))
@@ -121,4 +122,4 @@ def connected(name: str, factory: CommunicatorFactory, meeting: Rendezvous) -> C
             f"communicator {name!r} does not connect group {meeting.name!r}: {type(error).__name__}: {error}."
         ) from error
     check_methods(f"communicator {name!r}: connect", end, METHODS, "Communicator")
-    return CheckedCommunicator(name, end, meeting.rank)
+    return CheckedCommunicator(name, end, meeting)

@@ -300,6 +300,11 @@ class ProcessGroup(KnownByIdentity):
         self.world.groups.pop(self.label, None)
         _groups.pop(self.name)
 
+    def leave_to_parent(self, reason: str) -> None:
+        """End in the child of a fork, and touch nothing: the connections are the parent's."""
+        self._ended = self.agreements.ended = reason
+        _groups.pop(self.name)
+
     def _call(
         self, operation: str, tensors: Sequence[Tensor], call: Callable[[Communicator[Any]], T], terms: str,
         needs: Sequence[int] | None, needs_one: bool = False, parts: Parts | None = None,

@@ -149,6 +149,7 @@ _times: Final[Counter[int]] = Counter()
 """By number of ranks: how often the process was one of so many."""
 
 
+_FORKED: Final = "this process was forked from process {}, which is a rank, and is none itself"
 _parents: Final[list[int]] = []
 """The process that this one was forked from, if that was a rank."""
 
@@ -157,6 +158,9 @@ def _leave_to_parent() -> None:
     """Be no rank, in the child of a fork: its threads stayed behind, and others would take it for them."""
     if is_initialized():
         _parents[:] = [os.getppid()]
+    for world in (_local.world, *_process):
+        for group in list(world.groups.values()) if world is not None else ():
+            group.leave_to_parent(_FORKED.format(os.getppid()))
     _local.world = None
     _process.clear()
 
@@ -173,9 +177,8 @@ def current() -> World:
         return _process[0]
     if _parents and _parents[0] != os.getpid():
         raise DistributedError(
-            f"this process was forked from process {_parents[0]}, which is a rank, and is none itself: its"
-            f" connections are those of the other. Start it by multiprocessing's 'spawn', or communicate in"
-            f" process {_parents[0]}."
+            f"{_FORKED.format(_parents[0])}: its connections are those of the other. Start it by"
+            f" multiprocessing's 'spawn', or communicate in process {_parents[0]}."
         )
     raise DistributedError(
         "this program is no rank yet, or none any more: call tensorbus.distributed.init() first, or run a"
@@ -204,6 +207,11 @@ def is_initialized() -> bool:
 
 def check_no_rank() -> None:
     """Raise ``DistributedError`` where the process is a rank: before anything tells others of another one."""
+    if _local.world is not None:
+        raise DistributedError(
+            f"distributed: this thread is rank {_local.world.rank} of {_local.world.size} already, as what"
+            f" started it says; init() is for ranks that are processes."
+        )
     if _process:
         raise DistributedError(
             f"distributed: this process is rank {_process[0].rank} of {_process[0].size} already; call"
