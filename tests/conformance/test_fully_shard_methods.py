@@ -63,7 +63,8 @@ def gradients(model: Coder, device: str, method: str = "forward", compiled: bool
     for _ in range(2):
         model.zero_grad()
         run(mine).backward()
-    return [p.grad.full_tensor() for p in model.parameters() if p.grad is not None]
+    averaged = [p.grad for p in model.parameters() if p.grad is not None]
+    return [g.full_tensor() if isinstance(g, dist.DTensor) else g for g in averaged]
 
 
 def _all_ahead(model: Coder) -> None:
@@ -152,3 +153,28 @@ def test_gathered_beside_the_program(device: str) -> None:
         return [shape, isinstance(model.layers[0].weight, dist.DTensor)]
 
     assert dist.run_ranks(rank, SIZE) == [[((5, 5), False), True]] * SIZE
+
+
+@pytest.mark.parametrize("way", ["a block", "the whole", "copies"])
+def test_modules_that_compile_returned(device: str, way: str) -> None:
+    """Blocks are compiled before they are divided: the module that is called is another one."""
+
+    def rank() -> None:
+        model = Coder(device)
+        model.load_state_dict(STATE)
+        right = gradients(divided(device), device)
+        if way == "a block":
+            model.layers[1] = tb.compile(model.layers[1])
+        spread = model if way == "a block" else tb.compile(model)
+        if way == "copies":
+            assert dist.replicate(spread) is spread
+            with spread.no_sync():
+                spread(tb.ones((2, 5), device=device))
+        else:
+            for block in (*model.layers, spread):
+                assert isinstance(dist.fully_shard(block), dist.FullyShardedModule)
+        for one in (spread, deepcopy(spread)):
+            for gradient, known in zip(gradients(one, device), right, strict=True):
+                assert_alike(gradient.numpy(), known.numpy(), ROUNDINGS)
+
+    dist.run_ranks(rank, SIZE)

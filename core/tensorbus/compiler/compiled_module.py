@@ -27,6 +27,12 @@ class CompiledModule(Module):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Hide the derived class from base classes that register their subclasses."""
 
+    def change_class(self, change: Callable[[Module], None]) -> None:
+        """Let ``change`` give the module that is called another class, and derive this one's from it."""
+        compiled = type(self)._compiled
+        change(compiled.function)
+        self.__class__ = type(share_state(compiled.function, compiled))
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, SupportsIndex
 
+from ...compiler import CompiledModule
 from ...errors import ArgumentError
 from ...nn.module import Module
 from ...tracing.mutation_counter import bump_mutation_counter
@@ -64,6 +65,12 @@ def refuse_other(name: str, module: Module, methods: type[Module]) -> None:
 
 
 def with_methods(module: Module, methods: type[Module]) -> None:
-    """Give ``module`` the methods of ``methods`` before those of its class, whose name and ``repr`` stay."""
+    """Give ``module`` the methods of ``methods`` before those of its class, whose name and ``repr`` stay.
+
+    What ``compile`` returned for a module has them by that one, which its hooks are called with.
+    """
+    if isinstance(module, CompiledModule):
+        module.change_class(lambda called: with_methods(called, methods))
+        return
     module.__class__ = _class_of_both(methods, type(module))
     bump_mutation_counter()
