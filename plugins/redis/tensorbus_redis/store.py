@@ -10,6 +10,8 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from tensorbus.backend_api import (
     store_amount,
     store_key,
@@ -54,6 +56,7 @@ class Factory:
             host=parts.hostname, port=port or 6379, db=int(database or 0),
             username=unquote(parts.username or "") or None, password=unquote(parts.password or "") or None,
             socket_connect_timeout=timeout, socket_timeout=_QUEUE_WAIT * 30,
+            retry=Retry(NoBackoff(), 1, (redis.ConnectionError,)),  # none where the server does not answer
         )  # fmt: skip
         return RedisStore(client, _safe(url), query.get("prefix", [""])[0], timeout)
 

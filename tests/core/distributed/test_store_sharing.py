@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -222,3 +223,17 @@ def test_processes_do_not_meet_in_the_memory_of_one() -> None:
     with pytest.raises(ArgumentError, match=r"which no other process sees.*run_ranks\(function, 2\)"):
         dist.init(rank=0, world_size=2, store="memory://")
     assert not dist.is_initialized()
+
+
+def test_a_redis_server_that_does_not_answer_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would ask it again and again, each time for as long as a request may take."""
+    store = pytest.importorskip("tensorbus_redis.store", reason="tensorbus-redis is not installed")
+    monkeypatch.setattr(store, "_QUEUE_WAIT", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(DistributedError, match=r"no Redis server answered within 0\.1 seconds: Timeout"):
+            dist.open_store(url, timeout=0.1)
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
