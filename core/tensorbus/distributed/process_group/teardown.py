@@ -16,7 +16,8 @@ from ...system.exit_handlers import skip_exit_handlers
 
 _under_way: Final[dict[threading.Event, float]] = {}
 """What is set at the end of each that has begun, and until when new work waits for that."""
-os.register_at_fork(after_in_child=_under_way.clear)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_under_way.clear)
 
 
 def begin(work: Callable[[], None], seconds: float = 0.0) -> threading.Event:
