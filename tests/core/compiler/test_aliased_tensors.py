@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import tensorbus as tb
 from tensorbus.autograd.views import MAX_NEW_VIEWS, Family
+from tensorbus.compiler.capture.tracer import Tracer
 
 PLACE = SimpleNamespace(held=None)
 TABLE: dict[str, tb.Tensor] = {}
@@ -94,3 +98,37 @@ def test_detached_results_that_are_kept_cost_later_calls_nothing(monkeypatch: py
     part += 1
     assert losses[0].item() == part.item()
     assert len(step.replays) >= captures
+
+
+def test_captures_of_two_threads_leave_each_others_views_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One opens the lengths of a view while the other captures a function of another view of that memory."""
+    x = tb.asarray(np.arange(20, dtype=np.float32).reshape(4, 5), device="cpu")
+    parts = [x[:2], x[2:]]
+    results: dict[int, list[list[float]]] = {}
+
+    def run(place: int) -> None:
+        compiled = tb.compile(lambda y: tb.tanh(y * 2).sum(axis=1))
+        compiled(x)
+        results[place] = [compiled(parts[place]).tolist() for _ in range(2)]
+
+    def opened(self: Tracer, *arguments: Any) -> None:
+        """Let the other thread begin in the middle of the first one, and end behind it."""
+        own(self, *arguments)
+        if threading.current_thread() is other:
+            is_amid.set()
+            assert is_over.wait(60.0)
+        elif not other.ident:
+            other.start()
+            assert is_amid.wait(60.0)
+
+    own, other = Tracer.open, threading.Thread(target=run, args=(1,))
+    is_amid, is_over = threading.Event(), threading.Event()
+    monkeypatch.setattr(Tracer, "open", opened)
+    run(0)
+    is_over.set()
+    other.join(60.0)
+    for place, part in enumerate(parts):
+        doubled = (part * 2).numpy()
+        np.testing.assert_array_equal(doubled, 2 * x.numpy()[2 * place :][:2])
+        for result in results[place]:
+            np.testing.assert_allclose(result, np.tanh(doubled).sum(axis=1), rtol=1e-6)

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 
 from ...autograd.views import members
 from ...errors import TensorbusError
-from ...tensor.tensor import Leaf
+from ...tensor.tensor import Leaf, Tensor
+from ...tracing.lazy_value import LazyValue
 from .inspection import inspect_object
 from .object_view import KeyAccess, ObjectView, TensorState, Uncapturable
 from .reachable import ReachableState
@@ -75,9 +76,13 @@ class Snapshot:
         self._views = {
             id(s.obj): (s.obj, inspect_object(s.obj, reach.names) if now else s.before) for s in things
         }
+        self._others: dict[int, Tensor] = {}
+        """Tensors of the same memory as those in ``reach``, which a capture of another thread may be of."""
         for s in things:
             for x in members(s.obj) if isinstance(s.before.state, TensorState) else ():
-                self._views.setdefault(id(x), (x, inspect_object(x, reach.names)))
+                view = inspect_object(x, reach.names)
+                if id(x) not in self._views and type(view.state.value) is not LazyValue:
+                    self._views[id(x)], self._others[id(x)] = (x, view), x
         self._globals: list[tuple[dict[str, Any], str, Any]] = [
             (g.scope, g.name, g.scope.get(g.name, _ABSENT) if now else g.value) for g in reach.globals
         ]
@@ -99,6 +104,9 @@ class Snapshot:
     def restore(self) -> None:
         """Restore everything."""
         for thing, was in self._views.values():
+            now = self._others[id(thing)]._value if id(thing) in self._others else None
+            if type(now) is LazyValue and now.value is was.state.value:
+                continue  # it stands in for the value in another thread's capture, which puts that back
             restore_object(thing, was, self._names)
         for scope, name, value in self._globals:
             if value is _ABSENT:
